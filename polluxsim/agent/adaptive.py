@@ -1,0 +1,3 @@
+"""stub for now"""
+class AdaptiveAgent:
+    def __init__(self, application): ...

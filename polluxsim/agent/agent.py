@@ -1,0 +1,91 @@
+"""The seam between engine and agents, and the agent of a job that keeps its user's batch size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from polluxsim.models.batch_size import split_batch_size
+
+if TYPE_CHECKING:
+    from polluxsim.models.efficiency import GradientStatistics
+    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.models.profile import Application, StepTime
+    from polluxsim.types import BatchChoice
+
+
+class Observation(NamedTuple):
+    """What an agent sees of its running job.
+
+    Attributes
+    ----------
+    num_nodes, num_replicas
+        Where the job runs.
+    atomic_batch_size
+        Examples per GPU and pass.
+    step_time
+        Measured times of a pass [s].
+    statistics
+        Gradient statistics measured now.
+    """
+
+    num_nodes: int
+    num_replicas: int
+    atomic_batch_size: int
+    step_time: StepTime
+    statistics: GradientStatistics
+
+
+class Agent(Protocol):
+    """Runs beside one job."""
+
+    @property
+    def max_replicas(self) -> int:
+        """Return the most GPUs the job may be given now."""
+        ...
+
+    @property
+    def goodput(self) -> GoodputModel | None:
+        """Return what has been learnt, None before the first fit or where nothing is."""
+        ...
+
+    def observe(self, observation: Observation) -> None:
+        """Take note of how the job runs."""
+        ...
+
+    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
+        """Return the batch size for a placement on so many nodes and GPUs."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedBatchAgent:
+    """Keeps the total batch size its user asked for and learns nothing.
+
+    Parameters
+    ----------
+    application
+        Limits of the atomic batch size.
+    batch_size
+        Total batch size [examples].
+    """
+
+    application: Application
+    batch_size: int
+
+    @property
+    def max_replicas(self) -> int:
+        """Return the most GPUs the batch can be split over."""
+        return self.application.most_replicas(self.batch_size)
+
+    @property
+    def goodput(self) -> None:
+        """Return nothing: nothing is learnt."""
+        return
+
+    def observe(self, observation: Observation) -> None:
+        """Ignore the observation: nothing is learnt."""
+
+    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:  # noqa: ARG002
+        """Split the batch over the GPUs."""
+        return split_batch_size(self.application, self.batch_size, num_replicas)

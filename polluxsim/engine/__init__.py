@@ -1,0 +1,1 @@
+"""The engine: a discrete-event simulation of jobs on a cluster, driven round by round by a policy."""

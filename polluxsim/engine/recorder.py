@@ -1,0 +1,90 @@
+"""Writes down what happens in a run, as records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
+from polluxsim.types import gpus_by_node
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from polluxsim.engine.running import RunningJob
+    from polluxsim.types import BatchChoice, JobId, Placement
+    from polluxsim.workloads.workload import Job
+
+
+class Recorder:
+    """Collects the records of one run."""
+
+    def __init__(self) -> None:
+        self._submitted: dict[JobId, RunningJob] = {}
+        self._rounds: list[RoundRecord] = []
+        self._allocations: list[AllocationRecord] = []
+        self._timings: list[TimingRecord] = []
+        self._last: dict[JobId, tuple[Placement, BatchChoice]] = {}
+
+    def submitted(self, job: RunningJob) -> None:
+        """Take note of an arrival."""
+        self._submitted[job.job.job_id] = job
+
+    def changed(self, now: float, job: RunningJob) -> None:
+        """Take note of a job's placement and batch size if they are others than before."""
+        placement = job.placement if job.num_replicas else ()
+        state = (placement, job.choice)
+        job_id = job.job.job_id
+        if self._last.get(job_id) == state:
+            return
+        self._last[job_id] = state
+        nodes = tuple(node for node, _ in placement)
+        self._allocations.append(
+            AllocationRecord(
+                now, job_id, nodes, gpus_by_node(placement), job.batch_size, job.choice.accumulation_steps
+            )
+        )
+
+    def round(self, now: float, active: Collection[RunningJob]) -> RoundRecord:
+        """Take note of the cluster after a round."""
+        running = [job for job in active if job.num_replicas]
+        in_use = sum(job.num_replicas for job in running)
+        weighted = sum(job.num_replicas * job.efficiency for job in running)
+        record = RoundRecord(
+            time=now,
+            active_jobs=len(active),
+            gpus_in_use=in_use,
+            goodput=sum(job.goodput for job in running),
+            efficiency=weighted / in_use if in_use else 0.0,
+        )
+        self._rounds.append(record)
+        return record
+
+    def took(self, phase: str, seconds: float, time: float | None = None) -> None:
+        """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
+        self._timings.append(TimingRecord(phase, time, seconds))
+
+    def result(self, jobs: Sequence[Job], now: float) -> Result:
+        """Return all records; jobs that are not complete by `now` are cut off."""
+        return Result(
+            job_records=tuple(self._job_record(job, now) for job in jobs),
+            round_records=tuple(self._rounds),
+            allocation_records=tuple(self._allocations),
+            timing_records=tuple(self._timings),
+        )
+
+    def _job_record(self, job: Job, now: float) -> JobRecord:
+        running = self._submitted.get(job.job_id)
+        start = running.start_time if running else None
+        completion = running.completion_time if running else None
+        return JobRecord(
+            job=job.job_id,
+            application=job.application,
+            submit_time=job.submit_time,
+            start_time=start,
+            completion_time=completion,
+            jct=None if completion is None else completion - job.submit_time,
+            queueing_delay=None if start is None else start - job.submit_time,
+            num_restarts=running.num_restarts if running else 0,
+            gpu_seconds=running.attained_service(now) if running else 0.0,
+            status=Status.CUT_OFF if completion is None else Status.COMPLETED,
+        )

@@ -1,0 +1,185 @@
+"""The life of one job: placed, restarting, progressing epoch by epoch, complete. Knows nothing of events."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.agent.agent import Observation
+from polluxsim.engine.time_rules import Milestone
+from polluxsim.models.efficiency import efficiency, gain
+from polluxsim.types import BatchChoice, gpus_by_node
+
+if TYPE_CHECKING:
+    from polluxsim.agent.agent import Agent
+    from polluxsim.engine.time_rules import TimeRule
+    from polluxsim.models.profile import Profile, StepTime
+    from polluxsim.types import Placement
+    from polluxsim.workloads.workload import Job
+
+NO_BATCH = BatchChoice(0, 0)
+NEVER = Milestone(inf)
+
+
+class RunningJob:
+    """State and dynamics of one submitted job.
+
+    Between two changes a job progresses at a constant rate; such a stretch is a segment. `milestone` is when the
+    present segment reaches the end of the epoch if nothing changes before, and `segment` counts the segments.
+
+    Parameters
+    ----------
+    job
+        What was submitted.
+    profile
+        The truth about its application.
+    agent
+        What runs beside it.
+    time_rule
+        How progress becomes time.
+    """
+
+    def __init__(self, job: Job, profile: Profile, agent: Agent, time_rule: TimeRule) -> None:
+        self.job = job
+        self.profile = profile
+        self.agent = agent
+        self.placement: Placement = ()
+        self.num_replicas = 0
+        self.choice = NO_BATCH
+        self.epoch = 0
+        self.progress = 0.0
+        self.milestone = NEVER
+        self.segment = 0
+        self.rate = 0.0
+        self.efficiency = 0.0
+        self.interference = 0.0
+        self.num_starts = 0
+        self.start_time: float | None = None
+        self.completion_time: float | None = None
+        self._time_rule = time_rule
+        self._gpus_by_node: tuple[int, ...] = ()
+        self._segment_start = 0.0
+        self._observed = False
+        self._settled = False
+        self._held_since = 0.0
+        self._service = 0.0
+        self._step: StepTime
+
+    @property
+    def num_restarts(self) -> int:
+        """Return the re-allocations since the first start."""
+        return max(self.num_starts - 1, 0)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the total batch size trained at [examples], 0 without GPUs."""
+        return self.choice.batch_size(self.num_replicas)
+
+    @property
+    def goodput(self) -> float:
+        """Return the true goodput of the present segment [M0-equivalent examples/s]."""
+        return self.rate * self.profile.application.init_batch_size
+
+    def attained_service(self, now: float) -> float:
+        """Return time held × GPUs so far [GPU s]."""
+        return self._service + (now - self._held_since) * self.num_replicas
+
+    def place(self, placement: Placement, now: float, restart_delay: float) -> None:
+        """Give the job another placement, or none; `begin_segment` must follow where it has one."""
+        self._service = self.attained_service(now)
+        self._held_since = now
+        self.placement = placement
+        self._gpus_by_node = gpus_by_node(placement)
+        self.num_replicas = sum(self._gpus_by_node)
+        self._segment_start = now + restart_delay
+        self._end_segment()
+        if not placement:
+            self.choice = NO_BATCH
+            return
+        self.num_starts += 1
+        if self.start_time is None:
+            self.start_time = now
+        self.choice = self.agent.choose(len(placement), self.num_replicas)
+
+    def begin_segment(self, now: float) -> None:
+        """Fix rate and milestone from here on; work that waits for a restart starts when that is over."""
+        application = self.profile.application
+        self.segment += 1
+        self._segment_start = max(self._segment_start, now)
+        self._observed = self._settled = False
+        self._step = self.profile.step_time(self._gpus_by_node, self.choice.atomic_batch_size)
+        scale = self.batch_size / application.init_batch_size
+        statistics = self.profile.gradient_statistics(self.batch_size, self.epoch)
+        step_time = self._step.optimiser_step(self.choice.accumulation_steps)
+        self.rate = gain(statistics, scale) / step_time * (1 - self.interference)
+        self.efficiency = efficiency(statistics, scale)
+        boundary = self.profile.epoch_end(self.epoch)
+        self.milestone = self._time_rule.reach(self.progress, self.rate, self._segment_start, boundary)
+
+    def end_interval(self, now: float) -> bool:
+        """Bring progress up to a scheduling round and let the agent choose again.
+
+        Returns
+        -------
+        bool
+            Whether the batch size changed, so that a new segment must begin.
+        """
+        if now <= self._segment_start:
+            return False
+        self.progress = self._time_rule.progress_at(self.progress, self.rate, self._segment_start, now)
+        self._segment_start = now
+        if self._settled:
+            return False
+        self._observe()
+        # The same choice after the same observation stays the same until the epoch or the placement changes.
+        self._settled = not self._choose_again()
+        return not self._settled
+
+    def end_epoch(self) -> bool:
+        """Pass the milestone.
+
+        Returns
+        -------
+        bool
+            Whether the job is complete; if not, a new segment must begin.
+        """
+        self._observe()
+        self._segment_start = self.milestone.time
+        self.progress = self.profile.epoch_end(self.epoch)
+        self.epoch += 1
+        if self.epoch == self.profile.application.num_epochs:
+            self._complete()
+            return True
+        self._choose_again()
+        return False
+
+    def _complete(self) -> None:
+        self.completion_time = now = self.milestone.time
+        self._service = self.attained_service(now)
+        self._held_since = now
+        self.num_replicas = 0
+        self.choice = NO_BATCH
+        self._end_segment()
+
+    def _end_segment(self) -> None:
+        self.segment += 1
+        self.milestone = NEVER
+        self.rate = self.efficiency = 0.0
+
+    def _choose_again(self) -> bool:
+        before, self.choice = self.choice, self.agent.choose(len(self.placement), self.num_replicas)
+        return self.choice != before
+
+    def _observe(self) -> None:
+        if self._observed:
+            return
+        self._observed = True
+        self.agent.observe(
+            Observation(
+                len(self.placement),
+                self.num_replicas,
+                self.choice.atomic_batch_size,
+                self._step,
+                self.profile.gradient_statistics(self.batch_size, self.epoch),
+            )
+        )

@@ -1,0 +1,54 @@
+"""The rules of a simulation that are neither cluster, workload nor policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
+from polluxsim.errors import InvalidConfigError
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How time passes and what changes cost.
+
+    Parameters
+    ----------
+    round_interval
+        Time between scheduling rounds, which are at its multiples [s].
+    restart_delay
+        Time a job loses when its placement changes, its first start included [s].
+    interference
+        Share of its speed that a multi-node job loses while it shares a node with another one, in [0, 1).
+    whole_seconds
+        Whether epochs end at whole seconds, as in the artifact of Pollux (OSDI '21), instead of exactly.
+    horizon
+        When the run ends at the latest [s]; unfinished jobs are then cut off. None runs until all are complete.
+    """
+
+    round_interval: float = 60.0
+    restart_delay: float = 30.0
+    interference: float = 0.0
+    whole_seconds: bool = False
+    horizon: float | None = None
+
+    def __post_init__(self) -> None:
+        _require("round_interval", self.round_interval, self.round_interval > 0, "a finite number > 0")
+        _require("restart_delay", self.restart_delay, self.restart_delay >= 0, "a finite number ≥ 0")
+        _require("interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
+        if self.horizon is not None:
+            _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
+        if self.whole_seconds:
+            for name, value in (("round_interval", self.round_interval), ("restart_delay", self.restart_delay)):
+                _require(name, value, float(value).is_integer(), "whole seconds where whole_seconds is set")
+
+    @property
+    def time_rule(self) -> TimeRule:
+        """Return the rule that turns progress into time."""
+        return WholeSeconds(self.round_interval) if self.whole_seconds else ExactTime()
+
+
+def _require(name: str, value: float, holds: bool, allowed: str) -> None:  # noqa: FBT001
+    if not (isfinite(value) and holds):
+        raise InvalidConfigError(f"engine.{name} is {value}, allowed is {allowed}")

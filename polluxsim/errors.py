@@ -1,0 +1,47 @@
+"""The errors a user can cause, one family under `PolluxSimError`, each a single clear line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class PolluxSimError(Exception):
+    """Anything a user can put right: the message says what, the value, and what is allowed."""
+
+
+class InvalidInputError(PolluxSimError):
+    """A file, or a line of one, that cannot be what it should be."""
+
+
+class InvalidConfigError(PolluxSimError):
+    """A setting that is unknown or outside what is allowed."""
+
+
+class UnknownApplicationError(InvalidInputError):
+    """A workload names an application that the profiles do not have."""
+
+
+class InvalidAllocationError(PolluxSimError):
+    """A policy answered with an allocation that the cluster cannot carry out."""
+
+
+class StalledError(PolluxSimError):
+    """Jobs wait, nothing runs, nothing more arrives, and the policy gives no GPU to anybody."""
+
+
+def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
+    """Return the error for one line of a file.
+
+    Parameters
+    ----------
+    path
+        The file, as the user named it.
+    line
+        Line number, counted from 1 (the header of a CSV file is line 1).
+    what
+        The value found and what is allowed.
+    """
+    return InvalidInputError(f"{path}, line {line}: {what}")

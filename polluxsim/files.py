@@ -1,0 +1,148 @@
+"""Tables as users write them, read row by row with checks, and files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidInputError, bad_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table, which knows where it stands.
+
+    Parameters
+    ----------
+    path
+        The file.
+    line
+        Line of a CSV file, or row of a Parquet file, counted from 1.
+    values
+        What stands in each column.
+    """
+
+    path: Path
+    line: int
+    values: Mapping[str, object]
+
+    def text(self, column: str) -> str:
+        """Return a name: text that is not empty."""
+        value = self.values[column]
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(column, "a name")
+        return value.strip()
+
+    def number(self, column: str, at_least: float = -math.inf, above: float = -math.inf) -> float:
+        """Return a finite number within limits."""
+        allowed = "a finite number"
+        if at_least > -math.inf:
+            allowed += f" ≥ {at_least:g}"
+        if above > -math.inf:
+            allowed += f" > {above:g}"
+        try:
+            value = float(self.values[column])  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise self.error(column, allowed) from None
+        if not math.isfinite(value) or value < at_least or value <= above:
+            raise self.error(column, allowed)
+        return value
+
+    def integer(self, column: str, at_least: int) -> int:
+        """Return a whole number of at least `at_least`."""
+        value = self.values[column]
+        try:
+            number = int(value) if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+            whole = int(number)
+        except (TypeError, ValueError, OverflowError):
+            raise self.error(column, f"a whole number ≥ {at_least}") from None
+        if whole != number or whole < at_least:
+            raise self.error(column, f"a whole number ≥ {at_least}")
+        return whole
+
+    def error(self, column: str, allowed: str) -> InvalidInputError:
+        """Return the error that this row's `column` is not what is allowed."""
+        shown = repr(self.values[column])
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return bad_line(self.path, self.line, f"column {column!r} is {shown}, allowed is {allowed}")
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a CSV file, or of a Parquet file where the name ends so.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is missing, is empty, is not of its format, or lacks one of `columns`.
+    """
+    if not path.is_file():
+        raise InvalidInputError(f"{path}: no such file")
+    rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+    empty = True
+    for row in rows:
+        if empty and (missing := [name for name in columns if name not in row.values]):
+            raise bad_line(
+                path, 1, f"missing column {', '.join(map(repr, missing))}, needed are {', '.join(columns)}"
+            )
+        empty = False
+        yield row
+    if empty:
+        raise InvalidInputError(f"{path}: no rows, needed are {', '.join(columns)} in a header and a row for each")
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            if len(set(header)) != len(header):
+                raise bad_line(path, 1, "a column name stands twice in the header")
+            for fields in reader:
+                if not fields:
+                    continue
+                if len(fields) != len(header):
+                    raise bad_line(
+                        path, reader.line_num, f"{len(fields)} fields, the header has {len(header)} columns"
+                    )
+                yield Row(path, reader.line_num, dict(zip(header, fields, strict=True)))
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path}: not a UTF-8 text file ({error.reason} at byte {error.start})") from None
+    except csv.Error as error:
+        raise bad_line(path, reader.line_num, f"not CSV: {error}") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow as pa  # noqa: PLC0415  (slow to load, and CSV needs none of it)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        records = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
+    yield from (Row(path, number, record) for number, record in enumerate(records, start=1))
+
+
+@contextmanager
+def appearing_whole(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; what was written there becomes `path` when the block ends well.
+
+    A reader never sees half a file, whatever ends the writer, and a writer that fails leaves nothing behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()

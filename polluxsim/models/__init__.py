@@ -1,0 +1,1 @@
+"""The physics: step time, statistical efficiency, goodput and their fitting, as pure functions of values."""

@@ -1,0 +1,60 @@
+"""Statistical efficiency: how much of a larger batch is progress, from the gradient's mean and variance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class GradientStatistics(NamedTuple):
+    """Squared norm and variance of the (pre-conditioned) gradient at one moment of training.
+
+    Attributes
+    ----------
+    sqr
+        Squared norm of the mean gradient; some measured rows have 0 (an infinite noise scale).
+    var
+        Variance of the gradient at the initial batch size.
+    """
+
+    sqr: float
+    var: float
+
+    def noise_scale(self, init_batch_size: int) -> float:
+        """Return the gradient noise scale φ = M0·var/sqr [examples].
+
+        Source: Pollux (OSDI '21), §3.1.
+        """
+        return init_batch_size * self.var / self.sqr if self.sqr else float("inf")
+
+
+def gain(statistics: GradientStatistics, scale: float) -> float:
+    """Return the steps of size M0 that one optimiser step at batch size `scale`·M0 is worth.
+
+    Parameters
+    ----------
+    statistics
+        Gradient statistics of the moment.
+    scale
+        Batch size over the initial batch size, M/M0.
+
+    Returns
+    -------
+    float
+        (var + sqr) / (var/scale + sqr), in [1, scale] for scale ≥ 1; 1 where the denominator is not positive.
+
+    Source: AdaScale's gain as Pollux (OSDI '21), §3.1, uses it.
+
+    >>> gain(GradientStatistics(sqr=1.0, var=3.0), 3.0)
+    2.0
+    """
+    sqr, var = statistics
+    denominator = var / scale + sqr
+    return (var + sqr) / denominator if denominator > 0 else 1.0
+
+
+def efficiency(statistics: GradientStatistics, scale: float) -> float:
+    """Return the statistical efficiency gain/scale, 1 at the initial batch size.
+
+    Equal to (φ + M0) / (φ + M). Source: Pollux (OSDI '21), §3.1.
+    """
+    return gain(statistics, scale) / scale

@@ -1,0 +1,214 @@
+"""Measured profiles: tables of step times, of validation curves and of gradient statistics, interpolated."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.errors import PolluxSimError
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.profile import StepTime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.models.profile import Application
+
+MAX_MEASURED_NODES = 16
+
+
+class ProfileRangeError(PolluxSimError):
+    """A question outside what a profile has measured."""
+
+
+class PlacementRow(NamedTuple):
+    """One measured step time on an exact placement [GPUs on each node; examples; s; s]."""
+
+    gpus_by_node: tuple[int, ...]
+    atomic_batch_size: int
+    step_time: float
+    sync_time: float
+
+
+class ScalabilityRow(NamedTuple):
+    """One measured step time on so many nodes and GPUs [1; 1; examples; s; s]."""
+
+    num_nodes: int
+    num_replicas: int
+    atomic_batch_size: int
+    step_time: float
+    sync_time: float
+
+
+class EpochRow(NamedTuple):
+    """The end of one epoch of a training run at a fixed batch size [M0-steps; optimiser steps; any; 1; 1]."""
+
+    progress: float
+    iteration: float
+    metric: float
+    grad_sqr: float
+    grad_var: float
+
+
+def canonical(gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the lexicographically smallest rotation, under which placements are tabulated.
+
+    >>> canonical((4, 1, 2))
+    (1, 2, 4)
+    """
+    return min(gpus_by_node[i:] + gpus_by_node[:i] for i in range(len(gpus_by_node)))
+
+
+@dataclass(frozen=True)
+class MeasuredProfile:
+    """A profile that is the measurements themselves.
+
+    Parameters
+    ----------
+    application
+        The application's properties.
+    placements
+        Step times on exact placements, in the order of the file.
+    scalability
+        Step times by node and GPU count, in the order of the file: it matters where a triangulation is degenerate.
+    validations
+        For every validated batch size [examples], the ends of the epochs 0, 1, …
+
+    Source: the interpolation rules are those of the artifact of Pollux (OSDI '21).
+    """
+
+    application: Application
+    placements: Sequence[PlacementRow]
+    scalability: Sequence[ScalabilityRow]
+    validations: Mapping[int, Sequence[EpochRow]]
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time: linear in m on a measured placement, else by node and GPU count."""
+        key = (gpus_by_node, atomic_batch_size)
+        if (known := self._known_step_times.get(key)) is None:
+            table = self._tables.get(canonical(gpus_by_node))
+            known = self._known_step_times[key] = (
+                self._interpolated(gpus_by_node, atomic_batch_size)
+                if table is None
+                else self._between_rows(table, gpus_by_node, atomic_batch_size)
+            )
+        return known
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        """Return the statistics of the epoch, linear in the batch size between the validated ones."""
+        key = (batch_size, epoch)
+        if (known := self._known_statistics.get(key)) is None:
+            rows, weight = self._neighbours(batch_size, epoch)
+            low, high = rows
+            known = self._known_statistics[key] = GradientStatistics(
+                _linear(low.grad_sqr, high.grad_sqr, weight), _linear(low.grad_var, high.grad_var, weight)
+            )
+        return known
+
+    def epoch_end(self, epoch: int) -> float:
+        """Return the smallest progress at the end of the epoch over all validated batch sizes."""
+        return self._epoch_ends[epoch]
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        """Return the validated steps from the end of `epoch` to the last; 1 if it is the last."""
+        last = self.application.num_epochs - 1
+        if epoch >= last:
+            return 1.0
+        (low, high), weight = self._neighbours(batch_size, epoch)
+        (last_low, last_high), _ = self._neighbours(batch_size, last)
+        done = _linear(low.iteration, high.iteration, weight)
+        return _linear(last_low.iteration, last_high.iteration, weight) - done
+
+    @cached_property
+    def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
+        return {}
+
+    @cached_property
+    def _known_statistics(self) -> dict[tuple[int, int], GradientStatistics]:
+        return {}
+
+    @cached_property
+    def _tables(self) -> dict[tuple[int, ...], list[PlacementRow]]:
+        tables = defaultdict[tuple[int, ...], list[PlacementRow]](list)
+        for row in self.placements:
+            tables[row.gpus_by_node].append(row)
+        return {key: sorted(rows, key=lambda row: row.atomic_batch_size) for key, rows in tables.items()}
+
+    @cached_property
+    def _epoch_ends(self) -> list[float]:
+        runs = self.validations.values()
+        return [min(run[epoch].progress for run in runs) for epoch in range(self.application.num_epochs)]
+
+    @cached_property
+    def _batch_sizes(self) -> list[int]:
+        return sorted(self.validations)
+
+    def _neighbours(self, batch_size: int, epoch: int) -> tuple[tuple[EpochRow, EpochRow], float]:
+        sizes = self._batch_sizes
+        if not sizes[0] <= batch_size <= sizes[-1]:
+            raise ProfileRangeError(
+                f"{self.application.name}: batch size {batch_size} was not validated, "
+                f"allowed are {sizes[0]} to {sizes[-1]}"
+            )
+        high = min(bisect_right(sizes, batch_size), len(sizes) - 1)
+        low = max(high - 1, 0)
+        width = sizes[high] - sizes[low]
+        weight = (batch_size - sizes[low]) / width if width else 0.0
+        return (self.validations[sizes[low]][epoch], self.validations[sizes[high]][epoch]), weight
+
+    def _between_rows(
+        self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int
+    ) -> StepTime:
+        sizes = [row.atomic_batch_size for row in rows]
+        if not sizes[0] <= atomic_batch_size <= sizes[-1]:
+            raise self._unmeasured(gpus_by_node, atomic_batch_size, f"{sizes[0]} to {sizes[-1]}")
+        x = float(atomic_batch_size)
+        return StepTime(
+            float(np.interp(x, sizes, [row.step_time for row in rows])),
+            float(np.interp(x, sizes, [row.sync_time for row in rows])),
+        )
+
+    def _interpolated(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        point = (min(len(gpus_by_node), MAX_MEASURED_NODES), sum(gpus_by_node), atomic_batch_size)
+        step, sync = (float(value) for value in self._by_counts(point))
+        if isnan(step):
+            raise self._unmeasured(gpus_by_node, atomic_batch_size, "what the measured tables enclose")
+        return StepTime(step, sync)
+
+    def _by_counts(self, point: tuple[int, int, int]) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self._interpolator(point)
+        return values.reshape(2)
+
+    @cached_property
+    def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types
+        from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415  (slow to load, and seldom needed)
+
+        groups = defaultdict[tuple[int, int, int], list[PlacementRow]](list)
+        for row in self.placements:
+            groups[len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size].append(row)
+        keys = sorted(groups)
+        points = [*keys, *(row[:3] for row in self.scalability)]
+        means = [
+            (float(np.mean([r.step_time for r in groups[k]])), float(np.mean([r.sync_time for r in groups[k]])))
+            for k in keys
+        ]
+        values = [*means, *(row[3:] for row in self.scalability)]
+        return LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
+
+    def _unmeasured(self, gpus_by_node: tuple[int, ...], atomic: int, allowed: str) -> ProfileRangeError:
+        return ProfileRangeError(
+            f"{self.application.name}: no step time for {atomic} examples per GPU on "
+            f"{len(gpus_by_node)} nodes with {gpus_by_node} GPUs, allowed are {allowed}"
+        )
+
+
+def _linear(low: float, high: float, weight: float) -> float:
+    return low + (high - low) * weight

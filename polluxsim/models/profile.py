@@ -1,0 +1,102 @@
+"""What the simulator knows of an application: its properties, and how fast and how well it trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from polluxsim.models.efficiency import GradientStatistics
+
+
+class StepTime(NamedTuple):
+    """Duration of one forward-backward pass that synchronises.
+
+    Attributes
+    ----------
+    step_time
+        The whole pass [s].
+    sync_time
+        The part of it that is not overlapped with computing [s].
+    """
+
+    step_time: float
+    sync_time: float
+
+    def optimiser_step(self, accumulation_steps: int) -> float:
+        """Return the time of one optimiser step [s]: the passes without synchronisation come on top."""
+        return self.step_time + accumulation_steps * (self.step_time - self.sync_time)
+
+
+@dataclass(frozen=True)
+class Application:
+    """Properties of an application (a model on a data set), the same for all its jobs.
+
+    Parameters
+    ----------
+    name
+        How workloads name it.
+    init_batch_size
+        M0, the batch size its hyper-parameters were tuned for [examples].
+    max_batch_size
+        Largest batch size it may train at [examples].
+    min_atomic_batch_size, max_atomic_batch_size
+        Limits of the examples per GPU and pass; the upper one is the GPU's memory [examples].
+    num_epochs
+        Statistical epochs until a job is complete.
+    learning_rate_rule
+        Name of the rule that scales the learning rate with the batch size.
+    fixed_batch_size
+        The batch size an adaptive job keeps where the application cannot change it [examples].
+    max_replicas
+        Most GPUs a job can use, where the application has a limit of its own.
+    """
+
+    name: str
+    init_batch_size: int
+    max_batch_size: int
+    min_atomic_batch_size: int
+    max_atomic_batch_size: int
+    num_epochs: int
+    learning_rate_rule: str = "adascale"
+    fixed_batch_size: int | None = None
+    max_replicas: int | None = None
+
+    def most_replicas(self, batch_size: int) -> int:
+        """Return the most GPUs that `batch_size` examples can be split over."""
+        by_batch = max(batch_size // self.min_atomic_batch_size, 1)
+        return by_batch if self.max_replicas is None else min(by_batch, self.max_replicas)
+
+
+class Profile(Protocol):
+    """How fast and how well an application trains: measured tables, or a card fitted to them.
+
+    Epochs are counted from 0; progress is in M0-steps since the start of training.
+    """
+
+    @property
+    def application(self) -> Application:
+        """Return the application's properties."""
+        ...
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the true step time on a placement, given as the GPUs on each of its nodes, in order.
+
+        Raises
+        ------
+        ProfileRangeError
+            If the profile says nothing about this placement or atomic batch size.
+        """
+        ...
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        """Return the true gradient statistics at a batch size [examples] in an epoch."""
+        ...
+
+    def epoch_end(self, epoch: int) -> float:
+        """Return the progress at which an epoch ends [M0-steps]."""
+        ...
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        """Return the optimiser steps from the end of `epoch` to the end of training at a fixed batch size."""
+        ...

@@ -1,0 +1,117 @@
+"""The contract between engine and policies: a frozen view in, an allocation out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.models.profile import Application
+    from polluxsim.types import Allocation, BatchChoice, JobId, Placement
+
+
+class Oracle(Protocol):
+    """What no scheduler of a real cluster can know: a job's true speed and how much it has left."""
+
+    @property
+    def application(self) -> Application:
+        """Return the properties of the job's application."""
+        ...
+
+    def optimiser_step_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
+        """Return the true time of one optimiser step on a placement [s]."""
+        ...
+
+    def remaining_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
+        ...
+
+    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
+        """Return the true time to completion if this placement and batch choice were kept [s]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job that is submitted and not complete.
+
+    Attributes
+    ----------
+    job_id
+        Its name.
+    submit_time
+        When it was submitted [s].
+    num_replicas, batch_size
+        GPUs and total batch size its user asked for [1; examples].
+    placement
+        The GPUs it holds, empty if none.
+    attained_service
+        Time held × GPUs so far [GPU s].
+    num_restarts
+        Re-allocations since its first start.
+    max_replicas
+        Most GPUs it may be given now.
+    goodput
+        What its agent has learnt of its goodput; None before the first fit, and for jobs that do not adapt.
+    oracle
+        The truth, for policies that say openly that they use it.
+    """
+
+    job_id: JobId
+    submit_time: float
+    num_replicas: int
+    batch_size: int
+    placement: Placement
+    attained_service: float
+    num_restarts: int
+    max_replicas: int
+    goodput: GoodputModel | None
+    oracle: Oracle
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a policy sees at a scheduling round.
+
+    Attributes
+    ----------
+    time
+        Now [s since the start of the workload].
+    gpus_per_node
+        GPUs of each node, all of them free to be given anew.
+    jobs
+        Jobs submitted and not complete, in order of submission.
+    restart_delay
+        Time a job loses whenever its placement changes [s].
+    """
+
+    time: float
+    gpus_per_node: tuple[int, ...]
+    jobs: tuple[JobView, ...]
+    restart_delay: float
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs on all nodes."""
+        return sum(self.gpus_per_node)
+
+
+class Policy(Protocol):
+    """Says at every scheduling round who gets which GPUs.
+
+    A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
+    Where jobs choose their own batch size under it, it says so by an attribute `adaptive = True`; without one,
+    jobs keep the batch size their users asked for.
+    """
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        """Return the placements to hold until the next round; a job left out holds no GPU."""
+        ...
+
+
+def is_adaptive(policy: Policy) -> bool:
+    """Return whether jobs choose their own batch size under this policy."""
+    return bool(getattr(policy, "adaptive", False))

@@ -1,0 +1,125 @@
+"""What a run leaves: frozen records of jobs, rounds, allocations and timings, and the result that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Status(StrEnum):
+    """How a job ended: it did all its work, or the run ended before it."""
+
+    COMPLETED = "completed"
+    CUT_OFF = "cut off"
+
+
+class JobRecord(NamedTuple):
+    """One job's history; times that never came are None [s; GPU s]."""
+
+    job: str
+    application: str
+    submit_time: float
+    start_time: float | None
+    completion_time: float | None
+    jct: float | None
+    queueing_delay: float | None
+    num_restarts: int
+    gpu_seconds: float
+    status: Status
+
+
+class RoundRecord(NamedTuple):
+    """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1]."""
+
+    time: float
+    active_jobs: int
+    gpus_in_use: int
+    goodput: float
+    efficiency: float
+
+
+class AllocationRecord(NamedTuple):
+    """A change of one job's placement or batch size; no nodes mean that it holds no GPU from then on."""
+
+    time: float
+    job: str
+    nodes: tuple[int, ...]
+    gpus: tuple[int, ...]
+    batch_size: int
+    accumulation_steps: int
+
+
+class TimingRecord(NamedTuple):
+    """Wall-clock time that something took: a round's decision, or a phase of the run [s; s]."""
+
+    phase: str
+    time: float | None
+    seconds: float
+
+
+UNITS = {
+    "submit_time": "s",
+    "start_time": "s",
+    "completion_time": "s",
+    "jct": "s",
+    "queueing_delay": "s",
+    "gpu_seconds": "GPU s",
+    "time": "s",
+    "gpus_in_use": "GPUs",
+    "gpus": "GPUs on each of nodes",
+    "nodes": "node numbers",
+    "goodput": "M0-equivalent examples/s",
+    "efficiency": "1, weighted by GPUs",
+    "batch_size": "examples",
+    "accumulation_steps": "1",
+    "seconds": "s of wall-clock time",
+}
+"""Unit of every column that has one, by name: a name has one unit everywhere."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. Two results are equal if all that was simulated is; wall-clock times do not count.
+
+    Attributes
+    ----------
+    job_records
+        A record per job, in order of submission.
+    round_records
+        A record per scheduling round, in order of time.
+    allocation_records
+        A record per change of a job, in order of time.
+    timing_records
+        Wall-clock times.
+    """
+
+    job_records: tuple[JobRecord, ...]
+    round_records: tuple[RoundRecord, ...]
+    allocation_records: tuple[AllocationRecord, ...]
+    timing_records: tuple[TimingRecord, ...] = field(default=(), compare=False, repr=False)
+
+    @cached_property
+    def jobs(self) -> pd.DataFrame:
+        """Return the job records as a table, a row per job."""
+        return _frame(self.job_records, JobRecord._fields)
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """Return the round records as a table, a row per round."""
+        return _frame(self.round_records, RoundRecord._fields)
+
+    @cached_property
+    def allocations(self) -> pd.DataFrame:
+        """Return the allocation records as a table, a row per change."""
+        return _frame(self.allocation_records, AllocationRecord._fields)
+
+
+def _frame(records: tuple[NamedTuple, ...], columns: tuple[str, ...]) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415  (slow to load, and a run needs none of it)
+
+    return pd.DataFrame.from_records(list(records), columns=list(columns))

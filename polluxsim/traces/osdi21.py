@@ -1,0 +1,171 @@
+"""Read the measured profiles of the Pollux artifact (OSDI '21) in its own folder layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.files import Row, read_rows
+from polluxsim.models.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
+from polluxsim.models.profile import Application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_RowT = TypeVar("_RowT", PlacementRow, ScalabilityRow)
+
+
+class _Known(NamedTuple):
+    """What the tables do not say of an application: Pollux (OSDI '21), Table 1, and its artifact."""
+
+    num_epochs: int
+    learning_rate_rule: str
+    max_atomic_batch_size: int | None = None
+    fixed_batch_size: int | None = None
+    max_replicas: int | None = None
+
+
+KNOWN_APPLICATIONS = {
+    "bert": _Known(2, "square-root"),
+    "cifar10": _Known(100, "adascale"),
+    "deepspeech2": _Known(80, "adascale"),
+    "imagenet": _Known(90, "adascale"),
+    # The artifact keeps NeuMF at one batch size on one GPU.
+    "ncf": _Known(10, "square-root", fixed_batch_size=32768, max_replicas=1),
+    # Larger atomic batches were measured, but do not fit a T4 in training.
+    "yolov3": _Known(50, "adascale", max_atomic_batch_size=8),
+}
+
+STEP_COLUMNS = ("local_bsz", "step_time", "sync_time")
+VALIDATION_COLUMNS = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
+
+
+def find_traces(root: Path) -> Path | None:
+    """Return the folder that holds a folder for each application, or None if `root` has not this layout."""
+    for folder in (root / "traces", root):
+        if any((folder / name / "placements.csv").is_file() for name in KNOWN_APPLICATIONS):
+            return folder
+    return None
+
+
+def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
+    """Read every application's measurements and check every row.
+
+    Parameters
+    ----------
+    root
+        The artifact's `simulator/` folder, or its `traces/` folder.
+
+    Returns
+    -------
+    dict
+        Profiles by application name, in order of name.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no measurements, or a row is not what it should be.
+    """
+    traces = find_traces(root)
+    if traces is None:
+        raise InvalidInputError(
+            f"{root}: no measured profiles; needed is a folder with traces/APPLICATION/placements.csv for one of "
+            f"{', '.join(KNOWN_APPLICATIONS)}"
+        )
+    return {
+        name: _read_profile(name, traces / name)
+        for name in KNOWN_APPLICATIONS
+        if (traces / name / "placements.csv").is_file()
+    }
+
+
+def _read_profile(name: str, folder: Path) -> MeasuredProfile:
+    placements = _read_placements(folder / "placements.csv")
+    scalability = _read_scalability(folder / "scalability.csv")
+    validations = _read_validations(folder, KNOWN_APPLICATIONS[name].num_epochs)
+    return MeasuredProfile(_application(name, placements, validations), placements, scalability, validations)
+
+
+def _application(
+    name: str, placements: list[PlacementRow], validations: dict[int, list[EpochRow]]
+) -> Application:
+    known = KNOWN_APPLICATIONS[name]
+    atomic = [row.atomic_batch_size for row in placements]
+    return Application(
+        name=name,
+        init_batch_size=min(validations),
+        max_batch_size=max(validations),
+        min_atomic_batch_size=min(atomic),
+        max_atomic_batch_size=known.max_atomic_batch_size or max(atomic),
+        num_epochs=known.num_epochs,
+        learning_rate_rule=known.learning_rate_rule,
+        fixed_batch_size=known.fixed_batch_size,
+        max_replicas=known.max_replicas,
+    )
+
+
+def _read_placements(path: Path) -> list[PlacementRow]:
+    rows = []
+    for row in read_rows(path, ("placement", *STEP_COLUMNS)):
+        digits = str(row.values["placement"])
+        if not digits.isdigit() or "0" in digits:
+            raise row.error("placement", "the GPUs on each node as digits from 1 to 9")
+        rows.append(PlacementRow(tuple(map(int, digits)), *_step(row)))
+    return _distinct(path, rows, key=lambda row: row[:2])
+
+
+def _read_scalability(path: Path) -> list[ScalabilityRow]:
+    rows = []
+    for row in read_rows(path, ("num_nodes", "num_replicas", *STEP_COLUMNS)):
+        nodes = row.integer("num_nodes", at_least=1)
+        rows.append(ScalabilityRow(nodes, row.integer("num_replicas", at_least=nodes), *_step(row)))
+    return _distinct(path, rows, key=lambda row: row[:3])
+
+
+def _step(row: Row) -> tuple[int, float, float]:
+    step = row.number("step_time", above=0)
+    sync = row.number("sync_time", at_least=0)
+    if sync >= step:
+        raise row.error("sync_time", f"less than the step time {step!r}")
+    return row.integer("local_bsz", at_least=1), step, sync
+
+
+def _distinct(path: Path, rows: list[_RowT], key: Callable[[_RowT], object]) -> list[_RowT]:
+    seen = set()
+    for line, row in enumerate(rows, start=2):
+        if (name := key(row)) in seen:
+            raise bad_line(path, line, f"{name} was measured on an earlier line already, allowed is once")
+        seen.add(name)
+    return rows
+
+
+def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]]:
+    runs = {}
+    for path in folder.glob("validation-*.csv"):
+        size = path.stem.removeprefix("validation-")
+        if not size.isdigit() or int(size) < 1:
+            raise InvalidInputError(f"{path}: allowed names are validation-BATCH_SIZE.csv")
+        runs[int(size)] = _read_validation(path, num_epochs)
+    if not runs:
+        raise InvalidInputError(f"{folder}: no validation-BATCH_SIZE.csv, needed is one at least")
+    return dict(sorted(runs.items()))
+
+
+def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
+    rows = []
+    reached = 0.0
+    for row in read_rows(path, VALIDATION_COLUMNS):
+        reached = row.number("progress", above=reached)
+        rows.append(
+            EpochRow(
+                reached,
+                row.number("iteration", at_least=0),
+                row.number("metric"),
+                row.number("grad_sqr", at_least=0),
+                row.number("grad_var", at_least=0),
+            )
+        )
+    if len(rows) < num_epochs:
+        raise InvalidInputError(f"{path}: {len(rows)} epochs, a job of this application needs {num_epochs}")
+    return rows

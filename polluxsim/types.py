@@ -1,0 +1,99 @@
+"""The few words that every room shares: jobs are named, placements are runs of GPUs on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
+
+from polluxsim.errors import InvalidConfigError
+
+JobId: TypeAlias = str
+
+Placement: TypeAlias = tuple[tuple[int, int], ...]
+"""One job's GPUs as (node, number of GPUs) in the order they were taken; the empty tuple is no GPU at all."""
+
+Allocation: TypeAlias = Mapping[JobId, Placement]
+"""The placements of all jobs; a job that is absent has no GPU."""
+
+
+class BatchChoice(NamedTuple):
+    """How a job splits one optimiser step over its replicas.
+
+    Attributes
+    ----------
+    atomic_batch_size
+        Examples per GPU in one forward-backward pass.
+    accumulation_steps
+        Passes before the one that synchronises; 0 is none.
+    """
+
+    atomic_batch_size: int
+    accumulation_steps: int
+
+    def batch_size(self, num_replicas: int) -> int:
+        """Return the examples of one optimiser step on `num_replicas` GPUs."""
+        return num_replicas * self.atomic_batch_size * (self.accumulation_steps + 1)
+
+
+def num_replicas(placement: Placement) -> int:
+    """Return the GPUs of a placement.
+
+    >>> num_replicas(((0, 4), (3, 2)))
+    6
+    """
+    return sum(gpus for _, gpus in placement)
+
+
+def gpus_by_node(placement: Placement) -> tuple[int, ...]:
+    """Return the GPUs on each node of a placement, in the placement's order, without the nodes' names."""
+    return tuple(gpus for _, gpus in placement)
+
+
+def placement_from_nodes(nodes: Iterable[int]) -> Placement:
+    """Return the placement of a list with one node for every GPU.
+
+    >>> placement_from_nodes([3, 3, 5])
+    ((3, 2), (5, 1))
+    """
+    return tuple((node, len(list(run))) for node, run in groupby(nodes))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The GPUs there are.
+
+    Parameters
+    ----------
+    gpus_per_node
+        GPUs of each node, by node number.
+    """
+
+    gpus_per_node: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.gpus_per_node or min(self.gpus_per_node) < 1:
+            raise InvalidConfigError(
+                f"cluster: {len(self.gpus_per_node)} nodes, allowed are one or more, each with one GPU or more"
+            )
+
+    @classmethod
+    def uniform(cls, num_nodes: int, gpus_per_node: int) -> Cluster:
+        """Return a cluster of like nodes."""
+        return cls((gpus_per_node,) * num_nodes)
+
+    @classmethod
+    def of_groups(cls, groups: Sequence[Sequence[int]]) -> Cluster:
+        """Return a cluster of several kinds of nodes, given as [number of nodes, GPUs per node] for each kind."""
+        return cls(tuple(gpus for count, gpus in groups for _ in range(count)))
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes."""
+        return len(self.gpus_per_node)
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs on all nodes."""
+        return sum(self.gpus_per_node)

@@ -1,0 +1,1 @@
+"""Workloads: who submits what when, read and checked, or sampled from a trace."""

@@ -1,0 +1,129 @@
+"""A workload: the jobs that arrive, in order of submission, each with what its user asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
+from polluxsim.files import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.types import Cluster, JobId
+
+COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as its user submits it.
+
+    Parameters
+    ----------
+    job_id
+        Its name, unique in the workload.
+    submit_time
+        When it arrives [s since the start of the workload].
+    application
+        Name of the application it trains.
+    num_replicas
+        GPUs its user asks for.
+    batch_size
+        Total batch size its user asks for [examples].
+    line
+        Where it stands in the file it came from, for messages; 0 if in none.
+    """
+
+    job_id: JobId
+    submit_time: float
+    application: str
+    num_replicas: int
+    batch_size: int
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs in order of submission (ties in the order given).
+
+    Parameters
+    ----------
+    jobs
+        The jobs.
+    source
+        Where they come from, for messages: a file's path, or what made them.
+    """
+
+    jobs: tuple[Job, ...]
+    source: str = "workload"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
+        seen = dict[str, Job]()
+        for job in sorted(self.jobs, key=lambda job: job.line):
+            if (first := seen.setdefault(job.job_id, job)) is not job:
+                raise self.error(job, f"name {job.job_id!r} stands on line {first.line} already, allowed is once")
+
+    def error(self, job: Job, what: str) -> InvalidInputError:
+        """Return the error for one job of this workload."""
+        return bad_line(self.source, job.line, what)
+
+    def check(self, profiles: Mapping[str, Profile], cluster: Cluster) -> None:
+        """Check that every job can run.
+
+        Raises
+        ------
+        UnknownApplicationError
+            If a job's application has no profile.
+        InvalidInputError
+            If a job asks for more GPUs than there are, or for a batch size outside its profile.
+        """
+        for job in self.jobs:
+            if (profile := profiles.get(job.application)) is None:
+                raise UnknownApplicationError(
+                    f"{self.source}, line {job.line}: application {job.application!r} has no profile, "
+                    f"allowed are {', '.join(sorted(profiles))}"
+                )
+            if job.num_replicas > cluster.num_gpus:
+                raise self.error(
+                    job, f"num_replicas is {job.num_replicas}, allowed are the {cluster.num_gpus} GPUs there are"
+                )
+            limits = profile.application
+            if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
+                raise self.error(
+                    job,
+                    f"batch_size is {job.batch_size}, allowed for {job.application} are "
+                    f"{limits.init_batch_size} to {limits.max_batch_size}",
+                )
+            if job.batch_size < limits.min_atomic_batch_size * job.num_replicas:
+                raise self.error(
+                    job,
+                    f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
+                    f"allowed for {job.application} are {limits.min_atomic_batch_size} or more",
+                )
+
+
+def read_workload(path: Path) -> Workload:
+    """Read a workload from CSV or Parquet with the columns name, time, application, num_replicas, batch_size.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, a row is not what it should be, or a name stands twice.
+    """
+    jobs = tuple(
+        Job(
+            job_id=row.text("name"),
+            submit_time=row.number("time", at_least=0),
+            application=row.text("application"),
+            num_replicas=row.integer("num_replicas", at_least=1),
+            batch_size=row.integer("batch_size", at_least=1),
+            line=row.line,
+        )
+        for row in read_rows(path, COLUMNS)
+    )
+    return Workload(jobs, source=str(path))
