@@ -1,3 +1,84 @@
-"""stub for now"""
+"""The agent of an adaptive job: learns its throughput, follows its noise scale, chooses its batch size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.fitting import fit_throughput
+from polluxsim.models.goodput import GoodputModel
+
+if TYPE_CHECKING:
+    from polluxsim.agent.agent import Observation
+    from polluxsim.models.efficiency import GradientStatistics
+    from polluxsim.models.profile import Application, StepTime
+    from polluxsim.models.throughput import ThroughputParams
+    from polluxsim.types import BatchChoice
+
+
 class AdaptiveAgent:
-    def __init__(self, application): ...
+    """Pollux's agent.
+
+    It fits θ_sys anew whenever it sees a combination of nodes, GPUs and atomic batch size for the first time, keeps
+    the first measurement of each, and chooses the goodput-optimal batch size by the gradient statistics seen last.
+
+    Parameters
+    ----------
+    application
+        Limits of the batch size.
+
+    Source: Pollux (OSDI '21), §4.1, and its artifact.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._observed: dict[tuple[int, int, int], StepTime] = {}
+        self._statistics: GradientStatistics | None = None
+        self._params: ThroughputParams | None = None
+        self._most_observed = 0
+        self._model: GoodputModel | None = None
+
+    @property
+    def max_replicas(self) -> int:
+        """Return the most GPUs the job may be given: twice what it has run on, within its application's limit."""
+        allowed = self._application.most_replicas(self._application.max_batch_size)
+        return min(max(2 * self._most_observed, 1), allowed)
+
+    @property
+    def goodput(self) -> GoodputModel | None:
+        """Return what has been learnt, None before the first observation."""
+        return self._model
+
+    def observe(self, observation: Observation) -> None:
+        """Take note of the gradient statistics, and fit again if this way to run is new."""
+        nodes, replicas, atomic, step_time, statistics = observation
+        if (nodes, replicas, atomic) not in self._observed:
+            self._observed[nodes, replicas, atomic] = step_time
+            self._most_observed = max(self._most_observed, replicas)
+            self._fit()
+        elif statistics == self._statistics:
+            return
+        self._statistics = statistics
+        if self._params is not None:
+            self._model = GoodputModel(self._application, self._params, statistics)
+
+    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
+        """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""
+        if self._model is not None:
+            return self._model.best(num_nodes, num_replicas)[1]
+        application = self._application
+        batch_size = application.fixed_batch_size or max(
+            application.init_batch_size, application.min_atomic_batch_size * num_replicas
+        )
+        return split_batch_size(application, batch_size, num_replicas)
+
+    def _fit(self) -> None:
+        nodes, replicas, atomic = zip(*self._observed, strict=True)
+        times = self._observed.values()
+        self._params = fit_throughput(
+            nodes,
+            replicas,
+            atomic,
+            [time.step_time - time.sync_time for time in times],
+            [time.step_time for time in times],
+        )

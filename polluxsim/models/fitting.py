@@ -1,0 +1,240 @@
+"""Learn θ_sys from observed step times: the objective of Pollux, minimised in compiled code."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from polluxsim.models import line_search
+from polluxsim.models.lbfgsb import (
+    EPSILON,
+    cauchy_point,
+    dot,
+    longest_step,
+    projected_gradient_norm,
+    remember,
+    subspace_minimum,
+)
+from polluxsim.models.throughput import TINY, ThroughputParams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+# Start and bounds of the fit, by parameter. Source: artifact of Pollux (OSDI '21).
+START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+LOWER = (TINY, TINY, TINY, TINY, TINY, TINY, 1.0)
+UPPER = (inf, inf, inf, inf, inf, inf, 10.0)
+ALPHA_GRAD, BETA_GRAD, ALPHA_NODE, BETA_NODE, ALPHA_LOCAL, BETA_LOCAL, GAMMA = range(7)
+
+# Weights of the regularising terms: little overlap, and no growth of synchronisation, unless data say so.
+GAMMA_WEIGHT = 1e-3
+RETROGRESSION_WEIGHT = 1e-2
+
+# Network parameters over several nodes are at least this many times those within one, until there are data.
+NODE_OVER_LOCAL = 1.1
+
+# SciPy's defaults for its L-BFGS-B.
+MEMORY = 10
+LEAST_DECREASE = 2.220446049250313e-09
+GRADIENT_TOLERANCE = 1e-5
+MAX_TRIALS = 20
+MAX_ITERATIONS = 15000
+
+
+def fit_throughput(
+    num_nodes: Sequence[int],
+    num_replicas: Sequence[int],
+    atomic_batch_size: Sequence[int],
+    grad_time: Sequence[float],
+    step_time: Sequence[float],
+) -> ThroughputParams:
+    """Fit θ_sys to observations, all sequences of one length n ≥ 1.
+
+    Parameters
+    ----------
+    num_nodes, num_replicas, atomic_batch_size
+        Where and how each observation was made [1; 1; examples].
+    grad_time
+        Time of its pass without synchronisation [s].
+    step_time
+        Time of its pass with synchronisation [s].
+
+    Returns
+    -------
+    ThroughputParams
+        The optimum found from the one fixed start, with parameters that no observation speaks of held at optimistic
+        values ("prior-driven exploration").
+
+    Source: Pollux (OSDI '21), §4.1, and its artifact.
+    """
+    data = observation_array(num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)
+    start, lower, upper = explored_bounds(data)
+    x, _ = minimise(data, start, lower, upper)
+    if not (data[0] > 1).any():
+        x[ALPHA_NODE] = max(x[ALPHA_NODE], NODE_OVER_LOCAL * x[ALPHA_LOCAL])
+        x[BETA_NODE] = max(x[BETA_NODE], NODE_OVER_LOCAL * x[BETA_LOCAL])
+    return ThroughputParams(*x.tolist())
+
+
+def observation_array(
+    num_nodes: Sequence[int],
+    num_replicas: Sequence[int],
+    atomic_batch_size: Sequence[int],
+    grad_time: Sequence[float],
+    step_time: Sequence[float],
+) -> NDArray[np.float64]:
+    """Return the observations as the compiled code takes them, shape (5, n): nodes, GPUs, m, log s, log s."""
+    columns = (num_nodes, num_replicas, atomic_batch_size, np.log(grad_time), np.log(step_time))
+    return np.array(columns, dtype=np.float64)
+
+
+def explored_bounds(
+    data: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return start, lower and upper bounds, each of shape (7,), with what no observation speaks of held fixed."""
+    nodes, replicas, atomic, log_grad, _ = data
+    held = dict[int, float]()
+    if (atomic == atomic[0]).all():
+        held[ALPHA_GRAD] = float(np.exp(log_grad).mean()) / 2
+    if not (nodes > 1).any():
+        held |= {ALPHA_NODE: TINY, BETA_NODE: TINY}
+    if not ((nodes == 1) & (replicas > 1)).any():
+        held |= {ALPHA_LOCAL: TINY, BETA_LOCAL: TINY}
+    if not (replicas > 2).any():
+        held |= {BETA_NODE: TINY, BETA_LOCAL: TINY}
+    start, lower, upper = np.array(START), np.array(LOWER), np.array(UPPER)
+    for parameter, value in held.items():
+        start[parameter] = lower[parameter] = upper[parameter] = value
+    return start, lower, upper
+
+
+@njit(cache=True)
+def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
+    """Return the error of θ_sys and write its gradient.
+
+    RMSE(log T_grad) + RMSE(log T_step) + 1e-3·(γ − 1)² + 1e-2·((β_node/α_node)² + (β_local/α_local)²).
+
+    Parameters
+    ----------
+    x
+        θ_sys, shape (7,).
+    data
+        Observations as `observation_array` gives them, shape (5, n).
+    gradient
+        Written: derivative by each parameter, shape (7,).
+    """
+    gamma = x[6]
+    n = data.shape[1]
+    grad_errors = np.zeros(8)  # sum of squares, then half of its derivatives
+    step_errors = np.zeros(8)
+    for k in range(n):
+        several = data[0, k] > 1.5
+        replicas, atomic = data[1, k], data[2, k]
+        grad = x[0] + x[1] * atomic
+        extra = max(replicas - 2.0, 1e-8)
+        alpha = 2 if several else 4
+        sync = x[alpha] + x[alpha + 1] * extra if replicas > 1.5 else 1e-8
+        log_grad, log_sync = np.log(grad), np.log(sync)
+        error = log_grad - data[3, k]
+        grad_errors[0] += error * error
+        grad_errors[1] += error / grad
+        grad_errors[2] += error / grad * atomic
+        # log of (grad^γ + sync^γ)^(1/γ), and the share each has in it, without overflow
+        larger = max(log_grad, log_sync)
+        grad_term, sync_term = np.exp(gamma * (log_grad - larger)), np.exp(gamma * (log_sync - larger))
+        total = grad_term + sync_term
+        log_step = larger + np.log(total) / gamma
+        grad_share, sync_share = grad_term / total, sync_term / total
+        error = log_step - data[4, k]
+        step_errors[0] += error * error
+        step_errors[1] += error * grad_share / grad
+        step_errors[2] += error * grad_share / grad * atomic
+        if replicas > 1.5:
+            step_errors[alpha + 1] += error * sync_share / sync
+            step_errors[alpha + 2] += error * sync_share / sync * extra
+        step_errors[7] += error * (grad_share * log_grad + sync_share * log_sync - log_step) / gamma
+    grad_rmse, step_rmse = np.sqrt(grad_errors[0] / n), np.sqrt(step_errors[0] / n)
+    for i in range(7):
+        gradient[i] = 0.0
+        # At a perfect fit the root has no derivative; 0 is the one that lets the search stop there.
+        if grad_rmse > 0.0:
+            gradient[i] += grad_errors[i + 1] / n / grad_rmse
+        if step_rmse > 0.0:
+            gradient[i] += step_errors[i + 1] / n / step_rmse
+    node, local = x[3] / x[2], x[5] / x[4]
+    gradient[2] -= 2.0 * RETROGRESSION_WEIGHT * node * node / x[2]
+    gradient[3] += 2.0 * RETROGRESSION_WEIGHT * node / x[2]
+    gradient[4] -= 2.0 * RETROGRESSION_WEIGHT * local * local / x[4]
+    gradient[5] += 2.0 * RETROGRESSION_WEIGHT * local / x[4]
+    gradient[6] += 2.0 * GAMMA_WEIGHT * (gamma - 1.0)
+    penalty = GAMMA_WEIGHT * (gamma - 1.0) ** 2 + RETROGRESSION_WEIGHT * (node * node + local * local)
+    return grad_rmse + step_rmse + penalty
+
+
+@njit(cache=True)
+def minimise(
+    data: NDArray[np.float64], start: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Minimise `objective` within bounds by L-BFGS-B; return the parameters, shape (7,), and the value."""
+    n = start.size
+    x = np.minimum(np.maximum(start, lower), upper)
+    gradient, new_gradient = np.empty(n), np.empty(n)
+    value = objective(x, data, gradient)
+    steps, changes = np.empty((MEMORY, n)), np.empty((MEMORY, n))
+    count, theta = 0, 1.0
+    iteration = 0
+    if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
+        return x, value
+    while iteration < MAX_ITERATIONS:
+        memory, definite = remember(steps[:count], changes[:count], theta)
+        found = False
+        if definite:
+            cauchy = cauchy_point(x, gradient, lower, upper, memory)
+            target = cauchy.point
+            if count and cauchy.free.any():
+                target, definite = subspace_minimum(x, gradient, lower, upper, memory, cauchy)
+        if definite:
+            direction = target - x
+            slope0 = dot(gradient, direction)
+            if slope0 < 0.0:
+                longest = 1.0 if iteration == 0 else longest_step(x, direction, lower, upper)
+                step = min(1.0 / np.sqrt(dot(direction, direction)), longest) if iteration == 0 else 1.0
+                bracket = line_search.start(value, slope0, step, longest)
+                for _ in range(MAX_TRIALS):
+                    trial = target.copy() if step == 1.0 else x + step * direction
+                    new_value = objective(trial, data, new_gradient)
+                    slope = dot(new_gradient, direction)
+                    if line_search.is_over(bracket, step, new_value, slope, value, slope0, longest):
+                        found = True
+                        break
+                    bracket, step = line_search.advance(bracket, step, new_value, slope, value, slope0, longest)
+        if not found:
+            if not count:
+                return x, value
+            # What is remembered misleads: forget it and begin again from here.
+            count, theta = 0, 1.0
+            continue
+        iteration += 1
+        decrease = value - new_value
+        scale = max(abs(value), abs(new_value), 1.0)
+        change, moved = new_gradient - gradient, step * direction
+        curvature = (slope - slope0) * step
+        x, value = trial, new_value
+        gradient[:] = new_gradient
+        if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
+            return x, value
+        if decrease <= LEAST_DECREASE * scale:
+            return x, value
+        if curvature > EPSILON * -slope0 * step:
+            if count == MEMORY:
+                steps[:-1], changes[:-1] = steps[1:].copy(), changes[1:].copy()
+                count -= 1
+            steps[count], changes[count] = moved, change
+            count += 1
+            theta = dot(change, change) / curvature
+    return x, value

@@ -1,0 +1,165 @@
+"""Moré and Thuente's line search, asked one step at a time, for the compiled minimiser of the throughput fit.
+
+Source: J. J. Moré and D. J. Thuente, "Line search algorithms with guaranteed sufficient decrease", ACM TOMS 20
+(1994), with the constants that L-BFGS-B uses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+SUFFICIENT_DECREASE = 1e-3
+CURVATURE = 0.9
+INTERVAL_TOLERANCE = 0.1
+
+
+class Bracket(NamedTuple):
+    """What the search knows: the best step, the other end, and the interval in which the next one lies.
+
+    The slopes are derivatives along the direction, the widths those of the last two intervals.
+    """
+
+    best: float
+    best_value: float
+    best_slope: float
+    other: float
+    other_value: float
+    other_slope: float
+    bracketed: bool
+    first_stage: bool
+    low: float
+    high: float
+    width: float
+    older_width: float
+
+
+@njit(cache=True)
+def start(value: float, slope: float, step: float, longest: float) -> Bracket:
+    """Return the bracket before the first trial step."""
+    return Bracket(0.0, value, slope, 0.0, value, slope, False, True, 0.0, 5.0 * step, longest, 2.0 * longest)
+
+
+@njit(cache=True)
+def is_over(
+    bracket: Bracket, step: float, value: float, slope: float, value0: float, slope0: float, longest: float
+) -> bool:
+    """Return whether the trial step is good enough, or the best that rounding and bounds allow."""
+    test_slope = SUFFICIENT_DECREASE * slope0
+    enough = value <= value0 + step * test_slope
+    if enough and abs(slope) <= -CURVATURE * slope0:
+        return True
+    if bracket.bracketed:
+        if step <= bracket.low or step >= bracket.high:
+            return True
+        if bracket.high - bracket.low <= INTERVAL_TOLERANCE * bracket.high:
+            return True
+    if step == longest and enough and slope <= test_slope:
+        return True
+    return step == 0.0 and (not enough or slope >= test_slope)
+
+
+@njit(cache=True)
+def advance(
+    bracket: Bracket, step: float, value: float, slope: float, value0: float, slope0: float, longest: float
+) -> tuple[Bracket, float]:
+    """Return the bracket that follows from a trial step, and the next trial step."""
+    test_slope = SUFFICIENT_DECREASE * slope0
+    test = value0 + step * test_slope
+    first_stage = bracket.first_stage and not (value <= test and slope >= SUFFICIENT_DECREASE * slope0)
+    b = bracket
+    if first_stage and value <= b.best_value and value > test:
+        # Psi of the paper, the function less its sufficient decrease, is what the first stage minimises.
+        x, fx, gx, y, fy, gy, trial, bracketed = _next_trial(
+            b.best, b.best_value - b.best * test_slope, b.best_slope - test_slope,
+            b.other, b.other_value - b.other * test_slope, b.other_slope - test_slope,
+            step, value - step * test_slope, slope - test_slope, b.bracketed, b.low, b.high,
+        )  # fmt: skip
+        fx, gx, fy, gy = fx + x * test_slope, gx + test_slope, fy + y * test_slope, gy + test_slope
+    else:
+        x, fx, gx, y, fy, gy, trial, bracketed = _next_trial(
+            b.best, b.best_value, b.best_slope, b.other, b.other_value, b.other_slope,
+            step, value, slope, b.bracketed, b.low, b.high,
+        )  # fmt: skip
+    width, older_width = b.width, b.older_width
+    if bracketed:
+        if abs(y - x) >= 0.66 * older_width:
+            trial = x + 0.5 * (y - x)
+        older_width, width = width, abs(y - x)
+        low, high = min(x, y), max(x, y)
+    else:
+        low, high = trial + 1.1 * (trial - x), trial + 4.0 * (trial - x)
+    trial = min(max(trial, 0.0), longest)
+    if bracketed and (trial <= low or trial >= high or high - low <= INTERVAL_TOLERANCE * high):
+        trial = x
+    return Bracket(x, fx, gx, y, fy, gy, bracketed, first_stage, low, high, width, older_width), trial
+
+
+@njit(cache=True)
+def _next_trial(x, fx, gx, y, fy, gy, t, ft, gt, bracketed, low, high):  # type: ignore[no-untyped-def]
+    """Return the new (x, f(x), f'(x), y, f(y), f'(y), trial, bracketed): section 4 of the paper, cases 1 to 4.
+
+    x is the best step so far, y the other end, t the trial just evaluated, within (low, high).
+    """
+    opposite = gt * np.sign(gx) < 0.0
+    if ft > fx:  # case 1: a higher value, so a minimiser lies between
+        cubic = _cubic(x, fx, gx, t, ft, gt)
+        quadratic = x + gx / ((fx - ft) / (t - x) + gx) / 2.0 * (t - x)
+        trial = cubic if abs(cubic - x) < abs(quadratic - x) else cubic + (quadratic - cubic) / 2.0
+        bracketed = True
+    elif opposite:  # case 2: lower, the slope changed its sign: a minimiser lies between
+        cubic = _cubic(t, ft, gt, x, fx, gx)
+        secant = t + gt / (gt - gx) * (x - t)
+        trial = cubic if abs(cubic - t) > abs(secant - t) else secant
+        bracketed = True
+    elif abs(gt) < abs(gx):  # case 3: lower, and flatter in the same direction
+        trial = _flatter(x, fx, gx, y, t, ft, gt, bracketed, low, high)
+    elif bracketed:  # case 4: lower, and as steep: the cubic through the other end
+        trial = _cubic(t, ft, gt, y, fy, gy)
+    else:
+        trial = high if t > x else low
+    if ft > fx:
+        y, fy, gy = t, ft, gt
+    else:
+        if opposite:
+            y, fy, gy = x, fx, gx
+        x, fx, gx = t, ft, gt
+    return x, fx, gx, y, fy, gy, trial, bracketed
+
+
+@njit(cache=True)
+def _flatter(x, fx, gx, y, t, ft, gt, bracketed, low, high):  # type: ignore[no-untyped-def]
+    """Return case 3's trial: the cubic's minimiser if it lies beyond t, else the secant's."""
+    theta = 3.0 * (fx - ft) / (t - x) + gx + gt
+    scale = max(abs(theta), abs(gx), abs(gt))
+    gamma = scale * np.sqrt(max(0.0, (theta / scale) ** 2 - (gx / scale) * (gt / scale)))
+    if t > x:
+        gamma = -gamma
+    ratio = (gamma - gt + theta) / (gamma + (gx - gt) + gamma)
+    if ratio < 0.0 and gamma != 0.0:
+        cubic = t + ratio * (x - t)
+    elif t > x:
+        cubic = high
+    else:
+        cubic = low
+    secant = t + gt / (gt - gx) * (x - t)
+    if not bracketed:
+        trial = cubic if abs(cubic - t) > abs(secant - t) else secant
+        return max(low, min(high, trial))
+    trial = cubic if abs(cubic - t) < abs(secant - t) else secant
+    guard = t + 0.66 * (y - t)
+    return min(guard, trial) if t > x else max(guard, trial)
+
+
+@njit(cache=True)
+def _cubic(a, fa, ga, b, fb, gb):  # type: ignore[no-untyped-def]
+    """Return the minimiser of the cubic through both values and slopes, counted from a."""
+    theta = 3.0 * (fa - fb) / (b - a) + ga + gb
+    scale = max(abs(theta), abs(ga), abs(gb))
+    gamma = scale * np.sqrt(max(0.0, (theta / scale) ** 2 - (ga / scale) * (gb / scale)))
+    if b < a:
+        gamma = -gamma
+    ratio = (gamma - ga + theta) / (gamma - ga + gamma + gb)
+    return a + ratio * (b - a)

@@ -1,0 +1,76 @@
+"""The throughput model θ_sys: time of one optimiser step from placement and batch size."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+# Stands for "no time at all" where a logarithm is taken later. Source: artifact of Pollux (OSDI '21).
+TINY = 1e-8
+
+
+class ThroughputParams(NamedTuple):
+    """The parameters θ_sys of an application's step time.
+
+    Attributes
+    ----------
+    alpha_grad, beta_grad
+        Time of a forward-backward pass: constant part and part per example [s; s/example].
+    alpha_node, beta_node
+        Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU].
+    alpha_local, beta_local
+        The same within one node [s; s/GPU].
+    gamma
+        Overlap of computing and synchronising, from 1 (none) to 10 (nearly full).
+
+    Source: Pollux (OSDI '21), §3.2.
+    """
+
+    alpha_grad: float
+    beta_grad: float
+    alpha_node: float
+    beta_node: float
+    alpha_local: float
+    beta_local: float
+    gamma: float
+
+
+@njit(cache=True)
+def grad_time(params: ThroughputParams, atomic_batch_size: float) -> float:
+    """Return T_grad, the time of one forward-backward pass [s]."""
+    return params.alpha_grad + params.beta_grad * atomic_batch_size
+
+
+@njit(cache=True)
+def sync_time(params: ThroughputParams, num_nodes: int, num_replicas: int) -> float:
+    """Return T_sync, the time to synchronise one optimiser step if nothing overlapped [s]."""
+    if num_replicas < 2:
+        return TINY
+    extra = max(num_replicas - 2, TINY)
+    if num_nodes > 1:
+        return params.alpha_node + params.beta_node * extra
+    return params.alpha_local + params.beta_local * extra
+
+
+@njit(cache=True)
+def overlapped(grad: float, sync: float, gamma: float) -> float:
+    """Return (grad^γ + sync^γ)^(1/γ), the time of a pass that synchronises [s]."""
+    larger, smaller = max(grad, sync), min(grad, sync)
+    return larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma)
+
+
+@njit(cache=True)
+def step_time(
+    params: ThroughputParams, num_nodes: int, num_replicas: int, atomic_batch_size: float, accumulation_steps: int
+) -> float:
+    """Return T_iter, the time of one optimiser step [s]."""
+    grad = grad_time(params, atomic_batch_size)
+    sync = sync_time(params, num_nodes, num_replicas)
+    return accumulation_steps * grad + overlapped(grad, sync, params.gamma)
+
+
+def as_array(params: ThroughputParams) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the parameters in the order of their names, shape (7,)."""
+    return np.array(params, dtype=np.float64)
