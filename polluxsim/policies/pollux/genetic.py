@@ -1,0 +1,300 @@
+"""Pollux's own search: NSGA-II over whole allocations, warm-started from the round before, compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from polluxsim.policies.pollux.problem import power_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from polluxsim.policies.pollux.problem import Problem
+    from polluxsim.types import JobId
+
+# Probabilities of the mutations. Source: artifact of Pollux (OSDI '21).
+REVERT_PROBABILITY = 0.1
+SHRINK_ROW_PROBABILITY = 0.1
+SHRINK_ELEMENT_PROBABILITY = 0.1
+
+
+@dataclass
+class GeneticSearch:
+    """NSGA-II with the operators of Pollux.
+
+    A member is an allocation, GPUs by job and node. One objective is the fitness, the other the sum of speedups, which
+    keeps the population diverse; the answer is the fittest member. Each child has a random stream of its own, so that
+    the answer does not depend on the order in which children are made.
+
+    Parameters
+    ----------
+    population
+        Members.
+    generations
+        Rounds of selection, crossover, mutation and repair.
+
+    Source: Pollux (OSDI '21), §4.2.1, and its artifact.
+    """
+
+    population: int = 100
+    generations: int = 100
+    _members: NDArray[np.int16] | None = field(default=None, init=False, repr=False)
+    _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the fittest allocation found, shape (J, N)."""
+        seed = np.uint64(rng.integers(2**63))
+        members = self._first_members(problem)
+        values = problem.log_values()
+        members, fitness = evolve(
+            members,
+            problem.placements.astype(np.int16),
+            problem.gpus_per_node,
+            problem.max_replicas,
+            values,
+            problem.speedups,
+            problem.fairness_power,
+            problem.avoid_interference,
+            self.generations,
+            seed,
+        )
+        self._members, self._job_ids = members, problem.job_ids
+        return members[np.argmax(fitness)].astype(np.int64)
+
+    def _first_members(self, problem: Problem) -> NDArray[np.int16]:
+        """Return the last round's members without the rows of finished jobs, new jobs at zero, and "no change"."""
+        shape = (self.population, len(problem.job_ids), len(problem.gpus_per_node))
+        if self._members is None or self._members.shape[2] != shape[2]:
+            return np.broadcast_to(problem.placements.astype(np.int16), shape).copy()
+        members = np.zeros(shape, dtype=np.int16)
+        rows = {job_id: row for row, job_id in enumerate(self._job_ids)}
+        for row, job_id in enumerate(problem.job_ids):
+            if (known := rows.get(job_id)) is not None:
+                members[:, row] = self._members[:, known]
+        members[-1] = problem.placements
+        return members
+
+
+@njit(cache=True)
+def evolve(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: arrays and scalars only)
+    members, placements, gpus_per_node, max_replicas, values, speedups, power, avoid_interference, generations, seed
+):
+    """Run all generations; return the last members, shape (P, J, N), and their fitness, shape (P,)."""
+    size, num_jobs, num_nodes = members.shape
+    pool = np.empty((2 * size, num_jobs, num_nodes), dtype=members.dtype)
+    objectives = np.empty((2 * size, 2))
+    pool[:size] = members
+    state = np.empty(1, dtype=np.uint64)
+    for i in range(size):
+        state[0] = _stream(seed, 0, i)
+        repair(pool[i], gpus_per_node, max_replicas, avoid_interference, state)
+        evaluate(pool[i], placements, values, speedups, power, objectives[i])
+    rank, crowding = np.zeros(size, dtype=np.int64), np.zeros(size)
+    order = survivors(objectives[:size], size, rank, crowding)
+    pool[:size], objectives[:size] = pool[:size][order], objectives[:size][order]
+    for generation in range(1, generations + 1):
+        for i in range(size):
+            state[0] = _stream(seed, generation, i)
+            child = pool[size + i]
+            mother, father = _tournament(rank, crowding, state), _tournament(rank, crowding, state)
+            cut = _below(state, num_jobs + 1)
+            child[:cut], child[cut:] = pool[mother, :cut], pool[father, cut:]
+            mutate(child, placements, gpus_per_node, state)
+            repair(child, gpus_per_node, max_replicas, avoid_interference, state)
+            evaluate(child, placements, values, speedups, power, objectives[size + i])
+        order = survivors(objectives, size, rank, crowding)
+        pool[:size], objectives[:size] = pool[order], objectives[order]
+    return pool[:size].copy(), objectives[:size, 0].copy()
+
+
+@njit(cache=True)
+def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped-def]
+    """Send rows back to their present placement, take elements away, and let others grow into free GPUs."""
+    num_jobs, num_nodes = member.shape
+    for j in range(num_jobs):
+        if _uniform(state) < REVERT_PROBABILITY:
+            member[j] = placements[j]
+        if _uniform(state) < SHRINK_ROW_PROBABILITY:
+            for n in range(num_nodes):
+                if member[j, n] and _uniform(state) < SHRINK_ELEMENT_PROBABILITY:
+                    member[j, n] = 0
+    anyone = 1.0 / num_jobs
+    for n in range(num_nodes):
+        used, residents = 0, 0
+        for j in range(num_jobs):
+            used += member[j, n]
+            residents += member[j, n] > 0
+        if used >= gpus_per_node[n]:
+            continue
+        resident = 1.0 / residents if residents else 0.0
+        likely = anyone + resident - anyone * resident
+        for j in range(num_jobs):
+            present = member[j, n]
+            if _uniform(state) < (likely if present else anyone):
+                member[j, n] = present + _below(state, gpus_per_node[n] - present + 1)
+
+
+@njit(cache=True)
+def repair(member, gpus_per_node, max_replicas, avoid_interference, state):  # type: ignore[no-untyped-def]
+    """Make a member feasible: one multi-node job a node, no job beyond its limit, no node beyond its GPUs."""
+    num_jobs, num_nodes = member.shape
+    if avoid_interference:
+        taken = np.zeros(num_nodes, dtype=np.bool_)
+        for j in range(num_jobs):
+            nodes = 0
+            for n in range(num_nodes):
+                nodes += member[j, n] > 0
+            if nodes < 2:
+                continue
+            for n in range(num_nodes):
+                if member[j, n] and taken[n]:
+                    member[j, n] = 0
+                elif member[j, n]:
+                    taken[n] = True
+    order = np.arange(num_nodes)
+    for j in range(num_jobs):
+        total = 0
+        for n in range(num_nodes):
+            total += member[j, n]
+        if total <= max_replicas[j]:
+            continue
+        left = max_replicas[j]
+        for i in range(num_nodes):
+            other = i + _below(state, num_nodes - i)
+            order[i], order[other] = order[other], order[i]
+            n = order[i]
+            member[j, n] = min(member[j, n], left)
+            left -= member[j, n]
+    for n in range(num_nodes):
+        left = gpus_per_node[n]
+        for j in range(num_jobs):
+            if member[j, n] > left:
+                member[j, n] = left
+            left -= member[j, n]
+
+
+@njit(cache=True)
+def evaluate(member, placements, values, speedups, power, objectives):  # type: ignore[no-untyped-def]
+    """Write a member's fitness and its mean speedup."""
+    num_jobs, num_nodes = member.shape
+    logs = np.empty(num_jobs)
+    total = 0.0
+    for j in range(num_jobs):
+        replicas, nodes, changed = 0, 0, 0
+        for n in range(num_nodes):
+            replicas += member[j, n]
+            nodes += member[j, n] > 0
+            changed |= member[j, n] != placements[j, n]
+        several = 1 if nodes > 1 else 0
+        logs[j] = values[j, changed, several, replicas]
+        total += speedups[j, several, replicas]
+    objectives[0] = power_mean(logs, power)
+    objectives[1] = total / num_jobs
+
+
+@njit(cache=True)
+def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
+    """Return who survives, shape (size,): lower fronts first, then those in sparser regions.
+
+    Both objectives, shape (n, 2), are maximised. Front and crowding distance of the survivors are written to `rank`
+    and `crowding`. Source: Deb et al., "NSGA-II", IEEE Trans. Evol. Comput. 6 (2002).
+    """
+    count = objectives.shape[0]
+    by_fitness = _descending(objectives)
+    front = np.empty(count, dtype=np.int64)
+    best_second = np.empty(count)
+    fronts = 0
+    for i in by_fitness:
+        # In this order a front dominates i exactly if its largest second objective so far is as large, so that the
+        # fronts' records fall and the first one below is found by bisection.
+        low, high = 0, fronts
+        while low < high:
+            middle = (low + high) // 2
+            if best_second[middle] >= objectives[i, 1]:
+                low = middle + 1
+            else:
+                high = middle
+        front[i] = low
+        best_second[low] = objectives[i, 1]
+        fronts = max(fronts, low + 1)
+    distance = _crowding(objectives, front, by_fitness, fronts)
+    order = np.argsort(-distance, kind="mergesort")
+    order = order[np.argsort(front[order], kind="mergesort")][:size]
+    rank[:], crowding[:] = front[order], distance[order]
+    return order
+
+
+@njit(cache=True)
+def _descending(objectives):  # type: ignore[no-untyped-def]
+    """Return the order of falling first objective, at ties of falling second."""
+    order = np.argsort(-objectives[:, 1], kind="mergesort")
+    return order[np.argsort(-objectives[order, 0], kind="mergesort")]
+
+
+@njit(cache=True)
+def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped-def]
+    """Return each member's crowding distance within its front, shape (n,)."""
+    count = objectives.shape[0]
+    distance = np.zeros(count)
+    span0 = max(objectives[:, 0].max() - objectives[:, 0].min(), 1e-300)
+    span1 = max(objectives[:, 1].max() - objectives[:, 1].min(), 1e-300)
+    before, last = np.full(fronts, -1), np.full(fronts, -1)
+    for i in by_fitness:
+        f = front[i]
+        middle = last[f]
+        if middle < 0:
+            distance[i] = np.inf
+        elif before[f] >= 0:
+            start = before[f]
+            distance[middle] = (objectives[start, 0] - objectives[i, 0]) / span0
+            distance[middle] += (objectives[i, 1] - objectives[start, 1]) / span1
+        before[f], last[f] = middle, i
+    for f in range(fronts):
+        distance[last[f]] = np.inf
+    return distance
+
+
+@njit(cache=True)
+def _tournament(rank, crowding, state):  # type: ignore[no-untyped-def]
+    """Return the better of two random members."""
+    a, b = _below(state, rank.size), _below(state, rank.size)
+    if rank[a] != rank[b]:
+        return a if rank[a] < rank[b] else b
+    return a if crowding[a] >= crowding[b] else b
+
+
+# A random stream is one word of state. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators"
+# (OOPSLA '14), SplitMix64.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S11, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11), np.uint64(32)
+
+
+@njit(cache=True)
+def _mix(word):  # type: ignore[no-untyped-def]
+    word = (word ^ (word >> _S30)) * _MIX1
+    word = (word ^ (word >> _S27)) * _MIX2
+    return word ^ (word >> _S31)
+
+
+@njit(cache=True)
+def _stream(seed, generation, child):  # type: ignore[no-untyped-def]
+    """Return the state of a child's own stream."""
+    return _mix(seed + _mix(np.uint64(generation) * _GOLDEN + _mix(np.uint64(child) + _GOLDEN)))
+
+
+@njit(cache=True)
+def _uniform(state):  # type: ignore[no-untyped-def]
+    """Return a random number in [0, 1)."""
+    state[0] += _GOLDEN
+    return (_mix(state[0]) >> _S11) * (1.0 / 9007199254740992.0)
+
+
+@njit(cache=True)
+def _below(state, bound):  # type: ignore[no-untyped-def]
+    """Return a random whole number below `bound`."""
+    return int(_uniform(state) * bound)

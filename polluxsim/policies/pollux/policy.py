@@ -1,0 +1,54 @@
+"""The Pollux policy: builds the round's problem, has it searched, and hands out what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, ClassVar
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.pollux.problem import SpeedupTables, build_problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from polluxsim.policies.pollux.problem import Search
+    from polluxsim.policies.view import ClusterView
+    from polluxsim.types import Allocation
+
+
+@dataclass
+class Pollux:
+    """Co-adaptive, goodput-optimised allocation.
+
+    Parameters
+    ----------
+    search
+        How an allocation is searched for.
+    p
+        Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, towards −∞ the
+        least of them.
+    avoid_interference
+        Whether a node may have one multi-node job at most.
+
+    Source: Pollux (OSDI '21), §4.2.
+    """
+
+    search: Search
+    p: float = -1.0
+    avoid_interference: bool = True
+    adaptive: ClassVar[bool] = True
+    _tables: SpeedupTables = field(default_factory=SpeedupTables, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.p):
+            raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        """Return the best allocation found."""
+        problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
+        answer = self.search.solve(problem, rng)
+        return {
+            job_id: tuple((node, gpus) for node, gpus in enumerate(row) if gpus)
+            for job_id, row in zip(problem.job_ids, answer.tolist(), strict=True)
+        }

@@ -1,0 +1,181 @@
+"""One round's optimisation problem: what every job gains from every number of GPUs, and what limits them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId
+
+# Added to every speedup, so that a job without GPUs has a finite cost. Source: artifact of Pollux (OSDI '21).
+SPEEDUP_FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Choose GPUs per node for J jobs on N nodes, so that the fitness is largest.
+
+    Attributes
+    ----------
+    job_ids
+        The jobs, in order of precedence, length J.
+    speedups
+        Speedup over the fair share, scaled by nodes per GPU, by [job, whether on several nodes, GPUs], shape
+        (J, 2, K + 1).
+    restart_factors
+        What is left of a job's speedup in a round that changes its placement, shape (J,).
+    max_replicas
+        Most GPUs of each job, shape (J,).
+    placements
+        GPUs held on each node before the round, shape (J, N).
+    gpus_per_node
+        GPUs of each node, shape (N,).
+    fairness_power
+        The exponent p of the power mean, any real number.
+    avoid_interference
+        Whether a node may have one multi-node job at most.
+    """
+
+    job_ids: tuple[JobId, ...]
+    speedups: NDArray[np.float64]
+    restart_factors: NDArray[np.float64]
+    max_replicas: NDArray[np.int64]
+    placements: NDArray[np.int64]
+    gpus_per_node: NDArray[np.int64]
+    fairness_power: float
+    avoid_interference: bool = True
+
+    def log_values(self) -> NDArray[np.float64]:
+        """Return log(speedup + floor) by [job, whether its placement changes, on several nodes, GPUs].
+
+        Shape (J, 2, 2, K + 1); with a change, the speedup is multiplied by the restart factor.
+        """
+        changed = self.speedups * self.restart_factors[:, None, None]
+        return np.log(np.stack([self.speedups, changed], axis=1) + SPEEDUP_FLOOR)
+
+    def fitness(self, allocation: NDArray[np.int64]) -> float:
+        """Return the fitness of an allocation, shape (J, N): the power mean of all jobs' speedups.
+
+        Source: Pollux (OSDI '21), §4.2, eqs. 13 and 14.
+        """
+        replicas = allocation.sum(axis=1)
+        several = (allocation > 0).sum(axis=1) > 1
+        changed = (allocation != self.placements).any(axis=1)
+        jobs = np.arange(len(self.job_ids))
+        logs = self.log_values()[jobs, changed.astype(int), several.astype(int), replicas]
+        return float(power_mean(logs, self.fairness_power))
+
+
+class Search(Protocol):
+    """Finds a good allocation; may remember things between the rounds of a run."""
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return GPUs per node for each job, shape (J, N), within all limits of the problem."""
+        ...
+
+
+@njit(cache=True)
+def power_mean(logs: NDArray[np.float64], power: float) -> float:
+    """Return the power mean of the numbers with these logarithms, shape (n,), without overflow for any power.
+
+    >>> round(power_mean(np.log(np.array([1.0, 4.0])), -1.0), 6), round(power_mean(np.log(np.array([1.0, 4.0])), 0.0), 6)
+    (1.6, 2.0)
+    """
+    if power == 0.0:
+        return float(np.exp(logs.sum() / logs.size))
+    largest = -np.inf
+    for log in logs:
+        largest = max(largest, power * log)
+    total = 0.0
+    for log in logs:
+        total += np.exp(power * log - largest)
+    return float(np.exp((largest + np.log(total / logs.size)) / power))
+
+
+def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float:
+    """Return the share of a job's speedup that is left if it is re-allocated now.
+
+    Parameters
+    ----------
+    age
+        Time since submission [s].
+    num_restarts
+        Re-allocations so far.
+    restart_delay
+        Time lost by each [s].
+
+    Source: Pollux (OSDI '21), §4.2, REALLOC_FACTOR.
+    """
+    if age + restart_delay <= 0:
+        return 1.0
+    return max(age - num_restarts * restart_delay, 0.0) / (age + restart_delay)
+
+
+class SpeedupTables:
+    """Builds the speedups of a round; goodput tables are kept while a job's model stays the same."""
+
+    def __init__(self) -> None:
+        self._goodputs: dict[JobId, tuple[GoodputModel, NDArray[np.float64]]] = {}
+
+    def build(self, view: ClusterView, jobs: Sequence[JobView]) -> NDArray[np.float64]:
+        """Return the speedups of `jobs`, shape (J, 2, GPUs + 1), as `Problem.speedups` says.
+
+        The fair share is ceil(GPUs/jobs) GPUs, priced as if on one node; speedups are scaled by nodes per GPU. Until
+        its first fit a job's speedup is linear in its GPUs. Source: artifact of Pollux (OSDI '21).
+        """
+        num_gpus, num_nodes = view.num_gpus, len(view.gpus_per_node)
+        share = ceil(num_gpus / len(jobs))
+        known = {job.job_id for job in jobs}
+        self._goodputs = {job_id: kept for job_id, kept in self._goodputs.items() if job_id in known}
+        speedups = np.zeros((len(jobs), 2, num_gpus + 1))
+        for row, job in zip(speedups, jobs, strict=True):
+            if job.goodput is None:
+                row[:] = np.arange(num_gpus + 1) / share
+                continue
+            table = self._table(job.job_id, job.goodput, num_gpus)
+            fair = table[0, min(share, table.shape[1] - 1)]
+            row[:, : table.shape[1]] = table / fair
+        return speedups * (num_nodes / num_gpus)
+
+    def _table(self, job_id: JobId, model: GoodputModel, num_gpus: int) -> NDArray[np.float64]:
+        kept = self._goodputs.get(job_id)
+        if kept is None or kept[0] is not model:
+            limits = model.application
+            most = min(num_gpus, limits.max_batch_size // limits.min_atomic_batch_size)
+            kept = self._goodputs[job_id] = (model, model.table(most))
+        return kept[1]
+
+
+def build_problem(
+    view: ClusterView, tables: SpeedupTables, fairness_power: float, *, avoid_interference: bool
+) -> Problem:
+    """Return the problem of a round: its jobs in order of attained service, then submission."""
+    jobs = sorted(view.jobs, key=lambda job: job.attained_service)
+    placements = np.zeros((len(jobs), len(view.gpus_per_node)), dtype=np.int64)
+    for row, job in zip(placements, jobs, strict=True):
+        for node, gpus in job.placement:
+            row[node] = gpus
+    factors = [
+        restart_factor(view.time - job.submit_time, job.num_restarts, view.restart_delay) for job in jobs
+    ]
+    return Problem(
+        job_ids=tuple(job.job_id for job in jobs),
+        speedups=tables.build(view, jobs),
+        restart_factors=np.array(factors),
+        max_replicas=np.array([min(job.max_replicas, view.num_gpus) for job in jobs], dtype=np.int64),
+        placements=placements,
+        gpus_per_node=np.array(view.gpus_per_node, dtype=np.int64),
+        fairness_power=fairness_power,
+        avoid_interference=avoid_interference,
+    )
