@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidInputError, bad_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -90,9 +89,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     empty = True
     for row in rows:
         if empty and (missing := [name for name in columns if name not in row.values]):
-            raise bad_line(
-                path, 1, f"missing column {', '.join(map(repr, missing))}, needed are {', '.join(columns)}"
-            )
+            raise bad_line(path, 1, f"missing column {', '.join(map(repr, missing))}, needed are {', '.join(columns)}")
         empty = False
         yield row
     if empty:
@@ -110,9 +107,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 if not fields:
                     continue
                 if len(fields) != len(header):
-                    raise bad_line(
-                        path, reader.line_num, f"{len(fields)} fields, the header has {len(header)} columns"
-                    )
+                    raise bad_line(path, reader.line_num, f"{len(fields)} fields, the header has {len(header)} columns")
                 yield Row(path, reader.line_num, dict(zip(header, fields, strict=True)))
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path}: not a UTF-8 text file ({error.reason} at byte {error.start})") from None

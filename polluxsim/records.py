@@ -94,6 +94,8 @@ class Result:
         A record per scheduling round, in order of time.
     allocation_records
         A record per change of a job, in order of time.
+    end_time
+        When the run ended: at the last completion, or at its horizon [s].
     timing_records
         Wall-clock times.
     """
@@ -101,6 +103,7 @@ class Result:
     job_records: tuple[JobRecord, ...]
     round_records: tuple[RoundRecord, ...]
     allocation_records: tuple[AllocationRecord, ...]
+    end_time: float
     timing_records: tuple[TimingRecord, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property

@@ -86,6 +86,6 @@ class FixedBatchAgent:
     def observe(self, observation: Observation) -> None:
         """Ignore the observation: nothing is learnt."""
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:  # noqa: ARG002
+    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
         """Split the batch over the GPUs."""
         return split_batch_size(self.application, self.batch_size, num_replicas)

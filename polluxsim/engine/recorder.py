@@ -39,9 +39,7 @@ class Recorder:
         self._last[job_id] = state
         nodes = tuple(node for node, _ in placement)
         self._allocations.append(
-            AllocationRecord(
-                now, job_id, nodes, gpus_by_node(placement), job.batch_size, job.choice.accumulation_steps
-            )
+            AllocationRecord(now, job_id, nodes, gpus_by_node(placement), job.batch_size, job.choice.accumulation_steps)
         )
 
     def round(self, now: float, active: Collection[RunningJob]) -> RoundRecord:
@@ -69,6 +67,7 @@ class Recorder:
             job_records=tuple(self._job_record(job, now) for job in jobs),
             round_records=tuple(self._rounds),
             allocation_records=tuple(self._allocations),
+            end_time=now,
             timing_records=tuple(self._timings),
         )
 

@@ -40,7 +40,10 @@ class EngineSettings:
         if self.horizon is not None:
             _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
         if self.whole_seconds:
-            for name, value in (("round_interval", self.round_interval), ("restart_delay", self.restart_delay)):
+            for name, value in (
+                ("round_interval", self.round_interval),
+                ("restart_delay", self.restart_delay),
+            ):
                 _require(name, value, float(value).is_integer(), "whole seconds where whole_seconds is set")
 
     @property
@@ -49,6 +52,6 @@ class EngineSettings:
         return WholeSeconds(self.round_interval) if self.whole_seconds else ExactTime()
 
 
-def _require(name: str, value: float, holds: bool, allowed: str) -> None:  # noqa: FBT001
+def _require(name: str, value: float, holds: bool, allowed: str) -> None:
     if not (isfinite(value) and holds):
         raise InvalidConfigError(f"engine.{name} is {value}, allowed is {allowed}")

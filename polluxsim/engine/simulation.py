@@ -96,7 +96,7 @@ def simulate(
 class Simulation:
     """One run; `simulate` says what the parameters are."""
 
-    def __init__(  # noqa: PLR0913  (what a run consists of)
+    def __init__(
         self,
         workload: Workload,
         profiles: Mapping[str, Profile],

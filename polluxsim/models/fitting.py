@@ -173,7 +173,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     gradient[5] += 2.0 * RETROGRESSION_WEIGHT * local / x[4]
     gradient[6] += 2.0 * GAMMA_WEIGHT * (gamma - 1.0)
     penalty = GAMMA_WEIGHT * (gamma - 1.0) ** 2 + RETROGRESSION_WEIGHT * (node * node + local * local)
-    return grad_rmse + step_rmse + penalty
+    return float(grad_rmse + step_rmse + penalty)
 
 
 @njit(cache=True)
@@ -186,33 +186,27 @@ def minimise(
     gradient, new_gradient = np.empty(n), np.empty(n)
     value = objective(x, data, gradient)
     steps, changes = np.empty((MEMORY, n)), np.empty((MEMORY, n))
-    count, theta = 0, 1.0
-    iteration = 0
+    count, theta, iteration = 0, 1.0, 0
     if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
         return x, value
     while iteration < MAX_ITERATIONS:
         memory, definite = remember(steps[:count], changes[:count], theta)
-        found = False
+        target = x
         if definite:
             cauchy = cauchy_point(x, gradient, lower, upper, memory)
             target = cauchy.point
             if count and cauchy.free.any():
                 target, definite = subspace_minimum(x, gradient, lower, upper, memory, cauchy)
-        if definite:
-            direction = target - x
-            slope0 = dot(gradient, direction)
-            if slope0 < 0.0:
-                longest = 1.0 if iteration == 0 else longest_step(x, direction, lower, upper)
-                step = min(1.0 / np.sqrt(dot(direction, direction)), longest) if iteration == 0 else 1.0
-                bracket = line_search.start(value, slope0, step, longest)
-                for _ in range(MAX_TRIALS):
-                    trial = target.copy() if step == 1.0 else x + step * direction
-                    new_value = objective(trial, data, new_gradient)
-                    slope = dot(new_gradient, direction)
-                    if line_search.is_over(bracket, step, new_value, slope, value, slope0, longest):
-                        found = True
-                        break
-                    bracket, step = line_search.advance(bracket, step, new_value, slope, value, slope0, longest)
+        direction = target - x
+        slope0 = dot(gradient, direction)
+        found = False
+        if definite and slope0 < 0.0:
+            # The first step, along the gradient, knows no scale: it is not longer than 1.
+            longest = 1.0 if iteration == 0 else longest_step(x, direction, lower, upper)
+            step = min(1.0 / np.sqrt(dot(direction, direction)), longest) if iteration == 0 else 1.0
+            found, trial, new_value, slope, step = _along(
+                x, target, direction, value, slope0, step, longest, data, new_gradient
+            )
         if not found:
             if not count:
                 return x, value
@@ -220,10 +214,8 @@ def minimise(
             count, theta = 0, 1.0
             continue
         iteration += 1
-        decrease = value - new_value
-        scale = max(abs(value), abs(new_value), 1.0)
-        change, moved = new_gradient - gradient, step * direction
-        curvature = (slope - slope0) * step
+        decrease, scale = value - new_value, max(abs(value), abs(new_value), 1.0)
+        change, moved, curvature = new_gradient - gradient, step * direction, (slope - slope0) * step
         x, value = trial, new_value
         gradient[:] = new_gradient
         if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
@@ -238,3 +230,23 @@ def minimise(
             count += 1
             theta = dot(change, change) / curvature
     return x, value
+
+
+@njit(cache=True)
+def _along(  # type: ignore[no-untyped-def]
+    x, target, direction, value0, slope0, step, longest, data, gradient
+):
+    """Search along a direction; return whether a step was found, where it leads, value and slope there, the step.
+
+    Writes the gradient there, shape (7,).
+    """
+    bracket = line_search.start(value0, slope0, step, longest)
+    trial, value, slope = x, value0, slope0
+    for _ in range(MAX_TRIALS):
+        trial = target.copy() if step == 1.0 else x + step * direction
+        value = objective(trial, data, gradient)
+        slope = dot(gradient, direction)
+        if line_search.is_over(bracket, step, value, slope, value0, slope0, longest):
+            return True, trial, value, slope, step
+        bracket, step = line_search.advance(bracket, step, value, slope, value0, slope0, longest)
+    return False, trial, value, slope, step

@@ -66,9 +66,7 @@ class GoodputModel:
                 self.params, *self.statistics, application.init_batch_size, num_nodes, num_replicas, *choice
             )
             return float(goodput), choice
-        goodput, atomic, steps = best_choice(
-            self.params, *self.statistics, *self._limits, num_nodes, num_replicas
-        )
+        goodput, atomic, steps = best_choice(self.params, *self.statistics, *self._limits, num_nodes, num_replicas)
         return float(goodput), capped(application, BatchChoice(int(atomic), int(steps)), num_replicas)
 
     def table(self, max_replicas: int) -> NDArray[np.float64]:
@@ -77,7 +75,8 @@ class GoodputModel:
         The first row is for one node, the second for several; columns are GPU counts. No GPU has no goodput.
         """
         if self.application.fixed_batch_size is None:
-            return goodput_table(self.params, *self.statistics, *self._limits, max_replicas)
+            table: NDArray[np.float64] = goodput_table(self.params, *self.statistics, *self._limits, max_replicas)
+            return table
         table = np.zeros((2, max_replicas + 1))
         for nodes in (1, 2):
             for replicas in range(nodes, max_replicas + 1):
@@ -96,7 +95,7 @@ class GoodputModel:
 
 
 @njit(cache=True)
-def evaluate(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: scalars only)
+def evaluate(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, num_nodes, num_replicas, atomic_batch_size, accumulation_steps
 ):
     """Return the goodput [M0-equivalent examples/s] of one placement and batch choice."""
@@ -110,7 +109,7 @@ def evaluate(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: scala
 
 
 @njit(cache=True)
-def best_choice(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: scalars only)
+def best_choice(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
 ):
     """Return the largest goodput of the candidate batch sizes and its atomic batch size and accumulation steps."""
@@ -135,16 +134,14 @@ def best_choice(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: sc
         last_atomic, last_steps = atomic, steps
         goodput = 0.0
         if min_atomic <= atomic <= max_atomic:
-            goodput = evaluate(
-                params, sqr, var, init_batch_size, num_nodes, num_replicas, float(atomic), float(steps)
-            )
+            goodput = evaluate(params, sqr, var, init_batch_size, num_nodes, num_replicas, float(atomic), float(steps))
         if goodput > best:
             best, best_atomic, best_steps = goodput, atomic, steps
     return best, best_atomic, best_steps
 
 
 @njit(cache=True)
-def goodput_table(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: scalars only)
+def goodput_table(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, max_replicas
 ):
     """Return the largest goodput on one node and on several, by GPU count, shape (2, max_replicas + 1)."""

@@ -123,9 +123,17 @@ class MeasuredProfile:
         if epoch >= last:
             return 1.0
         (low, high), weight = self._neighbours(batch_size, epoch)
-        (last_low, last_high), _ = self._neighbours(batch_size, last)
-        done = _linear(low.iteration, high.iteration, weight)
-        return _linear(last_low.iteration, last_high.iteration, weight) - done
+        return self.total_iterations(batch_size) - _linear(low.iteration, high.iteration, weight)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return the validated batch sizes [examples]."""
+        return tuple(self._batch_sizes)
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the validated steps of a whole training, linear in the batch size between the validated ones."""
+        (low, high), weight = self._neighbours(batch_size, self.application.num_epochs - 1)
+        return _linear(low.iteration, high.iteration, weight)
 
     @cached_property
     def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
@@ -197,7 +205,10 @@ class MeasuredProfile:
         keys = sorted(groups)
         points = [*keys, *(row[:3] for row in self.scalability)]
         means = [
-            (float(np.mean([r.step_time for r in groups[k]])), float(np.mean([r.sync_time for r in groups[k]])))
+            (
+                float(np.mean([r.step_time for r in groups[k]])),
+                float(np.mean([r.sync_time for r in groups[k]])),
+            )
             for k in keys
         ]
         values = [*means, *(row[3:] for row in self.scalability)]

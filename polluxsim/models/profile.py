@@ -97,6 +97,15 @@ class Profile(Protocol):
         """Return the progress at which an epoch ends [M0-steps]."""
         ...
 
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return the total batch sizes at which whole trainings are known, rising [examples]."""
+        ...
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps of a whole training at a fixed batch size."""
+        ...
+
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the end of training at a fixed batch size."""
         ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 from numba import njit
 
 # Stands for "no time at all" where a logarithm is taken later. Source: artifact of Pollux (OSDI '21).
@@ -58,19 +57,4 @@ def sync_time(params: ThroughputParams, num_nodes: int, num_replicas: int) -> fl
 def overlapped(grad: float, sync: float, gamma: float) -> float:
     """Return (grad^γ + sync^γ)^(1/γ), the time of a pass that synchronises [s]."""
     larger, smaller = max(grad, sync), min(grad, sync)
-    return larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma)
-
-
-@njit(cache=True)
-def step_time(
-    params: ThroughputParams, num_nodes: int, num_replicas: int, atomic_batch_size: float, accumulation_steps: int
-) -> float:
-    """Return T_iter, the time of one optimiser step [s]."""
-    grad = grad_time(params, atomic_batch_size)
-    sync = sync_time(params, num_nodes, num_replicas)
-    return accumulation_steps * grad + overlapped(grad, sync, params.gamma)
-
-
-def as_array(params: ThroughputParams) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the parameters in the order of their names, shape (7,)."""
-    return np.array(params, dtype=np.float64)
+    return float(larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma))

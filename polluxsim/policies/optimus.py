@@ -26,12 +26,10 @@ class Optimus:
 
     _step_times: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:  # noqa: ARG002
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
         counts = self._counts(view)
-        kept = {
-            job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)
-        }
+        kept = {job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)}
         free = view.gpus_per_node
         for placement in kept.values():
             free = remove(free, placement)
@@ -48,9 +46,7 @@ class Optimus:
         counts = {job.job_id: int(order < len(served)) for order, job in enumerate(view.jobs)}
         node_size = max(view.gpus_per_node)
         remaining = [job.oracle.remaining_iterations(job.batch_size) for job in served]
-        heap = [
-            (-self._gain(job, 1, remaining[order], node_size), order) for order, job in enumerate(served)
-        ]
+        heap = [(-self._gain(job, 1, remaining[order], node_size), order) for order, job in enumerate(served)]
         heapify(heap)
         for _ in range(view.num_gpus - len(served)):
             if not heap or heap[0][0] >= 0:

@@ -28,7 +28,7 @@ class Replay:
         self.adaptive = adaptive
         self._allocations = allocations
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:  # noqa: ARG002
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return what was recorded for this time, of the jobs that are still active."""
         active = {job.job_id for job in view.jobs}
         recorded = self._allocations.get(view.time, {})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from polluxsim.policies.packing import pack, remove
+from polluxsim.policies.gangs import schedule_gangs
 
 if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Allocation, JobId, Placement
+    from polluxsim.types import Allocation, JobId
 
 
 @dataclass
@@ -30,29 +30,12 @@ class Tiresias:
     queue_threshold: float = 16 * 3600.0
     _demoted: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:  # noqa: ARG002
-        """Give GPUs to whole gangs in queue order; those that run on keep their GPUs, the others are packed."""
-        admitted = self._admitted(view)
-        allocation: dict[JobId, Placement] = {job.job_id: job.placement for job in admitted if job.placement}
-        free = view.gpus_per_node
-        for placement in allocation.values():
-            free = remove(free, placement)
-        for job in admitted:
-            if job.job_id not in allocation and (placement := pack(free, job.num_replicas)):
-                allocation[job.job_id] = placement
-                free = remove(free, placement)
-        return allocation
-
-    def _admitted(self, view: ClusterView) -> list[JobView]:
-        budget = view.num_gpus
-        admitted = []
-        for job in self._in_order(view):
-            if job.num_replicas <= budget:
-                budget -= job.num_replicas
-                admitted.append(job)
-        return admitted
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        """Give GPUs to whole gangs in queue order; a job that fits may overtake one that does not."""
+        return schedule_gangs(view, self._in_order(view))
 
     def _in_order(self, view: ClusterView) -> list[JobView]:
+        """Return the first queue in order of submission, then the second in order of demotion."""
         present = {job.job_id: job for job in view.jobs}
         for job in view.jobs:
             if job.attained_service >= self.queue_threshold:

@@ -87,9 +87,7 @@ def _read_profile(name: str, folder: Path) -> MeasuredProfile:
     return MeasuredProfile(_application(name, placements, validations), placements, scalability, validations)
 
 
-def _application(
-    name: str, placements: list[PlacementRow], validations: dict[int, list[EpochRow]]
-) -> Application:
+def _application(name: str, placements: list[PlacementRow], validations: dict[int, list[EpochRow]]) -> Application:
     known = KNOWN_APPLICATIONS[name]
     atomic = [row.atomic_batch_size for row in placements]
     return Application(

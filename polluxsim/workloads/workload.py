@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
-from polluxsim.files import read_rows
+from polluxsim.files import appearing_whole, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from polluxsim.models.profile import Profile
     from polluxsim.types import Cluster, JobId
@@ -70,7 +71,9 @@ class Workload:
 
     def error(self, job: Job, what: str) -> InvalidInputError:
         """Return the error for one job of this workload."""
-        return bad_line(self.source, job.line, what)
+        if job.line:
+            return bad_line(self.source, job.line, what)
+        return InvalidInputError(f"{self.source}, job {job.job_id!r}: {what}")
 
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster) -> None:
         """Check that every job can run.
@@ -84,13 +87,12 @@ class Workload:
         """
         for job in self.jobs:
             if (profile := profiles.get(job.application)) is None:
-                raise UnknownApplicationError(
-                    f"{self.source}, line {job.line}: application {job.application!r} has no profile, "
-                    f"allowed are {', '.join(sorted(profiles))}"
-                )
+                what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
+                raise UnknownApplicationError(str(self.error(job, what)))
             if job.num_replicas > cluster.num_gpus:
                 raise self.error(
-                    job, f"num_replicas is {job.num_replicas}, allowed are the {cluster.num_gpus} GPUs there are"
+                    job,
+                    f"num_replicas is {job.num_replicas}, allowed are the {cluster.num_gpus} GPUs there are",
                 )
             limits = profile.application
             if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
@@ -105,6 +107,23 @@ class Workload:
                     f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
                     f"allowed for {job.application} are {limits.min_atomic_batch_size} or more",
                 )
+
+
+@dataclass(frozen=True)
+class WorkloadFile:
+    """A workload in a file.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet, with the columns of `read_workload`.
+    """
+
+    path: str
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Read the workload."""
+        return read_workload(Path(self.path))
 
 
 def read_workload(path: Path) -> Workload:
@@ -127,3 +146,13 @@ def read_workload(path: Path) -> Workload:
         for row in read_rows(path, COLUMNS)
     )
     return Workload(jobs, source=str(path))
+
+
+def write_workload(workload: Workload, path: Path) -> None:
+    """Write a workload as CSV, in the form that `read_workload` reads."""
+    with appearing_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for job in workload.jobs:
+            time = int(job.submit_time) if job.submit_time.is_integer() else job.submit_time
+            writer.writerow((job.job_id, time, job.application, job.num_replicas, job.batch_size))

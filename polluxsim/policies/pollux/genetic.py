@@ -63,7 +63,8 @@ class GeneticSearch:
             seed,
         )
         self._members, self._job_ids = members, problem.job_ids
-        return members[np.argmax(fitness)].astype(np.int64)
+        answer: NDArray[np.int64] = members[np.argmax(fitness)].astype(np.int64)
+        return answer
 
     def _first_members(self, problem: Problem) -> NDArray[np.int16]:
         """Return the last round's members without the rows of finished jobs, new jobs at zero, and "no change"."""
@@ -80,8 +81,17 @@ class GeneticSearch:
 
 
 @njit(cache=True)
-def evolve(  # type: ignore[no-untyped-def]  # noqa: PLR0913  (compiled: arrays and scalars only)
-    members, placements, gpus_per_node, max_replicas, values, speedups, power, avoid_interference, generations, seed
+def evolve(  # type: ignore[no-untyped-def]
+    members,
+    placements,
+    gpus_per_node,
+    max_replicas,
+    values,
+    speedups,
+    power,
+    avoid_interference,
+    generations,
+    seed,
 ):
     """Run all generations; return the last members, shape (P, J, N), and their fitness, shape (P,)."""
     size, num_jobs, num_nodes = members.shape
@@ -172,8 +182,7 @@ def repair(member, gpus_per_node, max_replicas, avoid_interference, state):  # t
     for n in range(num_nodes):
         left = gpus_per_node[n]
         for j in range(num_jobs):
-            if member[j, n] > left:
-                member[j, n] = left
+            member[j, n] = min(member[j, n], left)
             left -= member[j, n]
 
 

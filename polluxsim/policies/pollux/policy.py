@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.problem import SpeedupTables, build_problem
+from polluxsim.policies.pollux.searches import search_named
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,7 @@ class Pollux:
     Parameters
     ----------
     search
-        How an allocation is searched for.
+        How an allocation is searched for: a name that `searches` knows, or a search.
     p
         Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, towards −∞ the
         least of them.
@@ -34,20 +35,22 @@ class Pollux:
     Source: Pollux (OSDI '21), §4.2.
     """
 
-    search: Search
+    search: str | Search = "genetic"
     p: float = -1.0
     avoid_interference: bool = True
     adaptive: ClassVar[bool] = True
     _tables: SpeedupTables = field(default_factory=SpeedupTables, init=False, repr=False)
+    _search: Search = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isfinite(self.p):
             raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number")
+        self._search = search_named(self.search) if isinstance(self.search, str) else self.search
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return the best allocation found."""
         problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
-        answer = self.search.solve(problem, rng)
+        answer = self._search.solve(problem, rng)
         return {
             job_id: tuple((node, gpus) for node, gpus in enumerate(row) if gpus)
             for job_id, row in zip(problem.job_ids, answer.tolist(), strict=True)

@@ -89,8 +89,8 @@ class Search(Protocol):
 def power_mean(logs: NDArray[np.float64], power: float) -> float:
     """Return the power mean of the numbers with these logarithms, shape (n,), without overflow for any power.
 
-    >>> round(power_mean(np.log(np.array([1.0, 4.0])), -1.0), 6), round(power_mean(np.log(np.array([1.0, 4.0])), 0.0), 6)
-    (1.6, 2.0)
+    >>> [round(power_mean(np.log(np.array([1.0, 4.0])), power), 6) for power in (1.0, 0.0, -1.0)]
+    [2.5, 2.0, 1.6]
     """
     if power == 0.0:
         return float(np.exp(logs.sum() / logs.size))
@@ -166,9 +166,7 @@ def build_problem(
     for row, job in zip(placements, jobs, strict=True):
         for node, gpus in job.placement:
             row[node] = gpus
-    factors = [
-        restart_factor(view.time - job.submit_time, job.num_restarts, view.restart_delay) for job in jobs
-    ]
+    factors = [restart_factor(view.time - job.submit_time, job.num_restarts, view.restart_delay) for job in jobs]
     return Problem(
         job_ids=tuple(job.job_id for job in jobs),
         speedups=tables.build(view, jobs),

@@ -1,0 +1,1 @@
+"""The application: the command line, the configuration, and what a person sees of a run."""

@@ -1,0 +1,126 @@
+"""The command line: finds the subcommand and turns errors into one line and an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim import __version__
+from polluxsim.errors import PolluxSimError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+# Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments
+        What stands after `polluxsim` on the command line; by default that of this process.
+
+    Returns
+    -------
+    int
+        Exit status: 0 if all went well, 2 for bad input, 130 when interrupted.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if arguments[:1] == ["run"]:
+            return _run(arguments[1:])
+        options = _parser().parse_args(arguments)
+        return int(options.action(options))
+    except PolluxSimError as error:
+        print(f"polluxsim: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("polluxsim: interrupted, nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="polluxsim",
+        description="A trace-driven discrete-event simulator of deep-learning cluster scheduling.",
+        epilog="'polluxsim COMMAND --help' says more of each.",
+    )
+    parser.add_argument("--version", action="version", version=f"polluxsim {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
+    _add_table(commands.add_parser("table", help="print finished runs side by side"))
+    _add_import(commands.add_parser("import", help="check measurements and write them as Parquet"))
+    _add_sample(commands.add_parser("sample", help="draw a workload from the Philly trace into a file"))
+    return parser
+
+
+def _add_table(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Print completion times, makespan, restarts and GPU time of finished runs side by side."
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.set_defaults(action=_table)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Read measurements in another layout, check every row, and write them as Parquet."
+    parser.add_argument("format", choices=["osdi21"], help="osdi21: the simulator/ folder of the Pollux artifact")
+    parser.add_argument("source", type=Path, metavar="SRC", help="folder to read")
+    parser.add_argument("destination", type=Path, metavar="DST", help="folder to write")
+    parser.set_defaults(action=_import)
+
+
+def _add_sample(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Draw jobs from the Philly trace, as the paper's evaluation did, into a workload file."
+    parser.add_argument("trace", type=Path, metavar="PHILLY_CSV", help="philly.csv of the Pollux artifact")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (CSV)")
+    parser.add_argument("--profiles", type=Path, required=True, metavar="DIR", help="folder of measured profiles")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
+    parser.add_argument(
+        "--realistic",
+        action="store_true",
+        help="the trace's GPUs with the initial batch size, not tuned ones",
+    )
+    parser.set_defaults(action=_sample)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from polluxsim.app.run import run
+
+    return run(arguments)
+
+
+def _table(options: argparse.Namespace) -> int:
+    from polluxsim.app.files import show_table
+
+    return show_table(options.runs)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from polluxsim.app.files import import_profiles
+
+    return import_profiles(options.source, options.destination)
+
+
+def _sample(options: argparse.Namespace) -> int:
+    from polluxsim.app.files import sample_workload
+
+    return sample_workload(
+        options.trace,
+        options.output,
+        options.profiles,
+        options.jobs,
+        options.seed,
+        tuned=not options.realistic,
+    )

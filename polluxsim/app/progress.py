@@ -1,0 +1,48 @@
+"""A line that says how far a run is, on a terminal only."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from polluxsim.engine.simulation import Watcher
+    from polluxsim.policies.view import ClusterView
+    from polluxsim.records import RoundRecord
+    from polluxsim.types import Allocation, Cluster
+    from polluxsim.workloads.workload import Workload
+
+
+@contextmanager
+def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher | None]:
+    """Give a watcher that keeps a progress line on standard error; None where that is not a terminal."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[state]}"),
+    )
+    submit_times = [job.submit_time for job in workload.jobs]
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("jobs complete", total=len(submit_times), state="")
+
+        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+            complete = bisect_right(submit_times, record.time) - record.active_jobs
+            state = (
+                f"{record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active, "
+                f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"
+            )
+            bar.update(task, completed=complete, state=state)
+
+        yield watch

@@ -1,0 +1,148 @@
+"""`polluxsim run`: a Hydra application around one simulation."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import polluxsim
+from polluxsim.analysis.table import comparison
+from polluxsim.app.building import build
+from polluxsim.app.console import console
+from polluxsim.app.progress import progress
+from polluxsim.app.provenance import git_commit, versions
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidConfigError, PolluxSimError
+from polluxsim.metrics.summary import summarise
+from polluxsim.records import TimingRecord
+from polluxsim.storage import write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records import Result
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compose the configuration from the command line and run it, or the sweep it describes.
+
+    Raises
+    ------
+    PolluxSimError
+        If a setting, a file or a policy's answer is not what it should be.
+    """
+    # Errors come to us, who say them in one line, not to Hydra's own printer.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    sys.argv = ["polluxsim run", *arguments]
+    outcome = _Outcome()
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="run")(outcome.task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InvalidConfigError(_in_words(error)) from error
+    if outcome.error is not None:
+        raise outcome.error
+    return 0
+
+
+def config_folder() -> Path:
+    """Return the folder of our configuration: within the installed package, or beside it in a source tree."""
+    package = Path(polluxsim.__file__).parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+class _Outcome:
+    """Carries an error past Hydra, which would add lines of its own to it."""
+
+    def __init__(self) -> None:
+        self.error: PolluxSimError | None = None
+
+    def task(self, config: DictConfig) -> None:
+        hydra_config = HydraConfig.get()
+        output = Path(hydra_config.runtime.output_dir)
+        try:
+            _run_one(config, output)
+        except PolluxSimError as error:
+            if hydra_config.mode is RunMode.MULTIRUN:
+                # The other runs of a sweep go on; Hydra raises the first error when all have ended.
+                raise
+            self.error = error
+        finally:
+            with suppress(OSError):
+                output.rmdir()  # if nothing was written into it
+
+
+def _run_one(config: DictConfig, output: Path) -> None:
+    started = perf_counter()
+    _check_keys(config)
+    profiles = build(config, "profiles").load()
+    workload = build(config, "workload").load(profiles)
+    cluster = build(config, "cluster")
+    loaded = perf_counter()
+    with progress(workload, cluster) as watcher:
+        result = simulate(
+            workload,
+            profiles,
+            cluster,
+            build(config, "policy"),
+            settings=build(config, "engine"),
+            seed=config.seed,
+            watcher=watcher,
+        )
+    result = _timed(result, load=loaded - started)
+    summary = summarise(result)
+    write_run(output, result, _info(config, summary))
+    if summary is not None:
+        console().print(comparison({output.name: summary}))
+    print(f"wrote {output}")
+
+
+def _check_keys(config: DictConfig) -> None:
+    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
+        raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")
+
+
+def _timed(result: Result, **phases: float) -> Result:
+    """Return the result with the wall-clock times of more phases [s]."""
+    more = tuple(TimingRecord(phase, None, seconds) for phase, seconds in phases.items())
+    return replace(result, timing_records=more + result.timing_records)
+
+
+def _info(config: DictConfig, summary: Summary | None) -> dict[str, Any]:
+    return {
+        "config": OmegaConf.to_container(config, resolve=True),
+        "seed": config.seed,
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "summary": None if summary is None else asdict(summary),
+    }
+
+
+def _in_words(error: Exception) -> str:
+    """Return Hydra's error in one line that says what is allowed."""
+    text = " ".join(str(error).split())
+    if found := re.match(r"Could not override '([^']+)'", text):
+        return (
+            f"there is no setting {found[1]!r}; 'polluxsim run --help' lists them, and +{found[1]}=VALUE would add one"
+        )
+    choices = r"Could not find '([^']+)/([^']+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
+    if found := re.search(choices, text):
+        return f"{found[1]}={found[2]} is unknown, allowed are {', '.join(found[3].split())}"
+    return text

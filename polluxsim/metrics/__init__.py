@@ -1,0 +1,1 @@
+"""Metrics: functions from a result to numbers."""

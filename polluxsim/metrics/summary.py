@@ -1,0 +1,81 @@
+"""The numbers by which runs are compared: completion times, makespan, restarts and GPU time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.records import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.records import JobRecord, Result
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Metrics of one run.
+
+    A job that was cut off counts with its age at the end of the run. So where there are such jobs, every completion
+    time here and the makespan are lower bounds; none is ever left out of a mean.
+
+    Attributes
+    ----------
+    num_jobs
+        Jobs of the workload.
+    cut_off
+        Names of those that were not complete when the run ended.
+    avg_jct, p50_jct, p99_jct
+        Mean and percentiles (linear between ranks) of the job completion time [s].
+    jct_by_application
+        Mean completion time by application [s].
+    makespan
+        Last completion less first submission [s].
+    restarts
+        Re-allocations of all jobs.
+    gpu_hours
+        GPUs held, over time [GPU h].
+    """
+
+    num_jobs: int
+    cut_off: tuple[str, ...]
+    avg_jct: float
+    p50_jct: float
+    p99_jct: float
+    jct_by_application: Mapping[str, float]
+    makespan: float
+    restarts: int
+    gpu_hours: float
+
+
+def summarise(result: Result) -> Summary | None:
+    """Return the metrics of a run, None if it had no jobs."""
+    jobs = result.job_records
+    if not jobs:
+        return None
+    jcts = np.array([_jct(job, result.end_time) for job in jobs])
+    by_application = defaultdict[str, list[float]](list)
+    for job, jct in zip(jobs, jcts.tolist(), strict=True):
+        by_application[job.application].append(jct)
+    ends = [result.end_time if job.completion_time is None else job.completion_time for job in jobs]
+    return Summary(
+        num_jobs=len(jobs),
+        cut_off=tuple(job.job for job in jobs if job.status is Status.CUT_OFF),
+        avg_jct=float(jcts.mean()),
+        p50_jct=float(np.percentile(jcts, 50)),
+        p99_jct=float(np.percentile(jcts, 99)),
+        jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
+        makespan=max(ends) - min(job.submit_time for job in jobs),
+        restarts=sum(job.num_restarts for job in jobs),
+        gpu_hours=sum(job.gpu_seconds for job in jobs) / SECONDS_PER_HOUR,
+    )
+
+
+def _jct(job: JobRecord, end_time: float) -> float:
+    return max(end_time - job.submit_time, 0.0) if job.jct is None else job.jct

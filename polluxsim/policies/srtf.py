@@ -1,0 +1,32 @@
+"""Shortest remaining time first: the preemptive baseline that knows the future."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.policies.gangs import schedule_gangs
+from polluxsim.policies.packing import packed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import Allocation
+
+
+@dataclass(frozen=True)
+class Srtf:
+    """Run the jobs with the least true remaining time, on the GPUs and batch size their users asked for."""
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
+        node_size = max(view.gpus_per_node)
+        return schedule_gangs(view, sorted(view.jobs, key=lambda job: remaining_time(job, node_size)))
+
+
+def remaining_time(job: JobView, gpus_per_node: int) -> float:
+    """Return the true time to completion on packed nodes, as the user configured the job [s]."""
+    choice = split_batch_size(job.oracle.application, job.batch_size, job.num_replicas)
+    return job.oracle.remaining_time(packed(gpus_per_node, job.num_replicas), choice)

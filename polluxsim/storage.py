@@ -1,0 +1,144 @@
+"""A run's folder: Parquet tables with units in their schemas and a run.json that makes the run complete."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.files import appearing_whole
+from polluxsim.records import (
+    UNITS,
+    AllocationRecord,
+    JobRecord,
+    Result,
+    RoundRecord,
+    Status,
+    TimingRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord)
+
+RUN_FILE = "run.json"
+FORMAT_VERSION = 1
+
+# The Parquet type of every type that a record's field may have.
+_ARROW_TYPES = {
+    str: pa.string(),
+    Status: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    float | None: pa.float64(),
+    tuple[int, ...]: pa.list_(pa.int64()),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run as its folder tells it.
+
+    Attributes
+    ----------
+    name
+        The folder's name.
+    info
+        Contents of run.json: config, seed, versions, summary.
+    result
+        The records, without wall-clock times.
+    """
+
+    name: str
+    info: Mapping[str, Any]
+    result: Result
+
+
+def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
+    """Return the Parquet schema of a kind of record, with the unit of each column that has one."""
+    hints = get_type_hints(record_type)
+    return pa.schema(
+        [
+            pa.field(name, _ARROW_TYPES[hint], metadata={"unit": UNITS[name]} if name in UNITS else None)
+            for name, hint in hints.items()
+        ],
+        metadata={"polluxsim": record_type.__name__, "format": str(FORMAT_VERSION)},
+    )
+
+
+def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
+    """Write a run; run.json comes last, so that a folder that has one is a finished run.
+
+    Parameters
+    ----------
+    folder
+        Where to; made if it is not there. A run that was there before is replaced.
+    result
+        The records.
+    info
+        What run.json is to say.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    _write(folder / "jobs.parquet", JobRecord, result.job_records)
+    _write(folder / "rounds.parquet", RoundRecord, result.round_records)
+    _write(folder / "allocations.parquet", AllocationRecord, result.allocation_records)
+    _write(folder / "timing.parquet", TimingRecord, result.timing_records)
+    with appearing_whole(folder / RUN_FILE) as temporary:
+        text = json.dumps({"end_time": result.end_time, **info}, indent=2, sort_keys=True, allow_nan=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run back.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder does not hold a finished run.
+    """
+    if not (folder / RUN_FILE).is_file():
+        raise InvalidInputError(f"{folder}: not a finished run, needed is a folder with {RUN_FILE}")
+    try:
+        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        end_time = float(info["end_time"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
+    result = Result(
+        job_records=_read(folder / "jobs.parquet", JobRecord),
+        round_records=_read(folder / "rounds.parquet", RoundRecord),
+        allocation_records=_read(folder / "allocations.parquet", AllocationRecord),
+        end_time=end_time,
+    )
+    return Run(folder.resolve().name, info, result)
+
+
+def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
+    schema = schema_of(record_type)
+    columns = zip(*records, strict=True) if records else [()] * len(schema)
+    arrays = [pa.array(list(column), type=field.type) for column, field in zip(columns, schema, strict=True)]
+    with appearing_whole(path) as temporary:
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
+
+
+def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
+    schema = schema_of(record_type)
+    try:
+        table = pq.read_table(path).select(schema.names).cast(schema)
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
+    columns: list[Any] = []
+    for name, hint in get_type_hints(record_type).items():
+        values = table.column(name).to_pylist()
+        if hint is Status:
+            values = [Status(value) for value in values]
+        elif hint == tuple[int, ...]:
+            values = [tuple(value) for value in values]
+        columns.append(values)
+    return tuple(map(record_type._make, zip(*columns, strict=True)))
