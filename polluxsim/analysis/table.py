@@ -9,49 +9,66 @@ from rich.table import Table
 from polluxsim.metrics.summary import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.metrics.summary import Summary
 
 MOST_NAMES = 3
+MOST_COLUMNS = 4
+"""More runs than this are easier to compare one below the other."""
 
 
 def comparison(summaries: Mapping[str, Summary]) -> Table:
-    """Return a table with a column per run.
+    """Return a table of runs side by side, or of a row for each where they are many.
 
     Parameters
     ----------
     summaries
         Metrics by the run's name. A run with jobs cut off has "≥" before what is a lower bound.
     """
+    metrics = _metrics(list(summaries.values()))
     table = Table(title="Times in hours", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for name in summaries:
-        table.add_column(name, justify="right", overflow="fold")
-    columns = summaries.values()
-    table.add_row("jobs", *(str(run.num_jobs) for run in columns))
-    if any(run.cut_off for run in columns):
-        table.add_row("cut off", *(_names(run.cut_off) for run in columns))
-    table.add_row("average JCT", *(_hours(run, run.avg_jct) for run in columns))
-    table.add_row("median JCT", *(_hours(run, run.p50_jct) for run in columns))
-    table.add_row("99th percentile JCT", *(_hours(run, run.p99_jct) for run in columns))
-    for application in sorted({name for run in columns for name in run.jct_by_application}):
-        cells = (
-            _hours(run, run.jct_by_application[application]) if application in run.jct_by_application else "–"
-            for run in columns
-        )
-        table.add_row(f"  mean JCT {application}", *cells)
-    table.add_row("makespan", *(_hours(run, run.makespan) for run in columns))
-    table.add_row("restarts", *(str(run.restarts) for run in columns))
-    table.add_row("GPU-hours", *(f"{run.gpu_hours:.1f}" for run in columns))
+    if len(summaries) <= MOST_COLUMNS:
+        table.add_column("", no_wrap=True)
+        for name in summaries:
+            table.add_column(name, justify="right", overflow="fold")
+        for label, cells in metrics.items():
+            table.add_row(label, *cells)
+        return table
+    table.add_column("run", overflow="fold")
+    for label in metrics:
+        table.add_column(label, justify="right")
+    for index, name in enumerate(summaries):
+        table.add_row(name, *(cells[index] for cells in metrics.values()))
     return table
+
+
+def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
+    """Return each metric of all runs in words, by its label."""
+    metrics = {"jobs": [str(run.num_jobs) for run in runs]}
+    if any(run.cut_off for run in runs):
+        metrics["cut off"] = [_names(run.cut_off) for run in runs]
+    metrics |= {
+        "average JCT": [_hours(run, run.avg_jct) for run in runs],
+        "median JCT": [_hours(run, run.p50_jct) for run in runs],
+        "99th percentile JCT": [_hours(run, run.p99_jct) for run in runs],
+    }
+    for application in sorted({name for run in runs for name in run.jct_by_application}):
+        metrics[f"  mean JCT {application}"] = [
+            _hours(run, run.jct_by_application[application]) if application in run.jct_by_application else "–"
+            for run in runs
+        ]
+    return metrics | {
+        "makespan": [_hours(run, run.makespan) for run in runs],
+        "restarts": [str(run.restarts) for run in runs],
+        "GPU-hours": [f"{run.gpu_hours:.1f}" for run in runs],
+    }
 
 
 def _hours(run: Summary, seconds: float) -> str:
     return f"{'≥ ' if run.cut_off else ''}{seconds / SECONDS_PER_HOUR:.3f}"
 
 
-def _names(names: Iterable[str]) -> str:
-    names = list(names)
+def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"{len(names)}: {', '.join(names[:MOST_NAMES])}{more}" if names else "0"

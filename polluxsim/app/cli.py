@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim import __version__
+from polluxsim.app.interrupt import INTERRUPTED, MESSAGE
 from polluxsim.errors import PolluxSimError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("polluxsim: interrupted, nothing was written", file=sys.stderr)
+        print(MESSAGE, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough; Python would complain again when it flushes at exit.

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher | None]:
-    """Give a watcher that keeps a progress line on standard error; None where that is not a terminal."""
+def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
+    """Give a watcher that keeps a progress line on standard error, and does nothing where that is not a terminal."""
     screen = Console(stderr=True)
     if not screen.is_terminal:
-        yield None
+        yield _ignore
         return
     columns = (
         TextColumn("{task.description}"),
@@ -46,3 +46,7 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher | None]:
             bar.update(task, completed=complete, state=state)
 
         yield watch
+
+
+def _ignore(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+    """Show nothing."""

@@ -22,6 +22,7 @@ import polluxsim
 from polluxsim.analysis.table import comparison
 from polluxsim.app.building import build
 from polluxsim.app.console import console
+from polluxsim.app.interrupt import interruptible
 from polluxsim.app.progress import progress
 from polluxsim.app.provenance import git_commit, versions
 from polluxsim.engine.simulation import simulate
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from polluxsim.metrics.summary import Summary
-    from polluxsim.records import Result
+    from polluxsim.policies.view import ClusterView
+    from polluxsim.records import Result, RoundRecord
+    from polluxsim.types import Allocation
+
+
+# Hydra's options that take a value as the next word.
+OPTIONS_WITH_VALUE = {
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--info",
+    "-i", "--experimental-rerun",
+}  # fmt: skip
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
-    sys.argv = ["polluxsim run", *arguments]
+    sys.argv = ["polluxsim run", *options_first(arguments)]
     outcome = _Outcome()
     try:
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="run")(outcome.task)()
@@ -59,6 +69,24 @@ def run(arguments: Sequence[str]) -> int:
     if outcome.error is not None:
         raise outcome.error
     return 0
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with options before overrides: Hydra's parser takes them in no other order.
+
+    >>> options_first(["seed=1,2", "-m", "policy=fifo", "--config-dir", "conf"])
+    ['-m', '--config-dir', 'conf', 'seed=1,2', 'policy=fifo']
+    """
+    options, overrides = list[str](), list[str]()
+    left = iter(arguments)
+    for argument in left:
+        if not argument.startswith("-"):
+            overrides.append(argument)
+            continue
+        options.append(argument)
+        if argument in OPTIONS_WITH_VALUE and (value := next(left, None)) is not None:
+            options.append(value)
+    return options + overrides
 
 
 def config_folder() -> Path:
@@ -96,16 +124,14 @@ def _run_one(config: DictConfig, output: Path) -> None:
     workload = build(config, "workload").load(profiles)
     cluster = build(config, "cluster")
     loaded = perf_counter()
-    with progress(workload, cluster) as watcher:
-        result = simulate(
-            workload,
-            profiles,
-            cluster,
-            build(config, "policy"),
-            settings=build(config, "engine"),
-            seed=config.seed,
-            watcher=watcher,
-        )
+    policy, settings = build(config, "policy"), build(config, "engine")
+    with progress(workload, cluster) as show, interruptible() as stop_if_interrupted:
+
+        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+            stop_if_interrupted()
+            show(view, allocation, record)
+
+        result = simulate(workload, profiles, cluster, policy, settings=settings, seed=config.seed, watcher=watch)
     result = _timed(result, load=loaded - started)
     summary = summarise(result)
     write_run(output, result, _info(config, summary))

@@ -75,6 +75,7 @@ def fit_throughput(
     data = observation_array(num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)
+    x = np.clip(x, lower, upper)  # a step that ends at a bound may overshoot it by a rounding
     if not (data[0] > 1).any():
         x[ALPHA_NODE] = max(x[ALPHA_NODE], NODE_OVER_LOCAL * x[ALPHA_LOCAL])
         x[BETA_NODE] = max(x[BETA_NODE], NODE_OVER_LOCAL * x[BETA_LOCAL])

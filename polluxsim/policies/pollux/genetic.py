@@ -219,7 +219,8 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
     fronts = 0
     for i in by_fitness:
         # In this order a front dominates i exactly if its largest second objective so far is as large, so that the
-        # fronts' records fall and the first one below is found by bisection.
+        # fronts' records fall and the first one below is found by bisection. An equal counts as dominated: copies of
+        # a good member do not crowd out everything else.
         low, high = 0, fronts
         while low < high:
             middle = (low + high) // 2

@@ -1,0 +1,65 @@
+"""Ctrl-C while a simulation runs: at the next round if that is soon, else at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 0.5
+"""How long the present round may go on after Ctrl-C [s]."""
+
+INTERRUPTED = 130
+MESSAGE = "polluxsim: interrupted, nothing was written"
+SHOW_CURSOR = "\x1b[?25h"
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
+
+    Python's own way, an exception wherever the program happens to be, breaks compiled kernels off in the middle, and
+    waits for the compiler. Here the program stops at the next call; where that takes too long, another thread ends the
+    process. That is safe only while no file is being written.
+    """
+    pressed, over = threading.Event(), threading.Event()
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    # The byte for the other thread is written as the signal comes in; a handler has to wait for the main thread.
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    threading.Thread(target=_end_in_time, args=(receiver, over), daemon=True).start()
+    handler_before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    sender_before = signal.set_wakeup_fd(sender)
+    try:
+        yield check
+    finally:
+        over.set()
+        signal.set_wakeup_fd(sender_before)
+        signal.signal(signal.SIGINT, handler_before)
+        os.close(sender)
+    check()
+
+
+def _end_in_time(receiver: int, over: threading.Event) -> None:
+    """Wait for SIGINT, or for the other end to be closed; after SIGINT, end the process unless it is over in time."""
+    while number := os.read(receiver, 1):
+        if number[0] == signal.SIGINT and not over.wait(PATIENCE):
+            _end_process()
+    os.close(receiver)
+
+
+def _end_process() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(SHOW_CURSOR)
+    print(MESSAGE, file=sys.stderr, flush=True)
+    os._exit(INTERRUPTED)

@@ -1,0 +1,45 @@
+"""Where the data are, and the fixtures that every folder of tests shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from polluxsim.models.measured import MeasuredProfile
+from polluxsim.traces.osdi21 import read_profiles
+
+# The first call of a compiled kernel may take seconds, and machines are shared.
+settings.register_profile("polluxsim", deadline=None)
+settings.load_profile("polluxsim")
+
+ROOT = Path(__file__).parents[1]
+
+
+def _data_folder() -> Path:
+    """Return the folder that holds osdi21/; skip where there is none, fail where there should be one."""
+    default = ROOT.parent / "shared" / "data"
+    folder = Path(os.environ.get("POLLUXSIM_DATA", default))
+    if (folder / "osdi21").is_dir():
+        return folder
+    reason = f"needs the measured data: {folder} has no osdi21/ (set POLLUXSIM_DATA to the folder that does)"
+    if default.is_dir():
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    return _data_folder()
+
+
+@pytest.fixture(scope="session")
+def osdi21(data_folder: Path) -> Path:
+    return data_folder / "osdi21"
+
+
+@pytest.fixture(scope="session")
+def measured_profiles(osdi21: Path) -> dict[str, MeasuredProfile]:
+    return read_profiles(osdi21)

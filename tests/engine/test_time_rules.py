@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polluxsim.engine.time_rules import ExactTime, Milestone, TimeRule, WholeSeconds
+
+rates = st.floats(0.01, 100.0)
+works = st.floats(0.1, 1e5)
+starts = st.integers(0, 1000).map(float)
+rules = st.sampled_from([ExactTime(), WholeSeconds(60.0)])
+
+
+@given(rules, works, rates, starts)
+def test_a_boundary_is_reached_when_its_work_is_done(rule: TimeRule, work: float, rate: float, start: float) -> None:
+    time, _ = rule.reach(0.0, rate, start, work)
+    assert time >= start
+    assert time == pytest.approx(start + work / rate, abs=0.5 + 1e-6)  # half a second is what rounding may cost
+
+
+@given(rules, works, rates, starts)
+def test_progress_at_a_round_is_rate_times_time(rule: TimeRule, work: float, rate: float, start: float) -> None:
+    boundary = (start // 60 + 3) * 60.0
+    assert rule.progress_at(work, rate, start, boundary) == pytest.approx(work + rate * (boundary - start))
+
+
+@given(works, rates, starts, st.integers(1, 50))
+def test_stopping_at_a_round_on_the_way_changes_nothing(work: float, rate: float, start: float, rounds: int) -> None:
+    """Exactly: the whole-second rule adds interval by interval in any case."""
+    rule = WholeSeconds(60.0)
+    whole = rule.reach(0.0, rate, start, work)
+    stop = (start // 60 + rounds) * 60.0
+    if stop < whole.time:
+        assert rule.reach(rule.progress_at(0.0, rate, start, stop), rate, stop, work) == whole
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (10.4, Milestone(10.0)),
+        (10.5, Milestone(10.0)),  # half to even
+        (11.5, Milestone(12.0)),
+        (60.0, Milestone(60.0)),
+        (60.4, Milestone(60.0, after_round=True)),  # in the second interval, whose round is at 60
+        (59.7, Milestone(60.0)),  # in the first, rounded up to its end: before that round
+    ],
+)
+def test_whole_seconds_by_hand(work: float, expected: Milestone) -> None:
+    assert WholeSeconds(60.0).reach(0.0, 1.0, 0.0, work) == expected

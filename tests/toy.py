@@ -1,0 +1,114 @@
+"""Toy applications whose every number can be worked out by hand, in memory and as files of the artifact's layout."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.profile import Application, StepTime
+from polluxsim.workloads.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ToyProfile:
+    """Every optimiser step takes `seconds`, whatever the placement, and a batch of M is worth M/M0 steps.
+
+    So on K GPUs with a batch of K·M0 a job makes K/seconds M0-steps a second: perfect scaling.
+    """
+
+    name: str = "toy"
+    seconds: float = 1.0
+    epochs: Sequence[float] = (100.0, 200.0)
+    init_batch_size: int = 10
+    max_atomic_batch_size: int = 640
+
+    @property
+    def application(self) -> Application:
+        return Application(
+            self.name,
+            init_batch_size=self.init_batch_size,
+            max_batch_size=64 * self.init_batch_size,
+            min_atomic_batch_size=1,
+            max_atomic_batch_size=self.max_atomic_batch_size,
+            num_epochs=len(self.epochs),
+        )
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        return (self.init_batch_size, 64 * self.init_batch_size)
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        return StepTime(self.seconds, self.seconds / 2)
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        return GradientStatistics(sqr=0.0, var=1.0)
+
+    def epoch_end(self, epoch: int) -> float:
+        return self.epochs[epoch]
+
+    def total_iterations(self, batch_size: int) -> float:
+        return self.epochs[-1] * self.init_batch_size / batch_size
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        if epoch == len(self.epochs) - 1:
+            return 1.0
+        return (self.epochs[-1] - self.epochs[epoch]) * self.init_batch_size / batch_size
+
+
+def toy_job(name: str, submit_time: float = 0.0, gpus: int = 1, application: str = "toy") -> Job:
+    """Return a job that asks for as many M0 as GPUs: it makes `gpus` M0-steps in every step."""
+    return Job(name, submit_time, application, gpus, 10 * gpus)
+
+
+def toy_workload(*jobs: Job) -> Workload:
+    return Workload(tuple(jobs))
+
+
+def write_artifact(folder: Path, names: Sequence[str] = ("cifar10", "ncf")) -> Path:
+    """Write a small artifact layout with smooth made-up measurements; return the folder."""
+    known_epochs = {"cifar10": 100, "ncf": 10, "bert": 2, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
+    for name in names:
+        traces = folder / "traces" / name
+        traces.mkdir(parents=True)
+        atomic = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+        placements = ["1", "2", "3", "4", "11", "12", "22", "24", "44", "114", "144", "444", "4444"]
+        _write(
+            traces / "placements.csv",
+            ("placement", "local_bsz", "step_time", "sync_time"),
+            [(p, m, *_times(len(p), sum(map(int, p)), m)) for p in placements for m in atomic],
+        )
+        counts = [(n, k) for n in (6, 8, 12, 16) for k in (n, 2 * n, 4 * n)]
+        _write(
+            traces / "scalability.csv",
+            ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time"),
+            [(n, k, m, *_times(n, k, m)) for n, k in counts for m in atomic],
+        )
+        sizes = (128, 512, 2048, 4096) if name != "ncf" else (256, 4096, 32768)
+        for size in sizes:
+            epochs = range(1, known_epochs[name] + 1)
+            rows = [(e * 100.0, e * 100.0 * sizes[0] / size**0.9, 0.5, 1.0, 2.0 + e / 10) for e in epochs]
+            _write(traces / f"validation-{size}.csv", ("progress", "iteration", "metric", "grad_sqr", "grad_var"), rows)
+    return folder
+
+
+def _times(nodes: int, gpus: int, atomic: int) -> tuple[float, float]:
+    grad = 0.02 + 0.0005 * atomic
+    sync = 0.0005 if gpus == 1 else (0.01 if nodes == 1 else 0.03 + 0.005 * nodes)
+    return grad + sync, sync
+
+
+def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def write_jobs(path: Path, *rows: str) -> Path:
+    """Write a workload file from its lines after the header."""
+    path.write_text("\n".join(["name,time,application,num_replicas,batch_size", *rows]) + "\n")
+    return path

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy import ToyProfile, toy_job, write_jobs
+
+from polluxsim.errors import PolluxSimError
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job, Workload, read_workload, write_workload
+
+PROFILES = {"toy": ToyProfile()}
+CLUSTER = Cluster.uniform(2, 4)
+
+
+def test_jobs_come_in_order_of_submission(tmp_path: Path) -> None:
+    path = write_jobs(tmp_path / "w.csv", "late,20.5,toy,1,10", "early,3,toy,2,20", "also,20.5,toy,1,10")
+    jobs = read_workload(path).jobs
+    assert [job.job_id for job in jobs] == ["early", "late", "also"]
+    assert jobs[0] == Job("early", 3.0, "toy", 2, 20, line=3)
+
+
+def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
+    path = write_jobs(tmp_path / "w.csv", "a,1,toy,1,10", "b,2.5,toy,2,20")
+    pd.read_csv(path).to_parquet(tmp_path / "w.parquet")
+    strip = [(j.job_id, j.submit_time, j.application, j.num_replicas, j.batch_size) for j in read_workload(path).jobs]
+    again = read_workload(tmp_path / "w.parquet").jobs
+    assert [(j.job_id, j.submit_time, j.application, j.num_replicas, j.batch_size) for j in again] == strip
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 8)), min_size=1, max_size=10))
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[float, int]]) -> None:
+    path = tmp_path_factory.mktemp("w") / "w.csv"
+    jobs = Workload(tuple(toy_job(f"job-{i}", time, gpus) for i, (time, gpus) in enumerate(drawn)))
+    write_workload(jobs, path)
+    assert [j.submit_time for j in read_workload(path).jobs] == [j.submit_time for j in jobs.jobs]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a,1,nope,1,10"], "line 2: application 'nope' has no profile, allowed are toy"),
+        (["a,-1,toy,1,10"], "line 2: column 'time' is '-1', allowed is a finite number ≥ 0"),
+        (["a,nan,toy,1,10"], "line 2: column 'time' is 'nan'"),
+        (["a,1,toy,1,10", "a,2,toy,1,10"], "line 3: name 'a' stands on line 2 already"),
+        (["b,9,toy,1,10", "a,1,toy,9,90"], "line 3: num_replicas is 9, allowed are the 8 GPUs there are"),
+        (["a,1,toy,0,10"], "line 2: column 'num_replicas' is '0', allowed is a whole number ≥ 1"),
+        (["a,1,toy,1.5,10"], "line 2: column 'num_replicas' is '1.5'"),
+        (["a,1,toy,1,641"], "line 2: batch_size is 641, allowed for toy are 10 to 640"),
+        (["a,1,toy,1,9"], "line 2: batch_size is 9, allowed for toy are 10 to 640"),
+        (["a,1,toy,1"], "line 2: 4 fields, the header has 5 columns"),
+        ([",1,toy,1,10"], "line 2: column 'name' is ''"),
+        ([], "no rows, needed are name, time, application, num_replicas, batch_size"),
+    ],
+)
+def test_a_bad_workload_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
+    path = write_jobs(tmp_path / "w.csv", *rows)
+    with pytest.raises(PolluxSimError) as caught:
+        read_workload(path).check(PROFILES, CLUSTER)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no rows"),
+        (b"name,time,application,num_replicas\na,1,toy,1\n", "line 1: missing column 'batch_size'"),
+        (b"name,name,time\na,a,1\n", "line 1: a column name stands twice"),
+        (b"\xff\xfe\x00name", "not a UTF-8 text file"),
+        (b'name,time,application,num_replicas,batch_size\n"a,1,toy,1,10\n', "not CSV"),
+    ],
+)
+def test_a_file_that_is_no_workload_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "w.csv"
+    path.write_bytes(content)
+    with pytest.raises(PolluxSimError) as caught:
+        read_workload(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_clear_error_or_a_workload(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    for name, start in (("w.csv", b"name,time,application,num_replicas,batch_size\n"), ("w.parquet", b"PAR1")):
+        path = tmp_path_factory.mktemp("w") / name
+        path.write_bytes(start + content)
+        try:
+            read_workload(path)
+        except PolluxSimError as error:
+            assert str(path) in str(error)
