@@ -96,6 +96,8 @@ def _add_sample(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    # Nothing here is large enough for a linear algebra library's threads, and starting them takes longer than the work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.app.run import run
 
     return run(arguments)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
 from polluxsim.models.batch_size import ROUNDING_SLACK, capped, split_batch_size
-from polluxsim.models.throughput import ThroughputParams, grad_time, overlapped, sync_time
+from polluxsim.models.throughput import ThroughputParams, step_time
 from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 NUM_CANDIDATES = 50
 """Total batch sizes tried for a placement. Source: artifact of Pollux (OSDI '21)."""
-
-SINGLE_NODE, SEVERAL_NODES = 0, 1
-"""Rows of a goodput table."""
 
 
 @dataclass(frozen=True)
@@ -62,62 +60,71 @@ class GoodputModel:
         application = self.application
         if application.fixed_batch_size is not None:
             choice = split_batch_size(application, application.fixed_batch_size, num_replicas)
-            goodput = evaluate(
-                self.params, *self.statistics, application.init_batch_size, num_nodes, num_replicas, *choice
-            )
-            return float(goodput), choice
-        goodput, atomic, steps = best_choice(self.params, *self.statistics, *self._limits, num_nodes, num_replicas)
+            scale = choice.batch_size(num_replicas) / application.init_batch_size
+            time = step_time(self.params, num_nodes, num_replicas, *choice)
+            return float(goodput_at(*self.statistics, scale, application.init_batch_size, time)), choice
+        goodput, atomic, steps = best_choice(
+            self.params, *self.statistics, *application.batch_limits, num_nodes, num_replicas
+        )
         return float(goodput), capped(application, BatchChoice(int(atomic), int(steps)), num_replicas)
 
-    def table(self, max_replicas: int) -> NDArray[np.float64]:
+
+@dataclass(frozen=True)
+class GoodputTable:
+    """The largest goodput on every placement, for one throughput model: quick to follow the gradient statistics.
+
+    What a batch choice takes in time does not depend on the statistics, so it is computed once.
+
+    Parameters
+    ----------
+    application
+        Limits of the batch size.
+    params
+        The fitted throughput model.
+    max_replicas
+        Most GPUs of the table.
+    """
+
+    application: Application
+    params: ThroughputParams
+    max_replicas: int
+
+    def best(self, statistics: GradientStatistics) -> NDArray[np.float64]:
         """Return the largest goodput by placement, shape (2, max_replicas + 1) [M0-equivalent examples/s].
 
         The first row is for one node, the second for several; columns are GPU counts. No GPU has no goodput.
         """
-        if self.application.fixed_batch_size is None:
-            table: NDArray[np.float64] = goodput_table(self.params, *self.statistics, *self._limits, max_replicas)
-            return table
-        table = np.zeros((2, max_replicas + 1))
-        for nodes in (1, 2):
-            for replicas in range(nodes, max_replicas + 1):
-                table[nodes - 1, replicas] = self.best(nodes, replicas)[0]
+        table: NDArray[np.float64] = largest_goodputs(*statistics, self.application.init_batch_size, *self._candidates)
         return table
 
-    @property
-    def _limits(self) -> tuple[int, int, int, int]:
-        limits = self.application
-        return (
-            limits.init_batch_size,
-            limits.max_batch_size,
-            limits.min_atomic_batch_size,
-            limits.max_atomic_batch_size,
-        )
+    @cached_property
+    def _candidates(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return M/M0 and the time of an optimiser step of every candidate, each of shape (2, max_replicas + 1, C)."""
+        application = self.application
+        if application.fixed_batch_size is None:
+            limits = application.batch_limits
+            scales, times = candidate_times(self.params, *limits, self.max_replicas)
+            return scales, times
+        scales = np.zeros((2, self.max_replicas + 1, 1))
+        times = np.full_like(scales, np.inf)
+        for nodes in (1, 2):
+            for replicas in range(nodes, self.max_replicas + 1):
+                choice = split_batch_size(application, application.fixed_batch_size, replicas)
+                scales[nodes - 1, replicas, 0] = choice.batch_size(replicas) / application.init_batch_size
+                times[nodes - 1, replicas, 0] = step_time(self.params, nodes, replicas, *choice)
+        return scales, times
 
 
 @njit(cache=True)
-def evaluate(  # type: ignore[no-untyped-def]
-    params, sqr, var, init_batch_size, num_nodes, num_replicas, atomic_batch_size, accumulation_steps
+def candidates(  # type: ignore[no-untyped-def]
+    init_batch_size, max_batch_size, min_atomic, max_atomic, num_replicas
 ):
-    """Return the goodput [M0-equivalent examples/s] of one placement and batch choice."""
-    grad = grad_time(params, atomic_batch_size)
-    sync = sync_time(params, num_nodes, num_replicas)
-    iteration = accumulation_steps * grad + overlapped(grad, sync, params.gamma)
-    batch_size = num_replicas * atomic_batch_size * (accumulation_steps + 1)
-    denominator = var / (batch_size / init_batch_size) + sqr
-    gain = (var + sqr) / denominator if denominator > 0.0 else 1.0
-    return gain * init_batch_size / iteration
-
-
-@njit(cache=True)
-def best_choice(  # type: ignore[no-untyped-def]
-    params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
-):
-    """Return the largest goodput of the candidate batch sizes and its atomic batch size and accumulation steps."""
+    """Return the atomic batch sizes and accumulation steps to try, shape (C, 2), each pair once, by rising total."""
     smallest = max(init_batch_size, min_atomic * num_replicas)
     log_smallest = np.log10(smallest)
     log_step = (np.log10(max_batch_size) - log_smallest) / (NUM_CANDIDATES - 1)
-    best, best_atomic, best_steps = -1.0, 0, 0
-    last_atomic, last_steps = -1, -1
+    choices = np.empty((NUM_CANDIDATES, 2), dtype=np.int64)
+    count = 0
     for index in range(NUM_CANDIDATES):
         if index == 0:
             local = smallest / num_replicas
@@ -129,26 +136,65 @@ def best_choice(  # type: ignore[no-untyped-def]
         if num_replicas == 1 and local > init_batch_size + ROUNDING_SLACK:
             steps = max(steps, 1)
         atomic = int(np.ceil(local / (steps + 1) - ROUNDING_SLACK))
-        if atomic == last_atomic and steps == last_steps:
+        if not min_atomic <= atomic <= max_atomic:
             continue
-        last_atomic, last_steps = atomic, steps
-        goodput = 0.0
-        if min_atomic <= atomic <= max_atomic:
-            goodput = evaluate(params, sqr, var, init_batch_size, num_nodes, num_replicas, float(atomic), float(steps))
+        if count and choices[count - 1, 0] == atomic and choices[count - 1, 1] == steps:
+            continue
+        choices[count, 0], choices[count, 1] = atomic, steps
+        count += 1
+    return choices[:count]
+
+
+@njit(cache=True)
+def goodput_at(sqr, var, scale, init_batch_size, time):  # type: ignore[no-untyped-def]
+    """Return the goodput [M0-equivalent examples/s] at batch size `scale`·M0, of optimiser steps of `time` [s]."""
+    denominator = var / scale + sqr
+    gain = (var + sqr) / denominator if denominator > 0.0 else 1.0
+    return gain * init_batch_size / time
+
+
+@njit(cache=True)
+def best_choice(  # type: ignore[no-untyped-def]
+    params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
+):
+    """Return the largest goodput of the candidate batch sizes and its atomic batch size and accumulation steps."""
+    best, best_atomic, best_steps = -1.0, 0, 0
+    for atomic, steps in candidates(init_batch_size, max_batch_size, min_atomic, max_atomic, num_replicas):
+        time = step_time(params, num_nodes, num_replicas, float(atomic), float(steps))
+        scale = num_replicas * atomic * (steps + 1) / init_batch_size
+        goodput = goodput_at(sqr, var, scale, init_batch_size, time)
         if goodput > best:
             best, best_atomic, best_steps = goodput, atomic, steps
     return best, best_atomic, best_steps
 
 
 @njit(cache=True)
-def goodput_table(  # type: ignore[no-untyped-def]
-    params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, max_replicas
+def candidate_times(  # type: ignore[no-untyped-def]
+    params, init_batch_size, max_batch_size, min_atomic, max_atomic, max_replicas
 ):
-    """Return the largest goodput on one node and on several, by GPU count, shape (2, max_replicas + 1)."""
-    table = np.zeros((2, max_replicas + 1))
-    for nodes in (1, 2):
-        for replicas in range(nodes, max_replicas + 1):
-            table[nodes - 1, replicas] = best_choice(
-                params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, nodes, replicas
-            )[0]
+    """Return M/M0 and step time of every candidate by [several nodes, GPUs, candidate]; where there is none, ∞."""
+    scales = np.zeros((2, max_replicas + 1, NUM_CANDIDATES))
+    times = np.full((2, max_replicas + 1, NUM_CANDIDATES), np.inf)
+    for replicas in range(1, max_replicas + 1):
+        choices = candidates(init_batch_size, max_batch_size, min_atomic, max_atomic, replicas)
+        for index in range(len(choices)):
+            atomic, steps = choices[index]
+            for nodes in range(1, min(replicas, 2) + 1):
+                scales[nodes - 1, replicas, index] = replicas * atomic * (steps + 1) / init_batch_size
+                times[nodes - 1, replicas, index] = step_time(params, nodes, replicas, float(atomic), float(steps))
+    return scales, times
+
+
+@njit(cache=True)
+def largest_goodputs(sqr, var, init_batch_size, scales, times):  # type: ignore[no-untyped-def]
+    """Return the largest goodput over the last axis of the candidates, shape (2, GPUs + 1)."""
+    table = np.zeros(scales.shape[:2])
+    for several in range(2):
+        for replicas in range(several + 1, scales.shape[1]):
+            for index in range(scales.shape[2]):
+                time = times[several, replicas, index]
+                if time == np.inf:
+                    break  # candidates stand at the front
+                goodput = goodput_at(sqr, var, scales[several, replicas, index], init_batch_size, time)
+                table[several, replicas] = max(table[several, replicas], goodput)
     return table

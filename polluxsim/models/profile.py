@@ -62,6 +62,16 @@ class Application:
     fixed_batch_size: int | None = None
     max_replicas: int | None = None
 
+    @property
+    def batch_limits(self) -> tuple[int, int, int, int]:
+        """Return M0, the largest batch size, and the smallest and largest atomic one, as compiled code takes them."""
+        return (
+            self.init_batch_size,
+            self.max_batch_size,
+            self.min_atomic_batch_size,
+            self.max_atomic_batch_size,
+        )
+
     def most_replicas(self, batch_size: int) -> int:
         """Return the most GPUs that `batch_size` examples can be split over."""
         by_batch = max(batch_size // self.min_atomic_batch_size, 1)

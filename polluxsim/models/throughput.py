@@ -58,3 +58,13 @@ def overlapped(grad: float, sync: float, gamma: float) -> float:
     """Return (grad^γ + sync^γ)^(1/γ), the time of a pass that synchronises [s]."""
     larger, smaller = max(grad, sync), min(grad, sync)
     return float(larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma))
+
+
+@njit(cache=True)
+def step_time(
+    params: ThroughputParams, num_nodes: int, num_replicas: int, atomic_batch_size: float, accumulation_steps: float
+) -> float:
+    """Return T_iter, the time of one optimiser step [s]."""
+    grad = grad_time(params, atomic_batch_size)
+    sync = sync_time(params, num_nodes, num_replicas)
+    return accumulation_steps * grad + overlapped(grad, sync, params.gamma)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.models.efficiency import GradientStatistics, efficiency
-from polluxsim.models.goodput import GoodputModel
+from polluxsim.models.goodput import GoodputModel, GoodputTable
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 
@@ -79,7 +79,7 @@ def test_the_table_is_the_choices(
     application: Application, params: ThroughputParams, statistics: GradientStatistics
 ) -> None:
     model = GoodputModel(application, params, statistics)
-    table = model.table(12)
+    table = GoodputTable(application, params, 12).best(statistics)
     assert table.shape == (2, 13)
     for nodes in (1, 2):
         for replicas in range(nodes, 13):
@@ -93,4 +93,4 @@ def test_an_application_with_a_fixed_batch_size_keeps_it() -> None:
     model = GoodputModel(application, params, GradientStatistics(1e9, 1.0))  # the smallest batch would be best
     goodput, choice = model.best(1, 1)
     assert choice.batch_size(1) == 32768
-    assert model.table(4)[0, 1] == goodput
+    assert GoodputTable(application, params, 4).best(model.statistics)[0, 1] == goodput

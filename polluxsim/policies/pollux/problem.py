@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numba import njit
 
+from polluxsim.models.goodput import GoodputTable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -123,38 +125,60 @@ def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float
 
 
 class SpeedupTables:
-    """Builds the speedups of a round; goodput tables are kept while a job's model stays the same."""
+    """Builds the speedups of a round; what a job's throughput model takes in time is computed once."""
 
     def __init__(self) -> None:
-        self._goodputs: dict[JobId, tuple[GoodputModel, NDArray[np.float64]]] = {}
+        self._goodputs: dict[JobId, _KnownGoodputs] = {}
 
     def build(self, view: ClusterView, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return the speedups of `jobs`, shape (J, 2, GPUs + 1), as `Problem.speedups` says.
 
         The fair share is ceil(GPUs/jobs) GPUs, priced as if on one node; speedups are scaled by nodes per GPU. Until
-        its first fit a job's speedup is linear in its GPUs. Source: artifact of Pollux (OSDI '21).
+        its first fit a job's speedup is linear in its GPUs. Beyond what a job may be given, speedups are 0.
+        Source: artifact of Pollux (OSDI '21).
         """
         num_gpus, num_nodes = view.num_gpus, len(view.gpus_per_node)
         share = ceil(num_gpus / len(jobs))
-        known = {job.job_id for job in jobs}
-        self._goodputs = {job_id: kept for job_id, kept in self._goodputs.items() if job_id in known}
+        present = {job.job_id for job in jobs}
+        self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
         speedups = np.zeros((len(jobs), 2, num_gpus + 1))
         for row, job in zip(speedups, jobs, strict=True):
+            most = min(job.max_replicas, num_gpus)
             if job.goodput is None:
-                row[:] = np.arange(num_gpus + 1) / share
+                row[:, : most + 1] = np.arange(most + 1) / share
                 continue
-            table = self._table(job.job_id, job.goodput, num_gpus)
-            fair = table[0, min(share, table.shape[1] - 1)]
-            row[:, : table.shape[1]] = table / fair
+            row[:, : most + 1] = self._known(job.job_id, job.goodput).speedups(most, share)
         return speedups * (num_nodes / num_gpus)
 
-    def _table(self, job_id: JobId, model: GoodputModel, num_gpus: int) -> NDArray[np.float64]:
-        kept = self._goodputs.get(job_id)
-        if kept is None or kept[0] is not model:
-            limits = model.application
-            most = min(num_gpus, limits.max_batch_size // limits.min_atomic_batch_size)
-            kept = self._goodputs[job_id] = (model, model.table(most))
-        return kept[1]
+    def _known(self, job_id: JobId, model: GoodputModel) -> _KnownGoodputs:
+        known = self._goodputs.get(job_id)
+        if known is None or known.model is not model:
+            known = self._goodputs[job_id] = _KnownGoodputs(model, known)
+        return known
+
+
+class _KnownGoodputs:
+    """One job's largest goodputs under its present model, computed as far as they are asked for."""
+
+    def __init__(self, model: GoodputModel, before: _KnownGoodputs | None) -> None:
+        self.model = model
+        limits = model.application
+        self._most = limits.max_batch_size // limits.min_atomic_batch_size
+        self._fair: tuple[int, float] = (0, 0.0)
+        self._goodputs = np.zeros((2, 0))
+        self._table: GoodputTable | None = None
+        if before is not None and before.model.params is model.params:
+            self._table = before._table  # new gradient statistics leave the times as they are
+
+    def speedups(self, max_replicas: int, share: int) -> NDArray[np.float64]:
+        """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""
+        if self._goodputs.shape[1] <= max_replicas:
+            if self._table is None or self._table.max_replicas < max_replicas:
+                self._table = GoodputTable(self.model.application, self.model.params, max_replicas)
+            self._goodputs = self._table.best(self.model.statistics)
+        if self._fair[0] != share:
+            self._fair = (share, self.model.best(1, min(share, self._most))[0])
+        return self._goodputs[:, : max_replicas + 1] / self._fair[1]
 
 
 def build_problem(
