@@ -11,7 +11,9 @@ from numba import njit
 from polluxsim.models import line_search
 from polluxsim.models.lbfgsb import (
     EPSILON,
+    add_scaled,
     cauchy_point,
+    difference,
     dot,
     longest_step,
     projected_gradient_norm,
@@ -181,9 +183,9 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
 def minimise(
     data: NDArray[np.float64], start: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
-    """Minimise `objective` within bounds by L-BFGS-B; return the parameters, shape (7,), and the value."""
+    """Minimise `objective` by L-BFGS-B from a start within bounds; return the parameters, shape (7,), and the value."""
     n = start.size
-    x = np.minimum(np.maximum(start, lower), upper)
+    x = start.copy()
     gradient, new_gradient = np.empty(n), np.empty(n)
     value = objective(x, data, gradient)
     steps, changes = np.empty((MEMORY, n)), np.empty((MEMORY, n))
@@ -196,9 +198,9 @@ def minimise(
         if definite:
             cauchy = cauchy_point(x, gradient, lower, upper, memory)
             target = cauchy.point
-            if count and cauchy.free.any():
+            if count:
                 target, definite = subspace_minimum(x, gradient, lower, upper, memory, cauchy)
-        direction = target - x
+        direction = difference(target, x)
         slope0 = dot(gradient, direction)
         found = False
         if definite and slope0 < 0.0:
@@ -216,19 +218,19 @@ def minimise(
             continue
         iteration += 1
         decrease, scale = value - new_value, max(abs(value), abs(new_value), 1.0)
-        change, moved, curvature = new_gradient - gradient, step * direction, (slope - slope0) * step
+        change, curvature = difference(new_gradient, gradient), (slope - slope0) * step
+        moved = np.zeros(n)
+        add_scaled(moved, step, direction)
         x, value = trial, new_value
-        gradient[:] = new_gradient
+        gradient, new_gradient = new_gradient, gradient
         if projected_gradient_norm(x, gradient, lower, upper) <= GRADIENT_TOLERANCE:
             return x, value
         if decrease <= LEAST_DECREASE * scale:
             return x, value
         if curvature > EPSILON * -slope0 * step:
-            if count == MEMORY:
-                steps[:-1], changes[:-1] = steps[1:].copy(), changes[1:].copy()
-                count -= 1
-            steps[count], changes[count] = moved, change
-            count += 1
+            _push(steps, count, moved)
+            _push(changes, count, change)
+            count = min(count + 1, MEMORY)
             theta = dot(change, change) / curvature
     return x, value
 
@@ -244,10 +246,26 @@ def _along(  # type: ignore[no-untyped-def]
     bracket = line_search.start(value0, slope0, step, longest)
     trial, value, slope = x, value0, slope0
     for _ in range(MAX_TRIALS):
-        trial = target.copy() if step == 1.0 else x + step * direction
+        if step == 1.0:
+            trial = target.copy()
+        else:
+            trial = x.copy()
+            add_scaled(trial, step, direction)
         value = objective(trial, data, gradient)
         slope = dot(gradient, direction)
         if line_search.is_over(bracket, step, value, slope, value0, slope0, longest):
             return True, trial, value, slope, step
         bracket, step = line_search.advance(bracket, step, value, slope, value0, slope0, longest)
     return False, trial, value, slope, step
+
+
+@njit(cache=True)
+def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> None:
+    """Put a row behind the first `count`; where there is no room, the oldest makes it."""
+    if count == rows.shape[0]:
+        for k in range(count - 1):
+            for i in range(rows.shape[1]):
+                rows[k, i] = rows[k + 1, i]
+        count -= 1
+    for i in range(rows.shape[1]):
+        rows[count, i] = row[i]

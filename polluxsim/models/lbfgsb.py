@@ -75,6 +75,22 @@ def dot(a: Array, b: Array) -> float:
 
 
 @njit(cache=True)
+def add_scaled(target: Array, scale: float, vector: Array) -> None:
+    """Add `scale` times a vector to `target`. (As an array expression it would take seconds to compile, each time.)"""
+    for i in range(target.size):
+        target[i] += scale * vector[i]
+
+
+@njit(cache=True)
+def difference(a: Array, b: Array) -> Array:
+    """Return a − b."""
+    result = np.empty(a.size)
+    for i in range(a.size):
+        result[i] = a[i] - b[i]
+    return result
+
+
+@njit(cache=True)
 def projected_gradient_norm(x: Array, gradient: Array, lower: Array, upper: Array) -> float:
     """Return the largest component of the gradient step that the bounds leave; arrays of shape (n,)."""
     largest = 0.0
@@ -106,11 +122,12 @@ def remember(steps: Array, changes: Array, theta: float) -> tuple[Memory, bool]:
 def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: Memory) -> CauchyPoint:
     """Return the first minimiser of the quadratic model along the projected gradient path."""
     n, count, theta = x.size, memory.steps.shape[0], memory.theta
-    point, direction, ends = x.copy(), np.zeros(n), np.full(n, np.inf)
+    point, direction, ends = x.copy(), np.zeros(n), np.empty(n)
     free = np.ones(n, dtype=np.bool_)
     along, moved = np.zeros(2 * count), np.zeros(2 * count)
     slope = 0.0
     for i in range(n):
+        ends[i] = np.inf
         if gradient[i] < 0:
             ends[i] = (x[i] - upper[i]) / gradient[i]
         elif gradient[i] > 0:
@@ -120,16 +137,17 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
             continue
         direction[i] = -gradient[i]
         slope -= direction[i] * direction[i]
-        along += _row(memory, i) * direction[i]
+        add_scaled(along, direction[i], _row(memory, i))
     if slope == 0.0:
         return CauchyPoint(point, free, moved)
     curvature = -theta * slope
     least_curvature = EPSILON * curvature
     curvature -= dot(_middle_product(memory, along), along)
     reached = 0.0
-    for i in np.argsort(ends):
-        if not free[i]:
-            continue
+    for _ in range(n):
+        i = _next_end(ends, free)
+        if i < 0:
+            break
         ahead = ends[i] - reached
         if -slope / curvature < ahead:
             break
@@ -142,20 +160,29 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
         slope = slope + ahead * curvature + squared - theta * component * way
         curvature -= theta * squared
         if count:
-            moved += ahead * along
+            add_scaled(moved, ahead, along)
             row = _row(memory, i)
             product = _middle_product(memory, row)
             slope += component * dot(moved, product)
             curvature += 2.0 * component * dot(along, product) - squared * dot(row, product)
-            along -= component * row
+            add_scaled(along, -component, row)
         curvature = max(curvature, least_curvature)
-    if free.any():
+    if _next_end(ends, free) >= 0:
         ahead = max(-slope / curvature, 0.0)
         reached += ahead
-        moved += ahead * along
-        for i in range(n):
-            point[i] += reached * direction[i]
+        add_scaled(moved, ahead, along)
+        add_scaled(point, reached, direction)
     return CauchyPoint(point, free, moved)
+
+
+@njit(cache=True)
+def _next_end(ends: Array, free: NDArray[np.bool_]) -> int:
+    """Return the free variable that comes to its bound first, −1 if none is free."""
+    first = -1
+    for i in range(ends.size):
+        if free[i] and (first < 0 or ends[i] < ends[first]):
+            first = i
+    return first
 
 
 @njit(cache=True)
@@ -185,7 +212,7 @@ def subspace_minimum(
         if free[i]:
             projected[i] = min(max(point[i] + newton[i], lower[i]), upper[i])
             inside = inside and lower[i] < projected[i] < upper[i]
-    if not inside and dot(projected - x, gradient) > 0.0:
+    if not inside and dot(difference(projected, x), gradient) > 0.0:
         _walk_to_bounds(point, newton, lower, upper, free, projected)
     return projected, True
 
