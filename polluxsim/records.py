@@ -34,13 +34,20 @@ class JobRecord(NamedTuple):
 
 
 class RoundRecord(NamedTuple):
-    """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1]."""
+    """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
+
+    `fitness` is the policy's objective, `upper_bound` what it cannot exceed, `gap` how far it is below that as a share
+    of it; None where the policy does not say.
+    """
 
     time: float
     active_jobs: int
     gpus_in_use: int
     goodput: float
     efficiency: float
+    fitness: float | None = None
+    upper_bound: float | None = None
+    gap: float | None = None
 
 
 class AllocationRecord(NamedTuple):

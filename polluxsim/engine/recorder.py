@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from polluxsim.engine.running import RunningJob
-    from polluxsim.types import BatchChoice, JobId, Placement
+    from polluxsim.types import Allocation, BatchChoice, JobId, Placement
     from polluxsim.workloads.workload import Job
 
 
@@ -42,17 +42,21 @@ class Recorder:
             AllocationRecord(now, job_id, nodes, gpus_by_node(placement), job.batch_size, job.choice.accumulation_steps)
         )
 
-    def round(self, now: float, active: Collection[RunningJob]) -> RoundRecord:
-        """Take note of the cluster after a round."""
+    def round(self, now: float, active: Collection[RunningJob], decision: Allocation) -> RoundRecord:
+        """Take note of the cluster after a round, and of what the policy says of its decision."""
         running = [job for job in active if job.num_replicas]
         in_use = sum(job.num_replicas for job in running)
         weighted = sum(job.num_replicas * job.efficiency for job in running)
+        fitness, bound = getattr(decision, "fitness", None), getattr(decision, "upper_bound", None)
         record = RoundRecord(
             time=now,
             active_jobs=len(active),
             gpus_in_use=in_use,
             goodput=sum(job.goodput for job in running),
             efficiency=weighted / in_use if in_use else 0.0,
+            fitness=fitness,
+            upper_bound=bound,
+            gap=None if fitness is None or bound is None else 1 - fitness / bound,
         )
         self._rounds.append(record)
         return record

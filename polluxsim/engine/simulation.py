@@ -173,7 +173,7 @@ class Simulation:
         for job in changed:
             if job.placement:
                 self._begin_segment(job, now)
-        record = self._recorder.round(now, self._active.values())
+        record = self._recorder.round(now, self._active.values(), allocation)
         if self._watcher is not None:
             self._watcher(view, allocation, record)
         self._guard_against_starvation(record)

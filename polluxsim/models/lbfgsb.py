@@ -76,7 +76,10 @@ def dot(a: Array, b: Array) -> float:
 
 @njit(cache=True)
 def add_scaled(target: Array, scale: float, vector: Array) -> None:
-    """Add `scale` times a vector to `target`. (As an array expression it would take seconds to compile, each time.)"""
+    """Add `scale` times a vector to `target`.
+
+    As an array expression it would take a second to compile, wherever it stands.
+    """
     for i in range(target.size):
         target[i] += scale * vector[i]
 

@@ -99,6 +99,21 @@ class ClusterView:
         return sum(self.gpus_per_node)
 
 
+class Decision(dict["JobId", "Placement"]):
+    """An allocation, and how good the policy knows it to be.
+
+    Attributes
+    ----------
+    fitness
+        The policy's objective at this allocation, None if it does not say.
+    upper_bound
+        What the objective cannot exceed at any allocation, None if it does not know.
+    """
+
+    fitness: float | None = None
+    upper_bound: float | None = None
+
+
 class Policy(Protocol):
     """Says at every scheduling round who gets which GPUs.
 
@@ -108,7 +123,10 @@ class Policy(Protocol):
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
-        """Return the placements to hold until the next round; a job left out holds no GPU."""
+        """Return the placements to hold until the next round; a job left out holds no GPU.
+
+        A `Decision` is an allocation that also says how good it is.
+        """
         ...
 
 
