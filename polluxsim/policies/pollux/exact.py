@@ -1,0 +1,212 @@
+"""A search that uses the shape of the problem: a sum over jobs, tied together by the nodes' GPUs only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.policies.pollux.bound import Relaxation, relax
+from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
+from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
+from polluxsim.policies.pollux.packing import Round, priced_choices
+from polluxsim.policies.pollux.scores import LARGEST_EXPONENT, Scale, choose_scale, score_tables, trim
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from polluxsim.policies.pollux.packing import Packing
+    from polluxsim.policies.pollux.problem import Problem
+    from polluxsim.policies.pollux.scores import ScoreTables
+
+# Temperatures of the annealing as shares of the gap between start and bound: the best of those tried on the recorded
+# problems of benchmarks/bench_search.py.
+HOT, COLD = 0.1, 0.001
+
+# Gaps below this share of the sum of scores are rounding.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """How good an answer is.
+
+    Attributes
+    ----------
+    fitness
+        Fitness of the answer.
+    upper_bound
+        A fitness that no allocation exceeds; equal to `fitness` where the answer is proven optimal.
+    """
+
+    fitness: float
+    upper_bound: float
+
+    @property
+    def gap(self) -> float:
+        """Return by which share of the bound the answer may fall short of the optimum.
+
+        >>> SearchReport(fitness=0.99, upper_bound=1.0).gap
+        0.010000000000000009
+        """
+        return 1.0 - self.fitness / self.upper_bound
+
+
+@dataclass
+class ExactSearch:
+    """The optimum for small problems, and near it, with a bound, for others.
+
+    Small problems are solved by dynamic programming over what is left of every node. Others start from what a single pool
+    of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then annealing moves whole rows.
+    The pool is also the upper bound.
+
+    Parameters
+    ----------
+    moves
+        Moves of the annealing for each round.
+    moves_per_job
+        More of them for each job.
+    exhaustive_steps
+        Steps up to which a problem is solved exhaustively; a million take about 5 ms.
+
+    Attributes
+    ----------
+    report
+        How good the last answer is; None before the first.
+    """
+
+    moves: int = 500
+    moves_per_job: int = 50
+    exhaustive_steps: int = 1_000_000
+    report: SearchReport | None = field(default=None, init=False)
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the best allocation found, shape (J, N)."""
+        problem = trim(problem)
+        logs = problem.log_values()
+        scale = choose_scale(logs, problem)
+        answer, bound = self._solve(problem, logs, scale, rng)
+        while (finer := _rescaled(scale, problem, logs, answer)) is not None:
+            scale = finer
+            answer, bound = self._solve(problem, logs, scale, rng)
+        fitness = problem.fitness(answer)
+        self.report = SearchReport(fitness, max(fitness, scale.fitness(bound, len(answer))))
+        return answer
+
+    def _solve(
+        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], float]:
+        """Return an allocation and an upper bound of the sum of scores."""
+        scores = scale.scores(logs)
+        nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
+        if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
+            return solve_exhaustively(scores, problem.placements, nodes, problem.max_replicas, exclusive)
+        return self._search(problem, score_tables(problem, scores), rng)
+
+    def _search(
+        self, problem: Problem, tables: ScoreTables, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], float]:
+        relaxed = relax(tables, problem.placements.sum(axis=1), int(problem.gpus_per_node.sum()))
+        fixed = _round(problem, tables, relaxed.price)
+        start = _best_start(fixed, relaxed, rng)
+        total = float(start.scores.sum())
+        gap = relaxed.bound - total
+        if gap > ROUNDING * abs(total):
+            options = _options(fixed, tables, problem.placements.sum(axis=1), gap)
+            moves = self.moves + self.moves_per_job * len(tables.keep)
+            journal = new_journal(*start.nodes.shape)
+            rows = anneal(fixed, start, options, journal, moves, HOT * gap, COLD * gap, rng)
+        else:
+            rows = start.rows
+        return rows.astype(np.int64), relaxed.bound
+
+
+class Options(NamedTuple):
+    """The rows that a job may have in an allocation better than the start, by [job, option].
+
+    Attributes
+    ----------
+    kinds
+        KEEP, SINGLE or SEVERAL, shape (J, L).
+    gpus
+        GPUs, shape (J, L).
+    count
+        How many of each job's are meant, shape (J,).
+    """
+
+    kinds: NDArray[np.int64]
+    gpus: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+def _rescaled(
+    scale: Scale, problem: Problem, logs: NDArray[np.float64], answer: NDArray[np.int64]
+) -> Scale | None:
+    """Return a scale for an answer with a term that was cut, None if there is none."""
+    if scale.power >= 0 or scale.near_zero:
+        return None
+    jobs, changed = np.arange(len(logs)), (answer != problem.placements).any(axis=1).astype(int)
+    several = ((answer > 0).sum(axis=1) > 1).astype(int)
+    largest = float((scale.power * logs[jobs, changed, several, answer.sum(axis=1)]).max())
+    if largest - scale.offset <= LARGEST_EXPONENT:
+        return None
+    return Scale(scale.power, largest, near_zero=False)
+
+
+def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
+    """Return the problem as the kernels need it."""
+    present_nodes, count = _left_aligned(problem.placements > 0)
+    prices = np.array([0.0, price])
+    return Round(
+        placements=problem.placements.astype(np.int32),
+        present_nodes=present_nodes,
+        present_count=count,
+        keep=tables.keep,
+        single=tables.single,
+        several=tables.several,
+        gpus_per_node=problem.gpus_per_node,
+        exclusive=problem.avoid_interference,
+        single_choice=np.stack([priced_choices(tables.single, each, 0) for each in prices]),
+        several_choice=np.stack([priced_choices(tables.several, each, 2) for each in prices]),
+        price=prices,
+    )
+
+
+def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the columns that are true in each row, then −1, and how many they are.
+
+    >>> _left_aligned(np.array([[False, True, True], [True, False, False]]))[0].tolist()
+    [[1, 2], [0, -1]]
+    """
+    count = mask.sum(axis=1)
+    rows, columns = np.nonzero(mask)
+    aligned = np.full((len(mask), max(int(count.max()), 1)), -1, dtype=np.int64)
+    aligned[rows, np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)] = columns
+    return aligned, count
+
+
+def _best_start(fixed: Round, relaxed: Relaxation, rng: np.random.Generator) -> Packing:
+    """Return the better one of the relaxed optimum, packed, and of no change, each with what is free given away."""
+    num_nodes = fixed.placements.shape[1]
+    width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
+    packed, unchanged = construct(fixed, relaxed.gpus, width), stand_still(fixed, width)
+    for packing in (packed, unchanged):
+        fill(fixed, packing, new_journal(*packing.nodes.shape), rng)
+    return packed if packed.scores.sum() >= unchanged.scores.sum() else unchanged
+
+
+def _options(fixed: Round, tables: ScoreTables, present: NDArray[np.int64], gap: float) -> Options:
+    """Return the rows worth trying: those that after their price are within `gap` of the job's best.
+
+    Any other row alone costs more than what the bound says is left to win.
+    """
+    counts = np.arange(tables.single.shape[1])
+    kinds = np.repeat([0, 1, 2], [1, len(counts), len(counts)])
+    gpus = np.concatenate([[0], counts, counts])
+    cost = fixed.price[1] * counts
+    net = np.column_stack(
+        [tables.keep - fixed.price[1] * present, tables.single - cost, tables.several - cost]
+    )
+    columns, count = _left_aligned(net >= net.max(axis=1, keepdims=True) - gap)
+    return Options(kinds[columns], gpus[columns], count)
