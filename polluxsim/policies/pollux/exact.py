@@ -10,7 +10,7 @@ import numpy as np
 from polluxsim.policies.pollux.bound import Relaxation, relax
 from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
-from polluxsim.policies.pollux.packing import Round, priced_choices
+from polluxsim.policies.pollux.packing import KEEP, SEVERAL, SINGLE, Round, priced_choices
 from polluxsim.policies.pollux.scores import LARGEST_EXPONENT, Scale, choose_scale, score_tables, trim
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from polluxsim.policies.pollux.problem import Problem
     from polluxsim.policies.pollux.scores import ScoreTables
 
-# Temperatures of the annealing as shares of the gap between start and bound: the best of those tried on the recorded
-# problems of benchmarks/bench_search.py.
-HOT, COLD = 0.1, 0.001
+# Temperatures of the annealing in prices of a GPU, the scale of what one move wins or loses.
+HOT, COLD = 0.1, 0.01
 
 # Gaps below this share of the sum of scores are rounding.
 ROUNDING = 1e-13
@@ -57,9 +56,9 @@ class SearchReport:
 class ExactSearch:
     """The optimum for small problems, and near it, with a bound, for others.
 
-    Small problems are solved by dynamic programming over what is left of every node. Others start from what a single pool
-    of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then annealing moves whole rows.
-    The pool is also the upper bound.
+    Small problems are solved by dynamic programming over what is left of every node. Others start from what a single
+    pool of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then annealing moves
+    whole rows. The pool is also the upper bound.
 
     Parameters
     ----------
@@ -76,8 +75,8 @@ class ExactSearch:
         How good the last answer is; None before the first.
     """
 
-    moves: int = 500
-    moves_per_job: int = 50
+    moves: int = 2000
+    moves_per_job: int = 40
     exhaustive_steps: int = 1_000_000
     report: SearchReport | None = field(default=None, init=False)
 
@@ -101,24 +100,30 @@ class ExactSearch:
         scores = scale.scores(logs)
         nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
         if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
-            return solve_exhaustively(scores, problem.placements, nodes, problem.max_replicas, exclusive)
+            rows: NDArray[np.int64]
+            rows, best = solve_exhaustively(
+                scores, problem.placements, nodes, problem.max_replicas, exclusive
+            )
+            return rows, best
         return self._search(problem, score_tables(problem, scores), rng)
 
     def _search(
         self, problem: Problem, tables: ScoreTables, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
-        relaxed = relax(tables, problem.placements.sum(axis=1), int(problem.gpus_per_node.sum()))
+        """Return the best allocation found by local search, and an upper bound of the sum of scores."""
+        present = problem.placements.sum(axis=1)
+        num_gpus = int(problem.gpus_per_node.sum())
+        relaxed = relax(tables, present, num_gpus)
         fixed = _round(problem, tables, relaxed.price)
         start = _best_start(fixed, relaxed, rng)
-        total = float(start.scores.sum())
-        gap = relaxed.bound - total
-        if gap > ROUNDING * abs(total):
-            options = _options(fixed, tables, problem.placements.sum(axis=1), gap)
-            moves = self.moves + self.moves_per_job * len(tables.keep)
+        rows, total = start.rows, float(start.scores.sum())
+        if relaxed.bound - total > ROUNDING * abs(total):
+            left_to_win = relaxed.price * num_gpus + float(fixed.ideal.sum()) - total
+            options = _options(tables, present, relaxed.price, left_to_win)
+            moves = self.moves + self.moves_per_job * len(present)
+            schedule = (moves, HOT * relaxed.price, COLD * relaxed.price)
             journal = new_journal(*start.nodes.shape)
-            rows = anneal(fixed, start, options, journal, moves, HOT * gap, COLD * gap, rng)
-        else:
-            rows = start.rows
+            rows, _ = anneal(fixed, start, options, journal, schedule, rng)
         return rows.astype(np.int64), relaxed.bound
 
 
@@ -131,13 +136,13 @@ class Options(NamedTuple):
         KEEP, SINGLE or SEVERAL, shape (J, L).
     gpus
         GPUs, shape (J, L).
-    count
-        How many of each job's are meant, shape (J,).
+    lengths
+        How many options each job has, shape (J,).
     """
 
     kinds: NDArray[np.int64]
     gpus: NDArray[np.int64]
-    count: NDArray[np.int64]
+    lengths: NDArray[np.int64]
 
 
 def _rescaled(
@@ -158,6 +163,7 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
     """Return the problem as the kernels need it."""
     present_nodes, count = _left_aligned(problem.placements > 0)
     prices = np.array([0.0, price])
+    ideal = _net_scores(tables, problem.placements.sum(axis=1), price).max(axis=1)
     return Round(
         placements=problem.placements.astype(np.int32),
         present_nodes=present_nodes,
@@ -170,6 +176,7 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
         single_choice=np.stack([priced_choices(tables.single, each, 0) for each in prices]),
         several_choice=np.stack([priced_choices(tables.several, each, 2) for each in prices]),
         price=prices,
+        ideal=ideal,
     )
 
 
@@ -187,26 +194,31 @@ def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _best_start(fixed: Round, relaxed: Relaxation, rng: np.random.Generator) -> Packing:
-    """Return the better one of the relaxed optimum, packed, and of no change, each with what is free given away."""
+    """Return the relaxed optimum, packed, or no change, whichever is better once what is free is given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
-    packed, unchanged = construct(fixed, relaxed.gpus, width), stand_still(fixed, width)
+    packed: Packing = construct(fixed, relaxed.gpus, width)
+    unchanged: Packing = stand_still(fixed, width)
     for packing in (packed, unchanged):
         fill(fixed, packing, new_journal(*packing.nodes.shape), rng)
     return packed if packed.scores.sum() >= unchanged.scores.sum() else unchanged
 
 
-def _options(fixed: Round, tables: ScoreTables, present: NDArray[np.int64], gap: float) -> Options:
-    """Return the rows worth trying: those that after their price are within `gap` of the job's best.
+def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap: float) -> Options:
+    """Return the rows worth trying, best first: those that after their price are within `gap` of the job's best.
 
-    Any other row alone costs more than what the bound says is left to win.
+    Any other row alone costs more than what the bound by prices says is left to win.
     """
     counts = np.arange(tables.single.shape[1])
-    kinds = np.repeat([0, 1, 2], [1, len(counts), len(counts)])
+    kinds = np.repeat([KEEP, SINGLE, SEVERAL], [1, len(counts), len(counts)])
     gpus = np.concatenate([[0], counts, counts])
-    cost = fixed.price[1] * counts
-    net = np.column_stack(
-        [tables.keep - fixed.price[1] * present, tables.single - cost, tables.several - cost]
-    )
-    columns, count = _left_aligned(net >= net.max(axis=1, keepdims=True) - gap)
+    net = _net_scores(tables, present, price)
+    count = (net >= net.max(axis=1, keepdims=True) - gap).sum(axis=1)
+    columns = np.argsort(-net, axis=1, kind="stable")[:, : count.max()]
     return Options(kinds[columns], gpus[columns], count)
+
+
+def _net_scores(tables: ScoreTables, present: NDArray[np.int64], price: float) -> NDArray[np.float64]:
+    """Return scores after their price: to stay, then k GPUs of one node, then of several; shape (J, 1 + 2(K + 1))."""
+    cost = price * np.arange(tables.single.shape[1])
+    return np.column_stack([tables.keep - price * present, tables.single - cost, tables.several - cost])

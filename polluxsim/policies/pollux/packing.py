@@ -11,7 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+# Kinds of rows: the present placement; new, on one node; new, on several.
 KEEP, SINGLE, SEVERAL = 0, 1, 2
+
+# Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
+# halves the time of a move.
+inlined = njit(cache=True, forceinline=True)
 
 
 class Round(NamedTuple):
@@ -36,6 +41,8 @@ class Round(NamedTuple):
         at level 0 GPUs are free, at level 1 they have the price.
     price
         Price of a GPU at each level, shape (2,).
+    ideal
+        The best of each job's scores after their price, shape (J,).
     """
 
     placements: np.ndarray
@@ -49,6 +56,7 @@ class Round(NamedTuple):
     single_choice: np.ndarray
     several_choice: np.ndarray
     price: np.ndarray
+    ideal: np.ndarray
 
 
 class Packing(NamedTuple):
@@ -62,6 +70,8 @@ class Packing(NamedTuple):
         The nodes of each job, shape (J, W), and how many, shape (J,).
     scores
         Score of each job, shape (J,).
+    losses
+        By how much each job's score, after its price, falls short of its ideal, shape (J,).
     free
         Free GPUs of each node, shape (N,).
     owner
@@ -74,6 +84,7 @@ class Packing(NamedTuple):
     nodes: np.ndarray
     count: np.ndarray
     scores: np.ndarray
+    losses: np.ndarray
     free: np.ndarray
     owner: np.ndarray
     residents: np.ndarray
@@ -102,6 +113,7 @@ def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
         np.zeros((num_jobs, width), dtype=np.int32),
         np.zeros(num_jobs, dtype=np.int64),
         np.empty(num_jobs),
+        np.empty(num_jobs),
         fixed.gpus_per_node.copy(),
         np.full(num_nodes, -1, dtype=np.int64),
         np.zeros((num_nodes, fixed.gpus_per_node.max()), dtype=np.int32),
@@ -112,7 +124,7 @@ def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
     return packing
 
 
-@njit(cache=True)
+@inlined
 def clear(packing, j):  # type: ignore[no-untyped-def]
     """Take all GPUs from a job; its score is stale until it is settled."""
     for i in range(packing.count[j]):
@@ -130,7 +142,7 @@ def clear(packing, j):  # type: ignore[no-untyped-def]
     packing.count[j] = 0
 
 
-@njit(cache=True)
+@inlined
 def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
     """Give a job GPUs of a node on which it has none."""
     packing.rows[j, n] = gpus
@@ -141,9 +153,9 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
     packing.resident_count[n] += 1
 
 
-@njit(cache=True)
+@inlined
 def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
-    """Write a job's score, and its name on its nodes if they are several."""
+    """Write a job's score and loss, and its name on its nodes if they are several."""
     count = packing.count[j]
     same = count == fixed.present_count[j]
     gpus = 0
@@ -159,9 +171,10 @@ def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
         packing.scores[j] = fixed.several[j, gpus]
     else:
         packing.scores[j] = fixed.single[j, gpus]
+    packing.losses[j] = fixed.ideal[j] - packing.scores[j] + fixed.price[1] * gpus
 
 
-@njit(cache=True)
+@inlined
 def present_fits(fixed, packing, j):  # type: ignore[no-untyped-def]
     """Return whether a job without GPUs could have its present placement."""
     if fixed.keep[j] == -np.inf:
@@ -174,9 +187,9 @@ def present_fits(fixed, packing, j):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@inlined
 def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
-    """Return how a job without GPUs is best placed on what is free: its kind, its GPUs and its score after cost."""
+    """Return how a job without GPUs is best placed on what is free: kind, GPUs and score after cost."""
     largest, pool, pool_nodes = 0, 0, 0
     for n in range(len(packing.free)):
         free = packing.free[n]
@@ -199,8 +212,8 @@ def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
     return kind, gpus, best
 
 
-@njit(cache=True)
-def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+@inlined
+def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]
     """Place a job without GPUs where its new row fits; among like nodes the first from node `start` on."""
     if kind == KEEP:
         for i in range(fixed.present_count[j]):
@@ -213,7 +226,7 @@ def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]
     settle(fixed, packing, j)
 
 
-@njit(cache=True)
+@inlined
 def best_fit(packing, gpus, unowned, start):  # type: ignore[no-untyped-def]
     """Return the node with the fewest free GPUs that has at least `gpus`, or −1."""
     num_nodes = len(packing.free)
@@ -228,9 +241,9 @@ def best_fit(packing, gpus, unowned, start):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True)
+@inlined
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
-    """Place a multi-node job: the emptiest nodes first, the rest where it fits best, never all on one node."""
+    """Place a multi-node job: the emptiest nodes first, the rest where it fits best, never on one node."""
     num_nodes, left = len(packing.free), gpus
     while left > 0:
         if packing.count[j] > 0:

@@ -1,4 +1,4 @@
-"""The objective as a sum: one score per job and way of being placed, whose largest sum is the largest fitness."""
+"""The objective as a sum: a score per job and way of being placed; the largest sum is the largest fitness."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SMALL_EXPONENT = 1e-2
 class Scale:
     """How logarithms of speedups become scores, and a sum of scores a fitness.
 
-    The fitness is a rising function of the sum, over jobs, of sign(p)·exp(p·log x − offset); near p = 0 of (x^p − 1)/p,
-    which tends to log x.
+    The fitness is a rising function of the sum, over jobs, of sign(p)·exp(p·log x − offset); near p = 0 of
+    (x^p − 1)/p, which tends to log x.
 
     Attributes
     ----------
@@ -85,14 +85,14 @@ class ScoreTables:
 
 
 def trim(problem: Problem) -> Problem:
-    """Return the same problem without the GPU counts that no job may have, and with limits inside the tables."""
+    """Return the same problem without the GPU counts that no job may have."""
     limits = np.minimum(problem.max_replicas, min(problem.speedups.shape[2] - 1, problem.gpus_per_node.sum()))
     most = max(int(limits.max()), int(problem.placements.sum(axis=1).max()))
     return replace(problem, speedups=problem.speedups[:, :, : most + 1], max_replicas=limits)
 
 
 def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
-    """Return what each job scores; `values` are by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1)."""
+    """Return what each job scores; values by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1)."""
     jobs, gpus = np.arange(len(values)), np.arange(values.shape[3])
     present = problem.placements.sum(axis=1)
     spread = (problem.placements > 0).sum(axis=1) > 1
@@ -105,10 +105,10 @@ def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
 
 
 def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
-    """Return a scale for logarithms by [job, changed, on several nodes, GPUs] at which the terms that decide fit.
+    """Return a scale at which the terms that decide fit; logarithms have shape (J, 2, 2, K + 1).
 
-    With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so as to make
-    the largest term least, so this is what the terms are measured against.
+    With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so as to
+    make the largest term least, so this is what the terms are measured against.
     """
     power = problem.fairness_power
     if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
@@ -133,7 +133,7 @@ def _best_logs(logs: NDArray[np.float64], problem: Problem) -> NDArray[np.float6
 
 
 def _least_bottleneck(exponents: NDArray[np.float64], low: float, high: float, num_gpus: int) -> float:
-    """Return the least t at which every job's falling exponents, shape (J, K + 1), reach t with all GPUs together."""
+    """Return the least t to which all jobs' falling exponents, shape (J, K + 1), come with all GPUs together."""
     for _ in range(60):
         middle = (low + high) / 2
         needed = (exponents > middle).sum(axis=1).sum()
