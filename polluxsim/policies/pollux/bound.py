@@ -1,4 +1,4 @@
-"""Upper bounds: the largest sum of scores if GPUs were one pool, exact for small problems and by prices for large."""
+"""Upper bounds: the largest sum of scores if all GPUs were one pool, dealt out exactly or by price."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Relaxation(NamedTuple):
 
 
 def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Relaxation:
-    """Return what the jobs, with `present` GPUs before the round, shape (J,), would get from one pool of GPUs."""
+    """Return what the jobs, with `present` GPUs before the round, shape (J,), would get from one pool."""
     best = pooled_scores(tables.keep, tables.single, tables.several, present)
     bound, price, gpus = price_gpus(best, num_gpus)
     if best.size * num_gpus <= MOST_DEALING_STEPS:
@@ -58,10 +58,11 @@ def pooled_scores(keep, single, several, present):  # type: ignore[no-untyped-de
 
 @njit(cache=True)
 def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
-    """Return the price of a GPU at which the jobs ask for no more than there are, and the bound that it proves.
+    """Return a bound, the price of a GPU at which the jobs ask for no more than there are, and their GPUs.
 
-    For any price λ ≥ 0, λ·G + Σ_j max_k (best[j, k] − λ·k) is an upper bound; the least over λ is found by bisection on
-    its slope. Source: Lagrangian relaxation of the capacity, Fisher, Management Science 27 (1981).
+    For any price λ ≥ 0, λ·G + Σ_j max_k (best[j, k] − λ·k) is an upper bound; the least over λ is found by
+    bisection on its slope. Source: Lagrangian relaxation of the capacity, Fisher, Management Science 27
+    (1981).
     """
     gpus = np.empty(len(best), dtype=np.int64)
     bound = _demand(best, 0.0, gpus)
@@ -96,7 +97,7 @@ def _steepest(row):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _demand(best, price, gpus):  # type: ignore[no-untyped-def]
-    """Write how many GPUs each job asks for at a price, the fewest at ties; return the sum of score minus cost."""
+    """Write how many GPUs each job asks for at a price; return the sum of score minus cost."""
     total = 0.0
     for j in range(len(best)):
         most, wanted = -np.inf, 0
@@ -110,9 +111,10 @@ def _demand(best, price, gpus):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def deal_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
-    """Return the largest sum of scores with all GPUs in one pool, and each job's GPUs, by dynamic programming.
+    """Return the largest sum of scores with all GPUs in one pool, and each job's GPUs then.
 
-    Takes J·G·K steps. Source: the multiple-choice knapsack problem, Kellerer, Pferschy, Pisinger (2004), ch. 11.
+    Dynamic programming in J·G·K steps. Source: the multiple-choice knapsack problem, Kellerer, Pferschy,
+    Pisinger, "Knapsack Problems" (2004), ch. 11.
     """
     num_jobs = len(best)
     reached, before = np.zeros(num_gpus + 1), np.empty(num_gpus + 1)

@@ -11,7 +11,8 @@ from polluxsim.policies.pollux.bound import Relaxation, relax
 from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
 from polluxsim.policies.pollux.packing import KEEP, SEVERAL, SINGLE, Round, priced_choices
-from polluxsim.policies.pollux.scores import LARGEST_EXPONENT, Scale, choose_scale, score_tables, trim
+from polluxsim.policies.pollux.problem import power_mean
+from polluxsim.policies.pollux.scores import Scale, choose_scale, score_tables, trim
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 # Temperatures of the annealing in prices of a GPU, the scale of what one move wins or loses.
 HOT, COLD = 0.1, 0.01
+
+# How often the scale of the terms is set anew, where p is so large that they overflow.
+MOST_SCALES = 10
 
 # Gaps below this share of the sum of scores are rounding.
 ROUNDING = 1e-13
@@ -56,9 +60,9 @@ class SearchReport:
 class ExactSearch:
     """The optimum for small problems, and near it, with a bound, for others.
 
-    Small problems are solved by dynamic programming over what is left of every node. Others start from what a single
-    pool of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then annealing moves
-    whole rows. The pool is also the upper bound.
+    Small problems are solved by dynamic programming over what is left of every node. Others start from what a
+    single pool of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then
+    annealing moves whole rows. The pool is also the upper bound.
 
     Parameters
     ----------
@@ -84,40 +88,49 @@ class ExactSearch:
         """Return the best allocation found, shape (J, N)."""
         problem = trim(problem)
         logs = problem.log_values()
-        scale = choose_scale(logs, problem)
-        answer, bound = self._solve(problem, logs, scale, rng)
-        while (finer := _rescaled(scale, problem, logs, answer)) is not None:
-            scale = finer
+        scale: Scale | None = choose_scale(logs, problem)
+        best, fitness, upper_bound = problem.placements, -np.inf, np.inf
+        for _ in range(MOST_SCALES):
+            if scale is None:
+                break
             answer, bound = self._solve(problem, logs, scale, rng)
-        fitness = problem.fitness(answer)
-        self.report = SearchReport(fitness, max(fitness, scale.fitness(bound, len(answer))))
-        return answer
+            upper_bound = min(upper_bound, scale.fitness(bound, len(answer)))
+            logs_of_answer = _logs_of(problem, logs, answer)
+            scale = scale.refocused(logs_of_answer)
+            if (found := float(power_mean(logs_of_answer, problem.fairness_power))) > fitness:
+                best, fitness = answer, found
+        self.report = SearchReport(fitness, max(fitness, upper_bound))
+        return best
 
     def _solve(
         self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
         """Return an allocation and an upper bound of the sum of scores."""
-        scores = scale.scores(logs)
         nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
         if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
             rows: NDArray[np.int64]
             rows, best = solve_exhaustively(
-                scores, problem.placements, nodes, problem.max_replicas, exclusive
+                scale.scores(logs), problem.placements, nodes, problem.max_replicas, exclusive
             )
             return rows, best
-        return self._search(problem, score_tables(problem, scores), rng)
+        return self._search(problem, logs, scale, rng)
 
     def _search(
-        self, problem: Problem, tables: ScoreTables, rng: np.random.Generator
+        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
-        """Return the best allocation found by local search, and an upper bound of the sum of scores."""
+        """Return the best allocation found by local search, and an upper bound of the sum of scores.
+
+        A start whose terms do not fit the scale is returned as it is: it says which scale does.
+        """
+        tables = score_tables(problem, scale.scores(logs))
         present = problem.placements.sum(axis=1)
         num_gpus = int(problem.gpus_per_node.sum())
         relaxed = relax(tables, present, num_gpus)
         fixed = _round(problem, tables, relaxed.price)
         start = _best_start(fixed, relaxed, rng)
         rows, total = start.rows, float(start.scores.sum())
-        if relaxed.bound - total > ROUNDING * abs(total):
+        fits = scale.refocused(_logs_of(problem, logs, rows)) is None
+        if fits and relaxed.bound - total > ROUNDING * abs(total):
             left_to_win = relaxed.price * num_gpus + float(fixed.ideal.sum()) - total
             options = _options(tables, present, relaxed.price, left_to_win)
             moves = self.moves + self.moves_per_job * len(present)
@@ -145,18 +158,14 @@ class Options(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def _rescaled(
-    scale: Scale, problem: Problem, logs: NDArray[np.float64], answer: NDArray[np.int64]
-) -> Scale | None:
-    """Return a scale for an answer with a term that was cut, None if there is none."""
-    if scale.power >= 0 or scale.near_zero:
-        return None
-    jobs, changed = np.arange(len(logs)), (answer != problem.placements).any(axis=1).astype(int)
-    several = ((answer > 0).sum(axis=1) > 1).astype(int)
-    largest = float((scale.power * logs[jobs, changed, several, answer.sum(axis=1)]).max())
-    if largest - scale.offset <= LARGEST_EXPONENT:
-        return None
-    return Scale(scale.power, largest, near_zero=False)
+def _logs_of(
+    problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the logarithm of each job's speedup in an allocation, shape (J,)."""
+    changed = (allocation != problem.placements).any(axis=1).astype(int)
+    several = ((allocation > 0).sum(axis=1) > 1).astype(int)
+    chosen: NDArray[np.float64] = logs[np.arange(len(logs)), changed, several, allocation.sum(axis=1)]
+    return chosen
 
 
 def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
@@ -194,7 +203,7 @@ def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _best_start(fixed: Round, relaxed: Relaxation, rng: np.random.Generator) -> Packing:
-    """Return the relaxed optimum, packed, or no change, whichever is better once what is free is given away."""
+    """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
     packed: Packing = construct(fixed, relaxed.gpus, width)
@@ -205,7 +214,7 @@ def _best_start(fixed: Round, relaxed: Relaxation, rng: np.random.Generator) -> 
 
 
 def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap: float) -> Options:
-    """Return the rows worth trying, best first: those that after their price are within `gap` of the job's best.
+    """Return the rows worth trying, best first: after their price within `gap` of the job's best.
 
     Any other row alone costs more than what the bound by prices says is left to win.
     """
@@ -219,6 +228,6 @@ def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap:
 
 
 def _net_scores(tables: ScoreTables, present: NDArray[np.int64], price: float) -> NDArray[np.float64]:
-    """Return scores after their price: to stay, then k GPUs of one node, then of several; shape (J, 1 + 2(K + 1))."""
+    """Return scores after price: to stay, k GPUs of one node, k of several; shape (J, 1 + 2(K + 1))."""
     cost = price * np.arange(tables.single.shape[1])
     return np.column_stack([tables.keep - price * present, tables.single - cost, tables.several - cost])

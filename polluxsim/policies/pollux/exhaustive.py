@@ -8,7 +8,7 @@ from numba import njit
 
 @njit(cache=True)
 def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ignore[no-untyped-def]
-    """Return the steps that the exhaustive search takes (jobs × states × rows), or `most` if they are more."""
+    """Return the steps of the exhaustive search (jobs × states × rows), or `most` if they are more."""
     steps = num_jobs
     for gpus in gpus_per_node:
         steps *= (gpus + 1) * (gpus + 1) * (2 if avoid_interference else 1)
@@ -21,12 +21,13 @@ def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ign
 def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_interference):  # type: ignore[no-untyped-def]
     """Return the best allocation, shape (J, N), and its sum of scores.
 
-    A state says how many GPUs of each node are taken, and whether a multi-node job is on it; jobs come one by one and
-    take every row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1).
+    A state says how many GPUs of each node are taken, and whether a multi-node job is on it; jobs come one by
+    one and take every row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J,
+    2, 2, K + 1).
     """
     num_jobs, num_nodes = placements.shape
     rows, codes = _all_rows(gpus_per_node, avoid_interference)
-    fits, num_states = _fitting(gpus_per_node, avoid_interference)
+    left, num_states = _what_is_left(gpus_per_node, avoid_interference)
     reached = np.full(num_states, -np.inf)
     reached[0] = 0.0
     choice = np.full((num_jobs, num_states), -1, dtype=np.int32)
@@ -38,13 +39,13 @@ def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_in
             if before[state] == -np.inf:
                 continue
             for r in range(len(rows)):
-                if scores[r] == -np.inf or not _fits(fits[state], rows[r], avoid_interference):
+                if scores[r] == -np.inf or not _fits(left[state], rows[r]):
                     continue
                 after = state + codes[r]
                 if before[state] + scores[r] > reached[after]:
                     reached[after] = before[state] + scores[r]
                     choice[j, after] = r
-    state = np.argmax(reached)
+    state = int(np.argmax(reached))
     best = reached[state]
     answer = np.zeros((num_jobs, num_nodes), dtype=np.int64)
     for j in range(num_jobs - 1, -1, -1):
@@ -56,7 +57,7 @@ def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_in
 
 @njit(cache=True)
 def _all_rows(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
-    """Return every row that one job can have on an empty cluster, shape (R, N), and what each adds to a state."""
+    """Return every row of one job on an empty cluster, shape (R, N), and what each adds to a state."""
     num_rows = 1
     for gpus in gpus_per_node:
         num_rows *= gpus + 1
@@ -78,8 +79,8 @@ def _all_rows(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True)
-def _fitting(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
-    """Return the free GPUs and whether a multi-node job is there by [state, node, which], and the number of states."""
+def _what_is_left(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
+    """Return free GPUs and multi-node jobs by [state, node, which of the two], and the number of states."""
     num_states, flags = 1, 2 if avoid_interference else 1
     for gpus in gpus_per_node:
         num_states *= (gpus + 1) * flags
@@ -95,19 +96,16 @@ def _fitting(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _fits(state, row, avoid_interference):  # type: ignore[no-untyped-def]
+def _fits(state, row):  # type: ignore[no-untyped-def]
     """Return whether a row fits into a state."""
-    nodes = 0
+    nodes, others = 0, 0
     for n in range(len(row)):
         if row[n] > state[n, 0]:
             return False
-        nodes += row[n] > 0
-    if not avoid_interference or nodes < 2:
-        return True
-    for n in range(len(row)):
-        if row[n] and state[n, 1]:
-            return False
-    return True
+        if row[n] > 0:
+            nodes += 1
+            others += state[n, 1]
+    return nodes < 2 or others == 0
 
 
 @njit(cache=True)

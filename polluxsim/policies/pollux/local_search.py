@@ -1,4 +1,4 @@
-"""Annealing over whole rows: one job takes the row it wants, those in its way settle for the best that is left."""
+"""Annealing over whole rows: a job takes the row it wants, those in its way settle for what is left."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from polluxsim.policies.pollux.packing import (
     settle,
 )
 
-# An option is drawn as the n·u^SKEW-th best of n, u uniform; on the recorded problems 1 leaves 1.5 times the distance
-# to the best known answers that 3 and 4 do.
+# An option is drawn as the n·u^SKEW-th best of n, u uniform; on the recorded problems 1 leaves 1.5 times the
+# distance to the best known answers that 3 and 4 do.
 SKEW = 4.0
 
-# How often an evicted job takes a row by evicting others, as long as the one before it did; 0 leaves 1.9 times the
-# distance to the best known answers that 0.6 does.
+# How often an evicted job takes a row by evicting others, as long as the one before it did; 0 leaves 1.9
+# times the distance to the best known answers that 0.6 does.
 CHAIN = 0.6
 
 
@@ -42,7 +42,7 @@ class Journal(NamedTuple):
         Those jobs, shape (J,) each.
     touched
         Whether a job is among them, shape (J,).
-    nodes, gpus, count, scores
+    nodes, gpus, node_count, scores
         Their rows: nodes and GPUs, shape (J, W), how many nodes, and the scores, shape (J,); by touched job.
     """
 
@@ -52,7 +52,7 @@ class Journal(NamedTuple):
     touched: np.ndarray
     nodes: np.ndarray
     gpus: np.ndarray
-    count: np.ndarray
+    node_count: np.ndarray
     scores: np.ndarray
 
 
@@ -71,7 +71,7 @@ def construct(fixed, wanted, width):  # type: ignore[no-untyped-def]
         if stays and present_fits(fixed, packing, j):
             place(fixed, packing, j, KEEP, present, 0)
     for j in np.argsort(-wanted, kind="mergesort"):
-        if packing.count[j] > 0 or wanted[j] == 0:
+        if packing.node_count[j] > 0 or wanted[j] == 0:
             continue
         kind, gpus, _ = choose(fixed, packing, j, 1)
         if fixed.single[j, wanted[j]] >= fixed.several[j, wanted[j]]:
@@ -124,13 +124,13 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
     """Return the rows of the best packing seen, shape (J, N), and its score.
 
     The schedule is a number of moves and two temperatures.
-    A move that loses score is accepted with probability exp(−loss / temperature); the temperature falls from the
-    first to the second by equal factors. Source: Kirkpatrick, Gelatt, Vecchi, Science 220 (1983).
+    A move that loses score is accepted with probability exp(−loss / temperature); the temperature falls from
+    the first to the second by equal factors. Source: Kirkpatrick, Gelatt, Vecchi, Science 220 (1983).
     """
     moves, hot, cold = schedule
     best, best_total = packing.rows.copy(), packing.scores.sum()
     total, saved = best_total, True
-    cooling = (cold / hot) ** (1.0 / moves) if hot > 0.0 else 0.0
+    cooling = (cold / hot) ** (1.0 / max(moves, 1)) if hot > 0.0 else 0.0
     temperature = hot
     for _ in range(moves):
         temperature *= cooling
@@ -156,7 +156,7 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
 
 @inlined
 def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def]
-    """Give one job a row it may want, evicting others as needed; they, and a few more, get the best that is left.
+    """Give a job a row it may want, evict others for it, and give them and a few more the best left.
 
     Of two random jobs the one is taken that is further from its ideal. Some of the evicted evict others in turn.
     """
@@ -294,8 +294,12 @@ def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
         return
     if not journal.touched[j]:
         t = journal.size[0]
-        journal.jobs[t], journal.count[t], journal.scores[t] = j, journal.count[spare], journal.scores[spare]
-        for i in range(journal.count[spare]):
+        journal.jobs[t], journal.node_count[t], journal.scores[t] = (
+            j,
+            journal.node_count[spare],
+            journal.scores[spare],
+        )
+        for i in range(journal.node_count[spare]):
             journal.nodes[t, i], journal.gpus[t, i] = journal.nodes[spare, i], journal.gpus[spare, i]
         journal.touched[j] = True
         journal.size[0] = t + 1
@@ -314,8 +318,12 @@ def _touch(packing, journal, j):  # type: ignore[no-untyped-def]
 @inlined
 def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
     """Write a job's row and score into a slot of the journal."""
-    journal.jobs[slot], journal.count[slot], journal.scores[slot] = j, packing.count[j], packing.scores[j]
-    for i in range(packing.count[j]):
+    journal.jobs[slot], journal.node_count[slot], journal.scores[slot] = (
+        j,
+        packing.node_count[j],
+        packing.scores[j],
+    )
+    for i in range(packing.node_count[j]):
         n = packing.nodes[j, i]
         journal.nodes[slot, i], journal.gpus[slot, i] = n, packing.rows[j, n]
 
@@ -324,7 +332,7 @@ def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
 def _restore(fixed, packing, journal, slot):  # type: ignore[no-untyped-def]
     """Give a job without GPUs the row of a slot."""
     j = journal.jobs[slot]
-    for i in range(journal.count[slot]):
+    for i in range(journal.node_count[slot]):
         put(packing, j, journal.nodes[slot, i], journal.gpus[slot, i])
     settle(fixed, packing, j)
 

@@ -1,7 +1,7 @@
 """Whole rows on and off the nodes: the moves of the local search and of the constructive start, compiled.
 
-A job's row is its GPUs on every node. Placing a row keeps what is left of each node, who is on it and each job's score
-in step, at a cost that depends on the row and not on the size of the cluster.
+A job's row is its GPUs on every node. Placing a row keeps what is left of each node, who is on it and each
+job's score in step, at a cost that depends on the row and not on the size of the cluster.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numba import njit
 # Kinds of rows: the present placement; new, on one node; new, on several.
 KEEP, SINGLE, SEVERAL = 0, 1, 2
 
-# Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
-# halves the time of a move.
+# Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none.
+# This halves the time of a move.
 inlined = njit(cache=True, forceinline=True)
 
 
@@ -37,8 +37,8 @@ class Round(NamedTuple):
     exclusive
         Whether a node may have one multi-node job at most.
     single_choice, several_choice
-        GPUs with the best score after their price among 0 to k (2 to k), by [price level, job, k], shape (2, J, K + 1);
-        at level 0 GPUs are free, at level 1 they have the price.
+        GPUs with the best score after their price among 0 to k (2 to k), by [price level, job, k], shape (2,
+        J, K + 1); at level 0 GPUs are free, at level 1 they have the price.
     price
         Price of a GPU at each level, shape (2,).
     ideal
@@ -66,7 +66,7 @@ class Packing(NamedTuple):
     ----------
     rows
         GPUs by [job, node], shape (J, N).
-    nodes, count
+    nodes, node_count
         The nodes of each job, shape (J, W), and how many, shape (J,).
     scores
         Score of each job, shape (J,).
@@ -82,7 +82,7 @@ class Packing(NamedTuple):
 
     rows: np.ndarray
     nodes: np.ndarray
-    count: np.ndarray
+    node_count: np.ndarray
     scores: np.ndarray
     losses: np.ndarray
     free: np.ndarray
@@ -93,7 +93,7 @@ class Packing(NamedTuple):
 
 @njit(cache=True)
 def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
-    """Return for each job and k the count from `fewest` to k with the best score minus cost, shape (J, K + 1)."""
+    """Return for each job and k the GPUs from `fewest` to k with the best score minus cost, (J, K + 1)."""
     choice = np.full(scores.shape, -1, dtype=np.int32)
     for j in range(len(scores)):
         best, wanted = -np.inf, -1
@@ -127,7 +127,7 @@ def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
 @inlined
 def clear(packing, j):  # type: ignore[no-untyped-def]
     """Take all GPUs from a job; its score is stale until it is settled."""
-    for i in range(packing.count[j]):
+    for i in range(packing.node_count[j]):
         n = packing.nodes[j, i]
         packing.free[n] += packing.rows[j, n]
         packing.rows[j, n] = 0
@@ -139,7 +139,7 @@ def clear(packing, j):  # type: ignore[no-untyped-def]
                 packing.residents[n, r] = packing.residents[n, last]
                 break
         packing.resident_count[n] = last
-    packing.count[j] = 0
+    packing.node_count[j] = 0
 
 
 @inlined
@@ -147,8 +147,8 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
     """Give a job GPUs of a node on which it has none."""
     packing.rows[j, n] = gpus
     packing.free[n] -= gpus
-    packing.nodes[j, packing.count[j]] = n
-    packing.count[j] += 1
+    packing.nodes[j, packing.node_count[j]] = n
+    packing.node_count[j] += 1
     packing.residents[n, packing.resident_count[n]] = j
     packing.resident_count[n] += 1
 
@@ -156,7 +156,7 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
 @inlined
 def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
     """Write a job's score and loss, and its name on its nodes if they are several."""
-    count = packing.count[j]
+    count = packing.node_count[j]
     same = count == fixed.present_count[j]
     gpus = 0
     for i in range(count):
@@ -246,7 +246,7 @@ def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
     """Place a multi-node job: the emptiest nodes first, the rest where it fits best, never on one node."""
     num_nodes, left = len(packing.free), gpus
     while left > 0:
-        if packing.count[j] > 0:
+        if packing.node_count[j] > 0:
             n = best_fit(packing, left, True, start)
             if n >= 0 and packing.rows[j, n] == 0:
                 put(packing, j, n, left)
@@ -260,7 +260,7 @@ def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
         n = start
         for _ in range(num_nodes):
             if packing.free[n] == largest and packing.owner[n] < 0 and packing.rows[j, n] == 0:
-                take = min(largest, left if packing.count[j] > 0 else left - 1)
+                take = min(largest, left if packing.node_count[j] > 0 else left - 1)
                 put(packing, j, n, take)
                 left -= take
                 if left < largest:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Terms beyond exp(690) of the scale are cut there: thousands of them still sum to a finite number.
 LARGEST_EXPONENT = 690.0
 
+# Terms below exp(−600) of the scale would soon be zero.
+LEAST_EXPONENT = -600.0
+
 # Below this |p · log| the terms are taken as (x^p − 1)/p, which keeps its digits where x^p is nearly 1.
 SMALL_EXPONENT = 1e-2
 
@@ -64,6 +67,18 @@ class Scale:
             log_mean = np.log(max(np.sign(self.power) * mean, 0.0))
         return float(np.exp((self.offset + log_mean) / self.power))
 
+    def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
+        """Return a scale for an answer with these logarithms, shape (J,); None if it fits already.
+
+        With p < 0 the largest term decides. If it was cut, or vanished, other answers look no worse or better.
+        """
+        if self.power >= 0 or self.near_zero:
+            return None
+        largest = float((self.power * logs).max())
+        if LEAST_EXPONENT <= largest - self.offset <= LARGEST_EXPONENT:
+            return None
+        return Scale(self.power, largest, near_zero=False)
+
 
 @dataclass(frozen=True)
 class ScoreTables:
@@ -92,7 +107,7 @@ def trim(problem: Problem) -> Problem:
 
 
 def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
-    """Return what each job scores; values by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1)."""
+    """Return what each job scores; values by [job, changed, several nodes, GPUs], shape (J, 2, 2, K + 1)."""
     jobs, gpus = np.arange(len(values)), np.arange(values.shape[3])
     present = problem.placements.sum(axis=1)
     spread = (problem.placements > 0).sum(axis=1) > 1
@@ -107,18 +122,17 @@ def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
 def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
     """Return a scale at which the terms that decide fit; logarithms have shape (J, 2, 2, K + 1).
 
-    With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so as to
-    make the largest term least, so this is what the terms are measured against.
+    With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so
+    as to make the largest term least, so this is what the terms are measured against.
     """
     power = problem.fairness_power
     if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
         return Scale(power, 0.0, near_zero=power != 0.0)
-    exponents = power * logs
-    if power > 0:
-        return Scale(power, float(exponents.max()), near_zero=False)
     best = np.maximum.accumulate(_best_logs(logs, problem), axis=1) * power
+    if power > 0:
+        return Scale(power, float(best.max()), near_zero=False)
     low, high = float(best.min(axis=1).max()), float(best.max())
-    if exponents.max() - low <= LARGEST_EXPONENT:
+    if (power * logs).max() - low <= LARGEST_EXPONENT:
         return Scale(power, low, near_zero=False)
     return Scale(power, _least_bottleneck(best, low, high, int(problem.gpus_per_node.sum())), near_zero=False)
 
@@ -133,7 +147,7 @@ def _best_logs(logs: NDArray[np.float64], problem: Problem) -> NDArray[np.float6
 
 
 def _least_bottleneck(exponents: NDArray[np.float64], low: float, high: float, num_gpus: int) -> float:
-    """Return the least t to which all jobs' falling exponents, shape (J, K + 1), come with all GPUs together."""
+    """Return the least t to which all jobs' falling exponents, shape (J, K + 1), come with all GPUs."""
     for _ in range(60):
         middle = (low + high) / 2
         needed = (exponents > middle).sum(axis=1).sum()
