@@ -208,7 +208,7 @@ def test_a_starved_cluster_does_not_overflow(power):
 
 @pytest.mark.parametrize("power", [-1000.0, -400.0])
 def test_terms_that_were_cut_are_told_apart(power):
-    """Pooled, both jobs reach a speedup of 10; on the nodes only one can, and the other's term is cut at first."""
+    """Pooled, both jobs reach a speedup of 10; on the nodes only one can; its term is cut at first."""
     speedups = np.zeros((2, 2, 5))
     speedups[:, 0] = [0.0, 0.01, 0.02, 10.0, 10.0]
     speedups[0, 1] = [0.0, 0.0, 10.0, 10.0, 10.0]
@@ -273,7 +273,7 @@ def recorded_problem(line):
 
 
 def pooled_optimum(problem):
-    """Return the fitness if each job had the best value at its GPUs and only their sum were limited, p = −1."""
+    """Return the fitness at p = −1 if each job had the best value at its GPUs and all GPUs were a pool."""
     values = np.exp(-problem.log_values())
     costs = values[:, 1].min(axis=1)
     for j, placement in enumerate(problem.placements):

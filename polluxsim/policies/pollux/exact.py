@@ -27,8 +27,8 @@ HOT, COLD = 0.1, 0.01
 # How often the scale of the terms is set anew, where p is so large that they overflow.
 MOST_SCALES = 10
 
-# Gaps below this share of the sum of scores are rounding.
-ROUNDING = 1e-13
+# Gaps below this share of the sum of scores, or of the fitness, are rounding.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ class ExactSearch:
             scale = scale.refocused(logs_of_answer)
             if (found := float(power_mean(logs_of_answer, problem.fairness_power))) > fitness:
                 best, fitness = answer, found
-        self.report = SearchReport(fitness, max(fitness, upper_bound))
+        is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
+        self.report = SearchReport(fitness, fitness if is_proven else upper_bound)
         return best
 
     def _solve(

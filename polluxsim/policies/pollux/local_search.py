@@ -143,7 +143,8 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
                 best[:] = packing.rows
                 best_total, saved = total, True
             else:
-                total += change
+                # Summed anew: with terms of all sizes a running total would keep the rounding of the largest.
+                total = packing.scores.sum()
                 saved = False
         else:
             _undo(packing, journal, fixed)
@@ -158,7 +159,7 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
 def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def]
     """Give a job a row it may want, evict others for it, and give them and a few more the best left.
 
-    Of two random jobs the one is taken that is further from its ideal. Some of the evicted evict others in turn.
+    Of two random jobs the one further from its ideal is taken. Some of the evicted evict others in turn.
     """
     num_jobs, num_nodes = packing.rows.shape
     journal.size[:] = 0

@@ -70,7 +70,7 @@ class Scale:
     def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
         """Return a scale for an answer with these logarithms, shape (J,); None if it fits already.
 
-        With p < 0 the largest term decides. If it was cut, or vanished, other answers look no worse or better.
+        With p < 0 the largest term decides. If it was cut, or vanished, other answers look just as good.
         """
         if self.power >= 0 or self.near_zero:
             return None
