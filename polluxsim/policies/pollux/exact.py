@@ -1,0 +1,234 @@
+"""A search that uses the shape of the problem: a sum over jobs, tied together by the nodes' GPUs only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.policies.pollux.bound import Relaxation, relax
+from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
+from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
+from polluxsim.policies.pollux.packing import KEEP, SEVERAL, SINGLE, Round, priced_choices
+from polluxsim.policies.pollux.problem import power_mean
+from polluxsim.policies.pollux.scores import Scale, choose_scale, score_tables, trim
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from polluxsim.policies.pollux.packing import Packing
+    from polluxsim.policies.pollux.problem import Problem
+    from polluxsim.policies.pollux.scores import ScoreTables
+
+# Temperatures of the annealing in prices of a GPU, the scale of what one move wins or loses.
+HOT, COLD = 0.1, 0.01
+
+# How often the scale of the terms is set anew, where p is so large that they overflow.
+MOST_SCALES = 10
+
+# Gaps below this share of the sum of scores, or of the fitness, are rounding.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """How good an answer is.
+
+    Attributes
+    ----------
+    fitness
+        Fitness of the answer.
+    upper_bound
+        A fitness that no allocation exceeds; equal to `fitness` where the answer is proven optimal.
+    """
+
+    fitness: float
+    upper_bound: float
+
+    @property
+    def gap(self) -> float:
+        """Return by which share of the bound the answer may fall short of the optimum.
+
+        >>> SearchReport(fitness=0.99, upper_bound=1.0).gap
+        0.010000000000000009
+        """
+        return 1.0 - self.fitness / self.upper_bound
+
+
+@dataclass
+class ExactSearch:
+    """The optimum for small problems, and near it, with a bound, for others.
+
+    Small problems are solved by dynamic programming over what is left of every node. Others start from what a
+    single pool of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then
+    annealing moves whole rows. The pool is also the upper bound.
+
+    Parameters
+    ----------
+    moves
+        Moves of the annealing for each round.
+    moves_per_job
+        More of them for each job.
+    exhaustive_steps
+        Steps (jobs × states × rows) up to which a problem is solved exhaustively; a million take 1 ms.
+
+    Attributes
+    ----------
+    report
+        How good the last answer is; None before the first.
+    """
+
+    moves: int = 2000
+    moves_per_job: int = 40
+    exhaustive_steps: int = 5_000_000
+    report: SearchReport | None = field(default=None, init=False)
+
+    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the best allocation found, shape (J, N)."""
+        problem = trim(problem)
+        logs = problem.log_values()
+        scale: Scale | None = choose_scale(logs, problem)
+        best, fitness, upper_bound = problem.placements, -np.inf, np.inf
+        for _ in range(MOST_SCALES):
+            if scale is None:
+                break
+            answer, bound = self._solve(problem, logs, scale, rng)
+            upper_bound = min(upper_bound, scale.fitness(bound, len(answer)))
+            logs_of_answer = _logs_of(problem, logs, answer)
+            scale = scale.refocused(logs_of_answer)
+            if (found := float(power_mean(logs_of_answer, problem.fairness_power))) > fitness:
+                best, fitness = answer, found
+        is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
+        self.report = SearchReport(fitness, fitness if is_proven else upper_bound)
+        return best
+
+    def _solve(
+        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], float]:
+        """Return an allocation and an upper bound of the sum of scores."""
+        nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
+        if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
+            rows: NDArray[np.int64]
+            rows, best = solve_exhaustively(
+                scale.scores(logs), problem.placements, nodes, problem.max_replicas, exclusive
+            )
+            return rows, best
+        return self._search(problem, logs, scale, rng)
+
+    def _search(
+        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], float]:
+        """Return the best allocation found by local search, and an upper bound of the sum of scores.
+
+        A start whose terms do not fit the scale is returned as it is: it says which scale does.
+        """
+        tables = score_tables(problem, scale.scores(logs))
+        present = problem.placements.sum(axis=1)
+        num_gpus = int(problem.gpus_per_node.sum())
+        relaxed = relax(tables, present, num_gpus)
+        fixed = _round(problem, tables, relaxed.price)
+        start = _best_start(fixed, relaxed, rng)
+        rows, total = start.rows, float(start.scores.sum())
+        fits = scale.refocused(_logs_of(problem, logs, rows)) is None
+        if fits and relaxed.bound - total > ROUNDING * abs(total):
+            left_to_win = relaxed.price * num_gpus + float(fixed.ideal.sum()) - total
+            options = _options(tables, present, relaxed.price, left_to_win)
+            moves = self.moves + self.moves_per_job * len(present)
+            schedule = (moves, HOT * relaxed.price, COLD * relaxed.price)
+            journal = new_journal(*start.nodes.shape)
+            rows, _ = anneal(fixed, start, options, journal, schedule, rng)
+        return rows.astype(np.int64), relaxed.bound
+
+
+class Options(NamedTuple):
+    """The rows that a job may have in an allocation better than the start, by [job, option].
+
+    Attributes
+    ----------
+    kinds
+        KEEP, SINGLE or SEVERAL, shape (J, L).
+    gpus
+        GPUs, shape (J, L).
+    lengths
+        How many options each job has, shape (J,).
+    """
+
+    kinds: NDArray[np.int64]
+    gpus: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def _logs_of(
+    problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the logarithm of each job's speedup in an allocation, shape (J,)."""
+    changed = (allocation != problem.placements).any(axis=1).astype(int)
+    several = ((allocation > 0).sum(axis=1) > 1).astype(int)
+    chosen: NDArray[np.float64] = logs[np.arange(len(logs)), changed, several, allocation.sum(axis=1)]
+    return chosen
+
+
+def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
+    """Return the problem as the kernels need it."""
+    present_nodes, count = _left_aligned(problem.placements > 0)
+    prices = np.array([0.0, price])
+    ideal = _net_scores(tables, problem.placements.sum(axis=1), price).max(axis=1)
+    return Round(
+        placements=problem.placements.astype(np.int32),
+        present_nodes=present_nodes,
+        present_count=count,
+        keep=tables.keep,
+        single=tables.single,
+        several=tables.several,
+        gpus_per_node=problem.gpus_per_node,
+        exclusive=problem.avoid_interference,
+        single_choice=np.stack([priced_choices(tables.single, each, 0) for each in prices]),
+        several_choice=np.stack([priced_choices(tables.several, each, 2) for each in prices]),
+        price=prices,
+        ideal=ideal,
+    )
+
+
+def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the columns that are true in each row, then −1, and how many they are.
+
+    >>> _left_aligned(np.array([[False, True, True], [True, False, False]]))[0].tolist()
+    [[1, 2], [0, -1]]
+    """
+    count = mask.sum(axis=1)
+    rows, columns = np.nonzero(mask)
+    aligned = np.full((len(mask), max(int(count.max()), 1)), -1, dtype=np.int64)
+    aligned[rows, np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)] = columns
+    return aligned, count
+
+
+def _best_start(fixed: Round, relaxed: Relaxation, rng: np.random.Generator) -> Packing:
+    """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
+    num_nodes = fixed.placements.shape[1]
+    width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
+    packed: Packing = construct(fixed, relaxed.gpus, width)
+    unchanged: Packing = stand_still(fixed, width)
+    for packing in (packed, unchanged):
+        fill(fixed, packing, new_journal(*packing.nodes.shape), rng)
+    return packed if packed.scores.sum() >= unchanged.scores.sum() else unchanged
+
+
+def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap: float) -> Options:
+    """Return the rows worth trying, best first: after their price within `gap` of the job's best.
+
+    Any other row alone costs more than what the bound by prices says is left to win.
+    """
+    counts = np.arange(tables.single.shape[1])
+    kinds = np.repeat([KEEP, SINGLE, SEVERAL], [1, len(counts), len(counts)])
+    gpus = np.concatenate([[0], counts, counts])
+    net = _net_scores(tables, present, price)
+    count = (net >= net.max(axis=1, keepdims=True) - gap).sum(axis=1)
+    columns = np.argsort(-net, axis=1, kind="stable")[:, : count.max()]
+    return Options(kinds[columns], gpus[columns], count)
+
+
+def _net_scores(tables: ScoreTables, present: NDArray[np.int64], price: float) -> NDArray[np.float64]:
+    """Return scores after price: to stay, k GPUs of one node, k of several; shape (J, 1 + 2(K + 1))."""
+    cost = price * np.arange(tables.single.shape[1])
+    return np.column_stack([tables.keep - price * present, tables.single - cost, tables.several - cost])

@@ -1,0 +1,155 @@
+"""The objective as a sum: a score per job and way of being placed; the largest sum is the largest fitness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from polluxsim.policies.pollux.problem import Problem
+
+# Terms beyond exp(690) of the scale are cut there: thousands of them still sum to a finite number.
+LARGEST_EXPONENT = 690.0
+
+# Terms below exp(−600) of the scale would soon be zero.
+LEAST_EXPONENT = -600.0
+
+# Below this |p · log| the terms are taken as (x^p − 1)/p, which keeps its digits where x^p is nearly 1.
+SMALL_EXPONENT = 1e-2
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How logarithms of speedups become scores, and a sum of scores a fitness.
+
+    The fitness is a rising function of the sum, over jobs, of sign(p)·exp(p·log x − offset); near p = 0 of
+    (x^p − 1)/p, which tends to log x.
+
+    Attributes
+    ----------
+    power
+        The exponent p of the power mean.
+    offset
+        Subtracted from every exponent, so that the terms that decide neither overflow nor vanish.
+    near_zero
+        Whether |p| is so small that the second form is used.
+    """
+
+    power: float
+    offset: float
+    near_zero: bool
+
+    def scores(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the score of each logarithm, any shape; larger is better."""
+        if self.power == 0.0:
+            return logs
+        if self.near_zero:
+            return np.expm1(self.power * logs) / self.power
+        terms = np.exp(np.minimum(self.power * logs - self.offset, LARGEST_EXPONENT))
+        return terms if self.power > 0 else -terms
+
+    def fitness(self, total: float, num_jobs: int) -> float:
+        """Return the fitness of `num_jobs` jobs whose scores sum to `total`.
+
+        >>> round(Scale(-1.0, 0.0, near_zero=False).fitness(-1.25, 2), 6)
+        1.6
+        """
+        mean = total / num_jobs
+        if self.power == 0.0:
+            return float(np.exp(mean))
+        if self.near_zero:
+            return float(np.exp(np.log1p(self.power * mean) / self.power))
+        with np.errstate(divide="ignore"):
+            log_mean = np.log(max(np.sign(self.power) * mean, 0.0))
+        return float(np.exp((self.offset + log_mean) / self.power))
+
+    def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
+        """Return a scale for an answer with these logarithms, shape (J,); None if it fits already.
+
+        With p < 0 the largest term decides. If it was cut, or vanished, other answers look just as good.
+        """
+        if self.power >= 0 or self.near_zero:
+            return None
+        largest = float((self.power * logs).max())
+        if LEAST_EXPONENT <= largest - self.offset <= LARGEST_EXPONENT:
+            return None
+        return Scale(self.power, largest, near_zero=False)
+
+
+@dataclass(frozen=True)
+class ScoreTables:
+    """A job's score by what it is given; −∞ is what it cannot be given.
+
+    Attributes
+    ----------
+    keep
+        Score of the present placement, shape (J,).
+    single
+        Score of k GPUs of one node in a new placement, shape (J, K + 1).
+    several
+        Score of k GPUs of several nodes in a new placement, shape (J, K + 1).
+    """
+
+    keep: NDArray[np.float64]
+    single: NDArray[np.float64]
+    several: NDArray[np.float64]
+
+
+def trim(problem: Problem) -> Problem:
+    """Return the same problem without the GPU counts that no job may have."""
+    limits = np.minimum(problem.max_replicas, min(problem.speedups.shape[2] - 1, problem.gpus_per_node.sum()))
+    most = max(int(limits.max()), int(problem.placements.sum(axis=1).max()))
+    return replace(problem, speedups=problem.speedups[:, :, : most + 1], max_replicas=limits)
+
+
+def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
+    """Return what each job scores; values by [job, changed, several nodes, GPUs], shape (J, 2, 2, K + 1)."""
+    jobs, gpus = np.arange(len(values)), np.arange(values.shape[3])
+    present = problem.placements.sum(axis=1)
+    spread = (problem.placements > 0).sum(axis=1) > 1
+    allowed = gpus <= problem.max_replicas[:, None]
+    keep = np.where(allowed[jobs, present], values[jobs, 0, spread.astype(int), present], -np.inf)
+    single = np.where(allowed & (gpus <= problem.gpus_per_node.max()), values[:, 1, 0], -np.inf)
+    several = np.where(allowed & (gpus >= 2) & (len(problem.gpus_per_node) > 1), values[:, 1, 1], -np.inf)
+    single[present == 0, 0] = keep[present == 0]
+    return ScoreTables(keep, single, several)
+
+
+def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
+    """Return a scale at which the terms that decide fit; logarithms have shape (J, 2, 2, K + 1).
+
+    With p < 0 the largest term decides; it is at least what it would be if GPUs could be dealt out freely so
+    as to make the largest term least, so this is what the terms are measured against.
+    """
+    power = problem.fairness_power
+    if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
+        return Scale(power, 0.0, near_zero=power != 0.0)
+    best = np.maximum.accumulate(_best_logs(logs, problem), axis=1) * power
+    if power > 0:
+        return Scale(power, float(best.max()), near_zero=False)
+    low, high = float(best.min(axis=1).max()), float(best.max())
+    if (power * logs).max() - low <= LARGEST_EXPONENT:
+        return Scale(power, low, near_zero=False)
+    return Scale(power, _least_bottleneck(best, low, high, int(problem.gpus_per_node.sum())), near_zero=False)
+
+
+def _best_logs(logs: NDArray[np.float64], problem: Problem) -> NDArray[np.float64]:
+    """Return each job's largest logarithm at every number of GPUs it may have, shape (J, K + 1)."""
+    tables = score_tables(problem, logs)
+    best = np.maximum(tables.single, tables.several)
+    jobs, present = np.arange(len(best)), problem.placements.sum(axis=1)
+    best[jobs, present] = np.maximum(best[jobs, present], tables.keep)
+    return best
+
+
+def _least_bottleneck(exponents: NDArray[np.float64], low: float, high: float, num_gpus: int) -> float:
+    """Return the least t to which all jobs' falling exponents, shape (J, K + 1), come with all GPUs."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        needed = (exponents > middle).sum(axis=1).sum()
+        low, high = (low, middle) if needed <= num_gpus else (middle, high)
+    return high

@@ -1,0 +1,315 @@
+"""The exact search: brute force on small problems, laws on all, the recorded rounds of a published run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polluxsim.policies.pollux.bound import pooled_scores, price_gpus, relax
+from polluxsim.policies.pollux.exact import ExactSearch
+from polluxsim.policies.pollux.problem import Problem, restart_factor
+from polluxsim.policies.pollux.scores import choose_scale, score_tables, trim
+
+DATA = Path(os.environ.get("POLLUXSIM_DATA", Path(__file__).parents[3] / "shared" / "data"))
+RECORDED = DATA / "rounds" / "pollux-workload-3.jsonl.gz"
+POWERS = (1.0, 0.0, -1.0, -10.0)
+TOLERANCE = 1e-9
+
+
+def is_feasible(problem, allocation):
+    several = (allocation > 0).sum(axis=1) > 1
+    crowded = ((allocation > 0) & several[:, None]).sum(axis=0) > 1
+    return (
+        allocation.shape == problem.placements.shape
+        and (allocation >= 0).all()
+        and (allocation.sum(axis=0) <= problem.gpus_per_node).all()
+        and (allocation.sum(axis=1) <= problem.max_replicas).all()
+        and not (problem.avoid_interference and crowded.any())
+    )
+
+
+def solve(problem, seed=0, **parameters):
+    search = ExactSearch(**parameters)
+    answer = search.solve(problem, np.random.default_rng(seed))
+    assert is_feasible(problem, answer)
+    assert search.report.fitness == pytest.approx(problem.fitness(answer), rel=TOLERANCE)
+    assert search.report.upper_bound >= search.report.fitness
+    return answer, search.report
+
+
+def brute_force(problem):
+    """Return the largest fitness over every feasible allocation, by depth-first enumeration of all rows."""
+    nodes = problem.gpus_per_node
+    rows = [np.array(row) for row in product(*(range(gpus + 1) for gpus in nodes))]
+    logs = problem.log_values()
+    best = -np.inf
+
+    def visit(j, free, taken, chosen):
+        nonlocal best
+        if j == len(problem.job_ids):
+            exponent = problem.fairness_power
+            terms = np.array(chosen)
+            if exponent == 0:
+                value = np.exp(terms.mean())
+            else:
+                largest = (exponent * terms).max()
+                value = np.exp((largest + np.log(np.exp(exponent * terms - largest).mean())) / exponent)
+            best = max(best, value)
+            return
+        for row in rows:
+            several = (row > 0).sum() > 1
+            clash = problem.avoid_interference and several and (taken & (row > 0)).any()
+            if clash or (row > free).any() or row.sum() > problem.max_replicas[j]:
+                continue
+            changed = int((row != problem.placements[j]).any())
+            log = logs[j, changed, int(several), row.sum()]
+            visit(j + 1, free - row, taken | (row > 0) if several else taken, [*chosen, log])
+
+    visit(0, nodes.copy(), np.zeros(len(nodes), dtype=bool), [])
+    return best
+
+
+@st.composite
+def problems(draw, most_jobs=3, node_shapes=((2,), (4,), (1, 2), (2, 2), (3, 1), (1, 1, 1), (2, 1, 1))):
+    gpus = np.array(draw(st.sampled_from(node_shapes)))
+    num_jobs, total = draw(st.integers(1, most_jobs)), int(gpus.sum())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    speedups = rng.uniform(0.0, 2.0, (num_jobs, 2, total + 1))
+    if draw(st.booleans()):
+        speedups.sort(axis=2)
+        speedups[:, 1] *= 0.8
+    speedups[:, :, 0] = 0.0
+    most = rng.integers(0 if draw(st.booleans()) else 1, total + 1, num_jobs)
+    problem = Problem(
+        job_ids=tuple(f"job-{j}" for j in range(num_jobs)),
+        speedups=speedups,
+        restart_factors=rng.choice([0.0, 0.3, 0.9, 1.0], num_jobs),
+        max_replicas=most,
+        placements=np.zeros((num_jobs, len(gpus)), dtype=np.int64),
+        gpus_per_node=gpus,
+        fairness_power=draw(st.sampled_from(POWERS)),
+        avoid_interference=draw(st.booleans()),
+    )
+    return replace(problem, placements=random_allocation(problem, rng))
+
+
+def random_allocation(problem, rng):
+    """Return a feasible allocation: GPUs one by one to random jobs and nodes where nothing is violated."""
+    allocation = np.zeros_like(problem.placements)
+    for _ in range(2 * int(problem.gpus_per_node.sum())):
+        j, n = rng.integers(allocation.shape[0]), rng.integers(allocation.shape[1])
+        allocation[j, n] += 1
+        if not is_feasible(problem, allocation):
+            allocation[j, n] -= 1
+    return allocation
+
+
+def random_problem(seed, num_jobs, gpus, power=-1.0, *, avoid_interference=True):
+    """Return a problem of any size with concave speedups, half of it in use."""
+    rng = np.random.default_rng(seed)
+    gpus = np.array(gpus)
+    most = rng.integers(1, min(gpus.sum(), 64) + 1, num_jobs)
+    speedups = np.zeros((num_jobs, 2, gpus.sum() + 1))
+    for j in range(num_jobs):
+        speedups[j, 0, : gpus.max() + 1] = np.arange(gpus.max() + 1) ** rng.uniform(0.3, 1.0)
+        speedups[j, 1] = np.arange(gpus.sum() + 1) ** rng.uniform(0.3, 0.9)
+        speedups[j, 1, :2] = 0.0
+    problem = Problem(
+        tuple(f"job-{j}" for j in range(num_jobs)), speedups, rng.uniform(0.2, 1.0, num_jobs), most,
+        np.zeros((num_jobs, len(gpus)), dtype=np.int64), gpus, power, avoid_interference,
+    )  # fmt: skip
+    return replace(problem, placements=random_allocation(problem, rng))
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems())
+def test_it_equals_brute_force_on_small_problems(problem):
+    _, report = solve(problem)
+    best = brute_force(problem)
+    assert report.fitness == pytest.approx(best, rel=TOLERANCE)
+    assert report.upper_bound == pytest.approx(best, rel=TOLERANCE)
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems(most_jobs=4, node_shapes=((4, 4), (4, 3, 2), (4, 4, 4), (1, 2, 3))))
+def test_local_search_never_beats_the_optimum(problem):
+    _, optimum = solve(problem)
+    _, found = solve(problem, exhaustive_steps=0)
+    assert optimum.gap == 0.0
+    assert found.fitness <= optimum.fitness * (1 + TOLERANCE)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(most_jobs=4, node_shapes=((4, 4), (4, 3, 2), (4, 4, 4), (1, 2, 3))))
+def test_neither_bound_is_below_the_optimum(problem):
+    _, optimum = solve(problem)
+    trimmed = trim(problem)
+    logs = trimmed.log_values()
+    scale = choose_scale(logs, trimmed)
+    tables = score_tables(trimmed, scale.scores(logs))
+    present, num_gpus = problem.placements.sum(axis=1), problem.gpus_per_node.sum()
+    by_price, _, _ = price_gpus(pooled_scores(tables.keep, tables.single, tables.several, present), num_gpus)
+    dealt = relax(tables, present, num_gpus).bound
+    for bound in (by_price, dealt):
+        assert scale.fitness(bound, len(logs)) >= optimum.fitness * (1 - TOLERANCE)
+
+
+def test_local_search_finds_nearly_every_small_optimum():
+    missed = 0
+    for seed in range(60):
+        problem = random_problem(seed, 4, (4, 2, 3), POWERS[seed % 4], avoid_interference=seed % 8 < 4)
+        _, optimum = solve(problem)
+        _, found = solve(problem, exhaustive_steps=0)
+        missed += found.fitness < optimum.fitness * (1 - TOLERANCE)
+    assert missed <= 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(problems(most_jobs=4), st.randoms(use_true_random=False))
+def test_the_order_of_jobs_does_not_matter(problem, random):
+    order = list(range(len(problem.job_ids)))
+    random.shuffle(order)
+    permuted = replace(
+        problem,
+        job_ids=tuple(problem.job_ids[j] for j in order),
+        speedups=problem.speedups[order],
+        restart_factors=problem.restart_factors[order],
+        max_replicas=problem.max_replicas[order],
+        placements=problem.placements[order],
+    )
+    assert solve(permuted)[1].fitness == pytest.approx(solve(problem)[1].fitness, rel=TOLERANCE)
+
+
+SHAPES = [
+    (1, (4,)),
+    (3, (1,) * 9),
+    (30, (4,) * 4),
+    (12, (8, 8, 4, 4, 2, 1)),
+    (5, (4,) * 16),
+    (20, (16, 16)),
+    (40, (4,) * 16),
+]
+
+
+@pytest.mark.parametrize("power", [*POWERS, 0.5, 1e-6, -1e-6, 40.0, -1000.0, 1000.0])
+@pytest.mark.parametrize(("num_jobs", "gpus"), SHAPES)
+def test_answers_are_feasible_and_no_worse_than_no_change_and_than_the_start(num_jobs, gpus, power):
+    for avoid in (True, False):
+        problem = random_problem(num_jobs, num_jobs, gpus, power, avoid_interference=avoid)
+        _, report = solve(problem, exhaustive_steps=0)
+        _, start = solve(problem, exhaustive_steps=0, moves=0, moves_per_job=0)
+        assert np.isfinite(report.upper_bound)
+        # Near p = 0 the power mean itself has few digits left.
+        tolerance = 1e-8 if 0 < abs(power) < 1e-3 else TOLERANCE
+        assert report.fitness >= problem.fitness(problem.placements) * (1 - tolerance)
+        assert report.fitness >= start.fitness * (1 - tolerance)
+
+
+@pytest.mark.parametrize("power", [-1000.0, -300.0])
+def test_a_starved_cluster_does_not_overflow(power):
+    """With more jobs than GPUs some terms are 1000 to the 300th or more."""
+    problem = replace(random_problem(3, 6, (2, 2), power), max_replicas=np.full(6, 4))
+    _, report = solve(problem)
+    assert report.fitness == pytest.approx(brute_force(problem), rel=1e-9)
+
+
+@pytest.mark.parametrize("power", [-1000.0, -400.0])
+def test_terms_that_were_cut_are_told_apart(power):
+    """Pooled, both jobs reach a speedup of 10; on the nodes only one can; its term is cut at first."""
+    speedups = np.zeros((2, 2, 5))
+    speedups[:, 0] = [0.0, 0.01, 0.02, 10.0, 10.0]
+    speedups[0, 1] = [0.0, 0.0, 10.0, 10.0, 10.0]
+    speedups[1, 1] = [0.0, 0.0, 10.0, 10.0, 10.0]
+    problem = Problem(
+        ("a", "b"),
+        speedups,
+        np.ones(2),
+        np.full(2, 4),
+        np.zeros((2, 2), dtype=np.int64),
+        np.full(2, 2),
+        power,
+    )
+    assert solve(problem)[1].fitness == pytest.approx(brute_force(problem), rel=1e-9)
+
+
+def test_present_placements_that_break_the_rules_are_given_up():
+    """Two multi-node jobs on the same nodes, placed while that was allowed, and one beyond its limit."""
+    problem = random_problem(1, 3, (4, 4, 4))
+    crowded = np.array([[2, 2, 0], [2, 2, 0], [0, 0, 4]])
+    problem = replace(problem, placements=crowded, max_replicas=np.array([8, 8, 2]))
+    solve(problem)
+    solve(problem, exhaustive_steps=0)
+
+
+def test_it_is_a_function_of_problem_and_seed():
+    problem = random_problem(5, 20, (4,) * 8)
+    first, again = solve(problem, seed=7)[0], solve(problem, seed=7)[0]
+    assert (first == again).all()
+
+
+def test_the_gap_is_small_on_many_nodes():
+    problem = random_problem(0, 150, (4,) * 64)
+    _, report = solve(problem)
+    assert report.gap <= 0.02
+
+
+def recorded_problems():
+    if not RECORDED.exists():
+        pytest.skip(f"no recorded rounds at {RECORDED}; set POLLUXSIM_DATA to the folder that has them")
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
+        return [recorded_problem(json.loads(line)) for line in lines]
+
+
+def recorded_problem(line):
+    jobs, num_nodes = line["jobs"], line["num_nodes"]
+    speedups = np.zeros((len(jobs), 2, num_nodes * line["gpus_per_node"] + 1))
+    for row, job in zip(speedups, jobs, strict=True):
+        for nodes, gpus, speedup in job["speedup"]:
+            row[min(nodes, 2) - 1, gpus] = speedup / line["gpus_per_node"]
+    factors = [restart_factor(job["age"], job["num_restarts"], line["restart_delay"]) for job in jobs]
+    problem = Problem(
+        tuple(job["job"] for job in jobs),
+        speedups,
+        np.array(factors),
+        np.array([job["max_replicas"] for job in jobs]),
+        np.array([job["placement"] for job in jobs]),
+        np.full(num_nodes, line["gpus_per_node"]),
+        float(line["p"]),
+    )
+    return problem, line["fitness"]
+
+
+def pooled_optimum(problem):
+    """Return the fitness at p = −1 if each job had the best value at its GPUs and all GPUs were a pool."""
+    values = np.exp(-problem.log_values())
+    costs = values[:, 1].min(axis=1)
+    for j, placement in enumerate(problem.placements):
+        gpus = placement.sum()
+        costs[j, gpus] = min(costs[j, gpus], values[j, 0, int((placement > 0).sum() > 1), gpus])
+    total = np.zeros(problem.gpus_per_node.sum() + 1)
+    for cost, most in zip(costs, problem.max_replicas, strict=True):
+        reached = np.full_like(total, np.inf)
+        for k in range(most + 1):
+            reached[k:] = np.minimum(reached[k:], total[: len(total) - k] + cost[k])
+        total = reached
+    return len(costs) / total.min()
+
+
+def test_recorded_rounds_are_near_the_bound_and_no_worse_than_recorded():
+    gaps = []
+    for problem, recorded in recorded_problems():
+        _, report = solve(problem)
+        assert report.fitness >= 0.999 * recorded
+        bound = pooled_optimum(problem)
+        assert report.upper_bound == pytest.approx(bound, rel=TOLERANCE)
+        gaps.append(1 - report.fitness / bound)
+    assert np.mean(gaps) <= 0.0025
