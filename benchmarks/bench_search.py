@@ -10,46 +10,21 @@ exact search, of one solve for the genetic; gaps are to the exact search's bound
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import os
 import time
 from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
+from recorded_rounds import read_rounds
 
 from polluxsim.policies.pollux.exact import ExactSearch
 from polluxsim.policies.pollux.genetic import GeneticSearch
-from polluxsim.policies.pollux.problem import Problem, restart_factor
+from polluxsim.policies.pollux.problem import Answer, Problem, Search
 
 DATA = Path(os.environ.get("POLLUXSIM_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SYNTHETIC = ((20, 16), (40, 16), (125, 64), (500, 256), (2000, 1024))
 GPUS_PER_NODE = 4
-
-
-def recorded_problems(path: Path) -> list[Problem]:
-    """Return the recorded rounds; the file's README says what a line holds."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [_recorded_problem(json.loads(line)) for line in lines]
-
-
-def _recorded_problem(line: dict) -> Problem:
-    jobs, num_nodes = line["jobs"], line["num_nodes"]
-    speedups = np.zeros((len(jobs), 2, num_nodes * line["gpus_per_node"] + 1))
-    for row, job in zip(speedups, jobs, strict=True):
-        for nodes, gpus, speedup in job["speedup"]:
-            row[min(nodes, 2) - 1, gpus] = speedup / line["gpus_per_node"]
-    factors = [restart_factor(job["age"], job["num_restarts"], line["restart_delay"]) for job in jobs]
-    return Problem(
-        tuple(job["job"] for job in jobs),
-        speedups,
-        np.array(factors),
-        np.array([job["max_replicas"] for job in jobs]),
-        np.array([job["placement"] for job in jobs]),
-        np.full(num_nodes, line["gpus_per_node"]),
-        float(line["p"]),
-    )
 
 
 def synthetic_problem(num_jobs: int, num_nodes: int, seed: int = 0) -> Problem:
@@ -95,29 +70,24 @@ def _placements(limits: np.ndarray, num_nodes: int, rng: np.random.Generator) ->
 
 def measure(label: str, problems: list[Problem], repeats: int, *, with_genetic: bool) -> None:
     """Print a line for each search: milliseconds per problem and the mean gap to the bound."""
-    reports, times = [], []
+    bounds, times, gaps = [], [], []
     for problem in problems:
-        search = ExactSearch()
-        times.append(median(_seconds(search, problem) for _ in range(repeats)))
-        reports.append(search.report)
-    gaps = [report.gap for report in reports]
+        times.append(median(_solve(ExactSearch(), problem)[1] for _ in range(repeats)))
+        answer, _ = _solve(ExactSearch(), problem)
+        bounds.append(answer.upper_bound)
+        gaps.append(1 - answer.fitness / answer.upper_bound)
     _print(label, "exact", times, gaps)
     if not with_genetic:
         return
-    times, gaps = [], []
-    for problem, report in zip(problems, reports, strict=True):
-        search = GeneticSearch()
-        start = time.perf_counter()
-        answer = search.solve(problem, np.random.default_rng(0))
-        times.append(time.perf_counter() - start)
-        gaps.append(1 - problem.fitness(answer) / report.upper_bound)
-    _print(label, "genetic", times, gaps)
+    answers = [_solve(GeneticSearch(), problem) for problem in problems]
+    gaps = [1 - answer.fitness / bound for (answer, _), bound in zip(answers, bounds, strict=True)]
+    _print(label, "genetic", [seconds for _, seconds in answers], gaps)
 
 
-def _seconds(search: ExactSearch, problem: Problem) -> float:
+def _solve(search: Search, problem: Problem) -> tuple[Answer, float]:
     start = time.perf_counter()
-    search.solve(problem, np.random.default_rng(0))
-    return time.perf_counter() - start
+    answer = search.solve(problem, np.random.default_rng(0))
+    return answer, time.perf_counter() - start
 
 
 def _print(label: str, search: str, times: list[float], gaps: list[float]) -> None:
@@ -129,9 +99,7 @@ def _print(label: str, search: str, times: list[float], gaps: list[float]) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recorded", type=Path, default=DATA / "rounds" / "pollux-workload-3.jsonl.gz")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--largest-genetic", type=int, default=256, metavar="GPUS")
@@ -140,11 +108,9 @@ def main() -> None:
     for search in (ExactSearch(), GeneticSearch(generations=1)):
         search.solve(warm_up, np.random.default_rng(0))
     ExactSearch().solve(synthetic_problem(2, 2), np.random.default_rng(0))
-    print(
-        f"{'problems':<28}{'search':<9}{'mean ms':>10}{'median':>10}{'max':>10}{'gap % mean':>11}{'max':>11}"
-    )
+    print(f"{'problems':<28}{'search':<9}{'mean ms':>10}{'median':>10}{'max':>10}{'gap % mean':>11}{'max':>11}")
     if arguments.recorded.exists():
-        problems = recorded_problems(arguments.recorded)
+        problems = [recorded.problem for recorded in read_rounds(arguments.recorded)]
         measure(f"{len(problems)} recorded, 64 GPUs", problems, arguments.repeats, with_genetic=True)
     else:
         print(f"no recorded rounds at {arguments.recorded}; set POLLUXSIM_DATA to the folder that has them")

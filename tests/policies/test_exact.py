@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_rounds import read_rounds
 
 from polluxsim.policies.pollux.bound import pooled_scores, price_gpus, relax
 from polluxsim.policies.pollux.exact import ExactSearch
-from polluxsim.policies.pollux.problem import Problem, restart_factor
+from polluxsim.policies.pollux.problem import Problem
 from polluxsim.policies.pollux.scores import choose_scale, score_tables, trim
 
-DATA = Path(os.environ.get("POLLUXSIM_DATA", Path(__file__).parents[3] / "shared" / "data"))
-RECORDED = DATA / "rounds" / "pollux-workload-3.jsonl.gz"
 POWERS = (1.0, 0.0, -1.0, -10.0)
 TOLERANCE = 1e-9
 
@@ -38,12 +33,11 @@ def is_feasible(problem, allocation):
 
 
 def solve(problem, seed=0, **parameters):
-    search = ExactSearch(**parameters)
-    answer = search.solve(problem, np.random.default_rng(seed))
-    assert is_feasible(problem, answer)
-    assert search.report.fitness == pytest.approx(problem.fitness(answer), rel=TOLERANCE)
-    assert search.report.upper_bound >= search.report.fitness
-    return answer, search.report
+    answer = ExactSearch(**parameters).solve(problem, np.random.default_rng(seed))
+    assert is_feasible(problem, answer.allocation)
+    assert answer.fitness == pytest.approx(problem.fitness(answer.allocation), rel=TOLERANCE)
+    assert answer.upper_bound >= answer.fitness
+    return answer
 
 
 def brute_force(problem):
@@ -133,25 +127,25 @@ def random_problem(seed, num_jobs, gpus, power=-1.0, *, avoid_interference=True)
 @settings(max_examples=150, deadline=None)
 @given(problems())
 def test_it_equals_brute_force_on_small_problems(problem):
-    _, report = solve(problem)
+    answer = solve(problem)
     best = brute_force(problem)
-    assert report.fitness == pytest.approx(best, rel=TOLERANCE)
-    assert report.upper_bound == pytest.approx(best, rel=TOLERANCE)
+    assert answer.fitness == pytest.approx(best, rel=TOLERANCE)
+    assert answer.upper_bound == pytest.approx(best, rel=TOLERANCE)
 
 
 @settings(max_examples=30, deadline=None)
 @given(problems(most_jobs=4, node_shapes=((4, 4), (4, 3, 2), (4, 4, 4), (1, 2, 3))))
 def test_local_search_never_beats_the_optimum(problem):
-    _, optimum = solve(problem)
-    _, found = solve(problem, exhaustive_steps=0)
-    assert optimum.gap == 0.0
+    optimum = solve(problem)
+    found = solve(problem, exhaustive_steps=0)
+    assert optimum.upper_bound == optimum.fitness
     assert found.fitness <= optimum.fitness * (1 + TOLERANCE)
 
 
 @settings(max_examples=100, deadline=None)
 @given(problems(most_jobs=4, node_shapes=((4, 4), (4, 3, 2), (4, 4, 4), (1, 2, 3))))
 def test_neither_bound_is_below_the_optimum(problem):
-    _, optimum = solve(problem)
+    optimum = solve(problem)
     trimmed = trim(problem)
     logs = trimmed.log_values()
     scale = choose_scale(logs, trimmed)
@@ -167,8 +161,8 @@ def test_local_search_finds_nearly_every_small_optimum():
     missed = 0
     for seed in range(60):
         problem = random_problem(seed, 4, (4, 2, 3), POWERS[seed % 4], avoid_interference=seed % 8 < 4)
-        _, optimum = solve(problem)
-        _, found = solve(problem, exhaustive_steps=0)
+        optimum = solve(problem)
+        found = solve(problem, exhaustive_steps=0)
         missed += found.fitness < optimum.fitness * (1 - TOLERANCE)
     assert missed <= 1
 
@@ -205,21 +199,21 @@ SHAPES = [
 def test_answers_are_feasible_and_no_worse_than_no_change_and_than_the_start(num_jobs, gpus, power):
     for avoid in (True, False):
         problem = random_problem(num_jobs, num_jobs, gpus, power, avoid_interference=avoid)
-        _, report = solve(problem, exhaustive_steps=0)
-        _, start = solve(problem, exhaustive_steps=0, moves=0, moves_per_job=0)
-        assert np.isfinite(report.upper_bound)
+        answer = solve(problem, exhaustive_steps=0)
+        start = solve(problem, exhaustive_steps=0, moves=0, moves_per_job=0)
+        assert np.isfinite(answer.upper_bound)
         # Near p = 0 the power mean itself has few digits left.
         tolerance = 1e-8 if 0 < abs(power) < 1e-3 else TOLERANCE
-        assert report.fitness >= problem.fitness(problem.placements) * (1 - tolerance)
-        assert report.fitness >= start.fitness * (1 - tolerance)
+        assert answer.fitness >= problem.fitness(problem.placements) * (1 - tolerance)
+        assert answer.fitness >= start.fitness * (1 - tolerance)
 
 
 @pytest.mark.parametrize("power", [-1000.0, -300.0])
 def test_a_starved_cluster_does_not_overflow(power):
     """With more jobs than GPUs some terms are 1000 to the 300th or more."""
     problem = replace(random_problem(3, 6, (2, 2), power), max_replicas=np.full(6, 4))
-    _, report = solve(problem)
-    assert report.fitness == pytest.approx(brute_force(problem), rel=1e-9)
+    answer = solve(problem)
+    assert answer.fitness == pytest.approx(brute_force(problem), rel=1e-9)
 
 
 @pytest.mark.parametrize("power", [-1000.0, -400.0])
@@ -252,40 +246,14 @@ def test_present_placements_that_break_the_rules_are_given_up():
 
 def test_it_is_a_function_of_problem_and_seed():
     problem = random_problem(5, 20, (4,) * 8)
-    first, again = solve(problem, seed=7)[0], solve(problem, seed=7)[0]
+    first, again = solve(problem, seed=7).allocation, solve(problem, seed=7).allocation
     assert (first == again).all()
 
 
 def test_the_gap_is_small_on_many_nodes():
     problem = random_problem(0, 150, (4,) * 64)
-    _, report = solve(problem)
-    assert report.gap <= 0.02
-
-
-def recorded_problems():
-    if not RECORDED.exists():
-        pytest.skip(f"no recorded rounds at {RECORDED}; set POLLUXSIM_DATA to the folder that has them")
-    with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
-        return [recorded_problem(json.loads(line)) for line in lines]
-
-
-def recorded_problem(line):
-    jobs, num_nodes = line["jobs"], line["num_nodes"]
-    speedups = np.zeros((len(jobs), 2, num_nodes * line["gpus_per_node"] + 1))
-    for row, job in zip(speedups, jobs, strict=True):
-        for nodes, gpus, speedup in job["speedup"]:
-            row[min(nodes, 2) - 1, gpus] = speedup / line["gpus_per_node"]
-    factors = [restart_factor(job["age"], job["num_restarts"], line["restart_delay"]) for job in jobs]
-    problem = Problem(
-        tuple(job["job"] for job in jobs),
-        speedups,
-        np.array(factors),
-        np.array([job["max_replicas"] for job in jobs]),
-        np.array([job["placement"] for job in jobs]),
-        np.full(num_nodes, line["gpus_per_node"]),
-        float(line["p"]),
-    )
-    return problem, line["fitness"]
+    answer = solve(problem)
+    assert 1 - answer.fitness / answer.upper_bound <= 0.02
 
 
 def pooled_optimum(problem):
@@ -304,12 +272,12 @@ def pooled_optimum(problem):
     return len(costs) / total.min()
 
 
-def test_recorded_rounds_are_near_the_bound_and_no_worse_than_recorded():
+def test_recorded_rounds_are_near_the_bound_and_no_worse_than_recorded(data_folder):
     gaps = []
-    for problem, recorded in recorded_problems():
-        _, report = solve(problem)
-        assert report.fitness >= 0.999 * recorded
+    for problem, _, recorded in read_rounds(data_folder / "rounds" / "pollux-workload-3.jsonl.gz"):
+        answer = solve(problem)
+        assert answer.fitness >= 0.999 * recorded
         bound = pooled_optimum(problem)
-        assert report.upper_bound == pytest.approx(bound, rel=TOLERANCE)
-        gaps.append(1 - report.fitness / bound)
+        assert answer.upper_bound == pytest.approx(bound, rel=TOLERANCE)
+        gaps.append(1 - answer.fitness / bound)
     assert np.mean(gaps) <= 0.0025

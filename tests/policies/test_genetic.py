@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_rounds import read_rounds
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.genetic import GeneticSearch, survivors
@@ -50,7 +49,7 @@ def check_feasible(problem: Problem, answer: np.ndarray) -> None:
 @given(problems(), st.integers(0, 100))
 @settings(max_examples=100)
 def test_answers_are_feasible_reproducible_and_no_worse_than_no_change(problem: Problem, seed: int) -> None:
-    answers = [GeneticSearch(20, 10).solve(problem, np.random.default_rng(seed)) for _ in range(2)]
+    answers = [GeneticSearch(20, 10).solve(problem, np.random.default_rng(seed)).allocation for _ in range(2)]
     np.testing.assert_array_equal(*answers)
     check_feasible(problem, answers[0])
     check_feasible(problem, problem.placements)
@@ -64,7 +63,7 @@ def test_a_warm_start_survives_jobs_that_come_and_go(problem: Problem) -> None:
     search.solve(problem, rng)
     others = tuple(f"job-{i + 2}" for i in range(len(problem.job_ids)))
     later = Problem(**{**vars(problem), "job_ids": others})
-    check_feasible(later, search.solve(later, rng))
+    check_feasible(later, search.solve(later, rng).allocation)
 
 
 def test_the_fittest_member_always_survives() -> None:
@@ -126,37 +125,11 @@ def test_impossible_parameters_are_named(wrong: dict[str, object]) -> None:
         Pollux(**wrong)
 
 
-def recorded_problems(data_folder: Path) -> list[tuple[Problem, np.ndarray, float]]:
-    """Return problems met in a published run, with the recorded answer and its fitness."""
-    problems = []
-    with gzip.open(data_folder / "rounds" / "pollux-workload-3.jsonl.gz", "rt") as file:
-        for line in file:
-            record = json.loads(line)
-            jobs, num_nodes = record["jobs"], record["num_nodes"]
-            speedups = np.zeros((len(jobs), 2, num_nodes * record["gpus_per_node"] + 1))
-            for row, job in zip(speedups, jobs, strict=True):
-                for nodes, gpus, speedup in job["speedup"]:
-                    row[min(nodes, 2) - 1, gpus] = speedup / record["gpus_per_node"]
-            problem = Problem(
-                job_ids=tuple(job["job"] for job in jobs),
-                speedups=speedups,
-                restart_factors=np.array(
-                    [restart_factor(job["age"], job["num_restarts"], record["restart_delay"]) for job in jobs]
-                ),
-                max_replicas=np.array([job["max_replicas"] for job in jobs]),
-                placements=np.array([job["placement"] for job in jobs]),
-                gpus_per_node=np.full(num_nodes, record["gpus_per_node"]),
-                fairness_power=float(record["p"]),
-            )
-            problems.append((problem, np.array([job["answer"] for job in jobs]), record["fitness"]))
-    return problems
-
-
 def test_recorded_problems_are_solved_as_well_as_by_the_published_search(data_folder: Path) -> None:
     ratios = []
-    for problem, answer, fitness in recorded_problems(data_folder):
+    for problem, answer, fitness in read_rounds(data_folder / "rounds" / "pollux-workload-3.jsonl.gz"):
         assert problem.fitness(answer) == pytest.approx(fitness, rel=1e-6)
-        found = GeneticSearch().solve(problem, np.random.default_rng(0))
+        found = GeneticSearch().solve(problem, np.random.default_rng(0)).allocation
         check_feasible(problem, found)
         ratios.append(problem.fitness(found) / fitness)
     assert len(ratios) == 74

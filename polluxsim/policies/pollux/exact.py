@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from polluxsim.policies.pollux.bound import Relaxation, relax
 from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
 from polluxsim.policies.pollux.packing import KEEP, SEVERAL, SINGLE, Round, priced_choices
-from polluxsim.policies.pollux.problem import power_mean
+from polluxsim.policies.pollux.problem import Answer, power_mean
 from polluxsim.policies.pollux.scores import Scale, choose_scale, score_tables, trim
 
 if TYPE_CHECKING:
@@ -32,31 +32,6 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class SearchReport:
-    """How good an answer is.
-
-    Attributes
-    ----------
-    fitness
-        Fitness of the answer.
-    upper_bound
-        A fitness that no allocation exceeds; equal to `fitness` where the answer is proven optimal.
-    """
-
-    fitness: float
-    upper_bound: float
-
-    @property
-    def gap(self) -> float:
-        """Return by which share of the bound the answer may fall short of the optimum.
-
-        >>> SearchReport(fitness=0.99, upper_bound=1.0).gap
-        0.010000000000000009
-        """
-        return 1.0 - self.fitness / self.upper_bound
-
-
-@dataclass
 class ExactSearch:
     """The optimum for small problems, and near it, with a bound, for others.
 
@@ -72,20 +47,14 @@ class ExactSearch:
         More of them for each job.
     exhaustive_steps
         Steps (jobs × states × rows) up to which a problem is solved exhaustively; a million take 1 ms.
-
-    Attributes
-    ----------
-    report
-        How good the last answer is; None before the first.
     """
 
     moves: int = 2000
     moves_per_job: int = 40
     exhaustive_steps: int = 5_000_000
-    report: SearchReport | None = field(default=None, init=False)
 
-    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the best allocation found, shape (J, N)."""
+    def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
+        """Return the best allocation found; its bound equals its fitness where it is proven optimal."""
         problem = trim(problem)
         logs = problem.log_values()
         scale: Scale | None = choose_scale(logs, problem)
@@ -100,8 +69,7 @@ class ExactSearch:
             if (found := float(power_mean(logs_of_answer, problem.fairness_power))) > fitness:
                 best, fitness = answer, found
         is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
-        self.report = SearchReport(fitness, fitness if is_proven else upper_bound)
-        return best
+        return Answer(best, fitness, fitness if is_proven else upper_bound)
 
     def _solve(
         self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
@@ -159,9 +127,7 @@ class Options(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def _logs_of(
-    problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _logs_of(problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the logarithm of each job's speedup in an allocation, shape (J,)."""
     changed = (allocation != problem.placements).any(axis=1).astype(int)
     several = ((allocation > 0).sum(axis=1) > 1).astype(int)

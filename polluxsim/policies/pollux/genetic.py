@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from polluxsim.policies.pollux.problem import power_mean
+from polluxsim.policies.pollux.problem import Answer, power_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,8 +45,8 @@ class GeneticSearch:
     _members: NDArray[np.int16] | None = field(default=None, init=False, repr=False)
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
 
-    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the fittest allocation found, shape (J, N)."""
+    def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
+        """Return the fittest allocation found; of the others no bound is known."""
         seed = np.uint64(rng.integers(2**63))
         members = self._first_members(problem)
         values = problem.log_values()
@@ -63,8 +63,8 @@ class GeneticSearch:
             seed,
         )
         self._members, self._job_ids = members, problem.job_ids
-        answer: NDArray[np.int64] = members[np.argmax(fitness)].astype(np.int64)
-        return answer
+        fittest = int(np.argmax(fitness))
+        return Answer(members[fittest].astype(np.int64), float(fitness[fittest]))
 
     def _first_members(self, problem: Problem) -> NDArray[np.int16]:
         """Return the last round's members without the rows of finished jobs, new jobs at zero, and "no change"."""

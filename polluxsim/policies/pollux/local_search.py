@@ -65,9 +65,7 @@ def construct(fixed, wanted, width):  # type: ignore[no-untyped-def]
         present = 0
         for i in range(fixed.present_count[j]):
             present += fixed.placements[j, fixed.present_nodes[j, i]]
-        stays = wanted[j] == present and fixed.keep[j] >= max(
-            fixed.single[j, present], fixed.several[j, present]
-        )
+        stays = wanted[j] == present and fixed.keep[j] >= max(fixed.single[j, present], fixed.several[j, present])
         if stays and present_fits(fixed, packing, j):
             place(fixed, packing, j, KEEP, present, 0)
     for j in np.argsort(-wanted, kind="mergesort"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.problem import SpeedupTables, build_problem
 from polluxsim.policies.pollux.searches import search_named
+from polluxsim.policies.view import Decision
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +52,9 @@ class Pollux:
         """Return the best allocation found."""
         problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
         answer = self._search.solve(problem, rng)
-        return {
-            job_id: tuple((node, gpus) for node, gpus in enumerate(row) if gpus)
-            for job_id, row in zip(problem.job_ids, answer.tolist(), strict=True)
-        }
+        decision = Decision(
+            (job_id, tuple((node, gpus) for node, gpus in enumerate(row) if gpus))
+            for job_id, row in zip(problem.job_ids, answer.allocation.tolist(), strict=True)
+        )
+        decision.fitness, decision.upper_bound = answer.fitness, answer.upper_bound
+        return decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -79,11 +79,29 @@ class Problem:
         return float(power_mean(logs, self.fairness_power))
 
 
+class Answer(NamedTuple):
+    """An allocation, and how good it is.
+
+    Attributes
+    ----------
+    allocation
+        GPUs of each job on each node, shape (J, N), within all limits of the problem.
+    fitness
+        Its fitness.
+    upper_bound
+        A fitness that no allocation exceeds; None if the search knows none.
+    """
+
+    allocation: NDArray[np.int64]
+    fitness: float
+    upper_bound: float | None = None
+
+
 class Search(Protocol):
     """Finds a good allocation; may remember things between the rounds of a run."""
 
-    def solve(self, problem: Problem, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return GPUs per node for each job, shape (J, N), within all limits of the problem."""
+    def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
+        """Return a good allocation; the generator is the only source of chance."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.pollux.exact import ExactSearch
 from polluxsim.policies.pollux.genetic import GeneticSearch
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from polluxsim.policies.pollux.problem import Search
 
-SEARCHES: Mapping[str, Callable[[], Search]] = {"genetic": GeneticSearch}
+SEARCHES: Mapping[str, Callable[[], Search]] = {"exact": ExactSearch, "genetic": GeneticSearch}
 
 
 def search_named(name: str) -> Search:
