@@ -1,0 +1,1 @@
+"""Analysis: tables, figures and reports, from finished runs alone."""
