@@ -1,0 +1,156 @@
+"""Measured and fitted throughput side by side, by GPUs and by batch size (Figure 3 of the paper)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.models.measured import ProfileRangeError
+from polluxsim.models.packing import PLACEMENT_CLASSES, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.models.card import Card
+    from polluxsim.models.profile import Profile
+
+POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""GPU counts of the measured points; the card's line goes through all counts in between."""
+
+NUM_BATCH_SIZES = 12
+
+
+class Curve(NamedTuple):
+    """Throughput against one quantity.
+
+    Attributes
+    ----------
+    x
+        GPUs, or total batch size [examples].
+    throughput
+        [examples/s].
+    """
+
+    x: list[int]
+    throughput: list[float]
+
+
+class Comparison(NamedTuple):
+    """One application's throughput, measured and by its card.
+
+    Attributes
+    ----------
+    title
+        Model and data set.
+    atomic_batch_size
+        Examples per GPU behind the curves by GPUs.
+    num_replicas
+        GPUs behind the curves by batch size.
+    measured_by_replicas, card_by_replicas, measured_by_batch_size, card_by_batch_size
+        The curves, all on packed placements and without accumulation.
+    """
+
+    title: str
+    atomic_batch_size: int
+    num_replicas: int
+    measured_by_replicas: Curve
+    card_by_replicas: Curve
+    measured_by_batch_size: Curve
+    card_by_batch_size: Curve
+
+
+def compare(measured: Profile, card: Profile, title: str, num_replicas: int = 16) -> Comparison:
+    """Compute the throughput of an application on packed placements by both profiles.
+
+    Parameters
+    ----------
+    measured, card
+        Two profiles of one application.
+    title
+        What to call it.
+    num_replicas
+        GPUs of the curves by batch size.
+    """
+    limits = measured.application
+    # What 64 GPUs can use of the largest batch size: the curve by GPUs keeps it on every placement.
+    atomic = min(
+        max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size
+    )
+    largest = min(limits.max_atomic_batch_size, limits.max_batch_size // num_replicas)
+    sizes = np.geomspace(limits.min_atomic_batch_size, largest, NUM_BATCH_SIZES).round().astype(int)
+    choices = [(num_replicas, size) for size in dict.fromkeys(sizes.tolist())]
+    return Comparison(
+        title,
+        atomic,
+        num_replicas,
+        _by_replicas(measured, [(count, atomic) for count in POINTS]),
+        _by_replicas(card, [(count, atomic) for count in range(1, POINTS[-1] + 1)]),
+        _by_batch_size(measured, choices),
+        _by_batch_size(card, choices),
+    )
+
+
+def error_table(cards: Mapping[str, Card]) -> str:
+    """Return the errors of the step time by kind of placement, mean and worst, a line for each card."""
+    head = "step time    " + "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)
+    rows = [f"{name:13}" + "".join(_error_cells(card)) for name, card in cards.items()]
+    return "\n".join([head, *rows])
+
+
+def draw(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Draw one row of two panels for each application into an image file, its kind by the file's ending."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(9, 2.6 * len(comparisons)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(comparisons), 2, squeeze=False)
+    for (left, right), comparison in zip(panels, comparisons, strict=True):
+        _panel(left, comparison.measured_by_replicas, comparison.card_by_replicas)
+        _panel(right, comparison.measured_by_batch_size, comparison.card_by_batch_size)
+        left.set_title(f"{comparison.title}, {comparison.atomic_batch_size} examples per GPU", fontsize=9)
+        right.set_title(f"{comparison.title}, {comparison.num_replicas} GPUs", fontsize=9)
+        left.set_xlabel("GPUs")
+        right.set_xlabel("batch size [examples]")
+        right.set_xscale("log", base=2)
+    panels[0][0].legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def _panel(axes, measured: Curve, card: Curve) -> None:  # type: ignore[no-untyped-def]
+    axes.plot(card.x, card.throughput, color="tab:blue", label="card")
+    axes.plot(measured.x, measured.throughput, "o", color="black", markersize=4, label="measured")
+    axes.set_ylabel("examples/s")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+
+
+def _by_replicas(profile: Profile, choices: Iterable[tuple[int, int]]) -> Curve:
+    return Curve(*_columns((count, value) for count, _, value in _throughputs(profile, choices)))
+
+
+def _by_batch_size(profile: Profile, choices: Iterable[tuple[int, int]]) -> Curve:
+    return Curve(
+        *_columns((count * atomic, value) for count, atomic, value in _throughputs(profile, choices))
+    )
+
+
+def _throughputs(profile: Profile, choices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, float]]:
+    """Yield GPUs, atomic batch size and throughput; what a table has not measured is left out."""
+    for count, atomic in choices:
+        with suppress(ProfileRangeError):
+            yield count, atomic, count * atomic / profile.step_time(packed(count), atomic).step_time
+
+
+def _columns(points: Iterable[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    rows = list(points)
+    return [x for x, _ in rows], [y for _, y in rows]
+
+
+def _error_cells(card: Card) -> Iterator[str]:
+    for name in PLACEMENT_CLASSES:
+        error = card.fit_errors.get(name)
+        yield f"{'-':>17}" if error is None else f"{error.mean:>9.1%} {error.worst:>7.1%}"

@@ -1,0 +1,35 @@
+"""Straight lines between knots, on plain and on logarithmic axes; beyond the outer knots the value stays."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:
+    """Return the knots on both sides of x by index, and the weight of the upper one; outside, of the end.
+
+    >>> bracket((1.0, 2.0, 4.0), 3.0)
+    (1, 2, 0.5)
+    """
+    high = min(bisect_right(knots, x), len(knots) - 1)
+    low = max(high - 1, 0)
+    width = knots[high] - knots[low]
+    weight = (x - knots[low]) / width if width else 0.0
+    return low, high, min(max(weight, 0.0), 1.0)
+
+
+def interpolated(knots: Sequence[float], values: Sequence[float], x: float) -> float:
+    """Return the value at x, linear between knots."""
+    low, high, weight = bracket(knots, x)
+    return values[low] * (1.0 - weight) + values[high] * weight
+
+
+def log_interpolated(knots: Sequence[float], values: Sequence[float], x: float) -> float:
+    """Return the value at x, its log linear in log x between knots; all are above 0."""
+    low, high, weight = bracket([log(knot) for knot in knots], log(x))
+    return float(values[low] ** (1.0 - weight) * values[high] ** weight)

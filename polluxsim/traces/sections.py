@@ -1,0 +1,201 @@
+"""YAML files read key by key with checks; every error is one line with the file, the line and the key."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from polluxsim.errors import InvalidInputError, bad_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be.
+
+    Parameters
+    ----------
+    least, most
+        Finite limits, both allowed.
+    """
+
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"from {self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A mapping of a YAML file, which knows where it stands.
+
+    Parameters
+    ----------
+    path
+        The file.
+    line
+        The mapping's first line, counted from 1.
+    nodes
+        The YAML node of each key.
+    """
+
+    path: Path
+    line: int
+    nodes: dict[str, Any]
+    _asked: set[str] = field(default_factory=set, init=False)
+
+    def has(self, key: str) -> bool:
+        """Return whether an optional key is there."""
+        return key in self.nodes
+
+    def keys(self) -> list[str]:
+        """Return the keys in the order of the file."""
+        return list(self.nodes)
+
+    def section(self, key: str) -> Section:
+        """Return a mapping within this one."""
+        node = self._node(key)
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(key, "a mapping of keys to values")
+        return _section(self.path, node)
+
+    def text(self, key: str) -> str:
+        """Return text that is not empty."""
+        node = self._node(key)
+        if not _is(node, "str") or not node.value.strip():
+            raise self.error(key, "text that is not empty")
+        return str(node.value)
+
+    def number(self, key: str, allowed: Range) -> float:
+        """Return a number within limits."""
+        return self._number(key, self._node(key), allowed)
+
+    def integer(self, key: str, allowed: Range) -> int:
+        """Return a whole number within limits."""
+        return self._integer(key, self._node(key), allowed)
+
+    def numbers(self, key: str, allowed: Range) -> tuple[float, ...]:
+        """Return a list of one number or more, each within limits."""
+        return tuple(self._number(key, node, allowed) for node in self._items(key, self._node(key)))
+
+    def integers(self, key: str, allowed: Range) -> tuple[int, ...]:
+        """Return a list of one whole number or more, each within limits."""
+        return tuple(self._integer(key, node, allowed) for node in self._items(key, self._node(key)))
+
+    def rising(self, key: str, allowed: Range) -> tuple[int, ...]:
+        """Return a list of whole numbers of which each is larger than the one before."""
+        values = self.integers(key, allowed)
+        if any(low >= high for low, high in pairwise(values)):
+            raise self.error(key, "a rising list")
+        return values
+
+    def table(self, key: str, rows: int, columns: int, allowed: Range) -> tuple[tuple[float, ...], ...]:
+        """Return a list of `rows` lists, each of `columns` numbers within limits."""
+        table = []
+        for node in self._items(key, self._node(key)):
+            table.append(tuple(self._number(key, item, allowed) for item in self._items(key, node)))
+            if len(table[-1]) != columns:
+                raise self.error(key, f"{columns} numbers in each row", node)
+        if len(table) != rows:
+            raise self.error(key, f"{rows} rows")
+        return tuple(table)
+
+    def finish(self) -> None:
+        """Raise if there is a key that nobody asked for."""
+        for key, node in self.nodes.items():
+            if key not in self._asked:
+                raise bad_line(
+                    self.path,
+                    _line(node),
+                    f"unknown key {key!r}, allowed are {', '.join(sorted(self._asked))}",
+                )
+
+    def error(self, key: str, allowed: str, node: Any = None) -> InvalidInputError:
+        """Return the error that a key's value is not what is allowed."""
+        node = self.nodes[key] if node is None else node
+        shown = repr(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id} of {len(node.value)}"
+        shown = shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
+        return bad_line(self.path, _line(node), f"key {key!r} is {shown}, allowed is {allowed}")
+
+    def _node(self, key: str) -> Any:
+        self._asked.add(key)
+        if key not in self.nodes:
+            raise bad_line(self.path, self.line, f"missing key {key!r} in the mapping that begins here")
+        return self.nodes[key]
+
+    def _items(self, key: str, node: Any) -> list[Any]:
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self.error(key, "a list that is not empty", node)
+        return list(node.value)
+
+    def _number(self, key: str, node: Any, allowed: Range) -> float:
+        try:
+            value = float(node.value) if _is(node, "int", "float") else math.nan
+        except ValueError:  # such as 1:30, which YAML takes for a number
+            value = math.nan
+        if not allowed.least <= value <= allowed.most:  # nor is NaN
+            raise self.error(key, f"a number {allowed}", node)
+        return value
+
+    def _integer(self, key: str, node: Any, allowed: Range) -> int:
+        value = self._number(key, node, allowed)
+        if not _is(node, "int"):
+            raise self.error(key, f"a whole number {allowed}", node)
+        return int(value)
+
+
+def read_section(path: Path) -> Section:
+    """Read a YAML file that is a mapping.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, is not YAML, has an alias or the same key twice, or is no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path}: not a UTF-8 text file (byte {error.start})") from None
+    except OSError as error:
+        raise InvalidInputError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise bad_line(path, event.start_mark.line + 1, "an alias (*), allowed are plain values")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise bad_line(path, line, f"not YAML: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InvalidInputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(node, yaml.MappingNode):
+        raise InvalidInputError(f"{path}: allowed is a mapping of keys to values")
+    return _section(path, node)
+
+
+def _section(path: Path, node: yaml.MappingNode) -> Section:
+    nodes: dict[str, Any] = {}
+    for key, value in node.value:
+        if not _is(key, "str"):
+            raise bad_line(path, _line(key), "a key that is not text")
+        if key.value in nodes:
+            raise bad_line(path, _line(key), f"key {key.value!r} stands twice")
+        nodes[key.value] = value
+    return Section(path, _line(node), nodes)
+
+
+def _is(node: Any, *types: str) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag in {f"tag:yaml.org,2002:{name}" for name in types}
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
