@@ -12,7 +12,7 @@ To add a format:
 5. Put what is readable but strange into `LogJob.oddities`, a constant text per kind: the report counts them.
 6. Add the instance to `FORMATS` below. A log that is no text table implements `Format` itself
    (`philly_raw.py`).
-7. Put a small sample into tests/traces/fixtures and a line into `SAMPLES` of tests/traces/samples.py: the
+7. Put a small sample into tests/traces/fixtures and a line into `SAMPLES` of tests/traces/log_samples.py: the
    tests that all formats share (strictness, counting, fuzzing) then run on it.
 """
 

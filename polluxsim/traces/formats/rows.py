@@ -127,6 +127,7 @@ class LogRow:
 def read_time(text: str, zone: tzinfo | None) -> float | None:
     """Return a written time [s since 1970-01-01 UTC]; None if it is none, or its zone is not known.
 
+    >>> from datetime import UTC
     >>> read_time("1970-01-02 00:00:00", UTC)
     86400.0
     >>> read_time("1970-01-01T08:00:00+08:00", None)
