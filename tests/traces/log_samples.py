@@ -11,7 +11,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample, its jobs in order of submission (some cells of each), and what the report counts of the rest."""
+    """A sample, its jobs in order of submission (some cells of each), and what the report counts."""
 
     path: str
     jobs: tuple[dict[str, Any], ...]
@@ -100,8 +100,8 @@ SAMPLES = {
     "seren": Sample(
         "trace_seren.csv",
         (
-            {"job": "502", "submit_time": 0.0, "duration": 7200.0, "num_gpus": 32.0, "num_nodes": 4},
-            {"job": "501", "submit_time": 600.0, "user": "u11", "queueing_delay": 60.0, "application": "Evaluation"},
+            {"job": "502", "submit_time": 0.0, "duration": 7200.0, "num_nodes": 4, "application": "Pretrain"},
+            {"job": "501", "submit_time": 600.0, "user": "u11", "queueing_delay": 60.0},
             {"job": "504", "submit_time": 1800.0, "duration": 650.0, "status": "timeout", "num_nodes": 1},
         ),
         {NO_GPU: 1},

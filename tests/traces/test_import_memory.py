@@ -27,7 +27,7 @@ print(report.jobs_written, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, a
 
 
 def peak_of_import(folder, rows):
-    """Import a log of so many rows in random order in a process of its own; return its peak and that of Arrow alone [KiB]."""
+    """Import a log in random order in a process of its own; return its peak and that of Arrow alone [KiB]."""
     log, generator = folder / f"cluster{rows}.csv", random.Random(rows)
     with log.open("w") as file:
         file.write("job_id,submission_time,duration,num_gpu\n")

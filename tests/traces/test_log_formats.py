@@ -69,11 +69,19 @@ def spoiled(name, tmp_path, cell):
     return path, line + 1
 
 
-@pytest.mark.parametrize("cell", ["-1", "nan", "inf", "x", "", "1_0", "٣", "1e300"])
-@pytest.mark.parametrize("name", TABLES)
+BLANK_ALLOWED = ("pai2020", "slurm")
+"""Tables in which the numeric column may say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        (name, cell)
+        for name in TABLES
+        for cell in ("-1", "inf", "x", "1_0", "٣", "1e300", *(() if name in BLANK_ALLOWED else ("", "nan")))
+    ],
+)
 def test_bad_cell_is_named(name, cell, tmp_path):
-    if cell in ("", "nan") and name in ("pai2020", "slurm"):
-        pytest.skip("a blank is allowed there")
     path, line = spoiled(name, tmp_path, cell)
     with pytest.raises(InvalidInputError) as caught:
         import_trace(name, path, tmp_path / "trace.parquet")

@@ -1,4 +1,4 @@
-"""Whatever a log has in it, a reader reads it right or says what is wrong in one line; it never breaks or hangs."""
+"""Whatever a log holds, it is read right or what is wrong is said in one line; no reader breaks or hangs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def table_of(name):
 
 @st.composite
 def table_text(draw, name):
-    """A log in the form of its format: mostly plausible cells, some nasty ones, some rows too short or long."""
+    """A log in its format: mostly plausible cells, some nasty ones, some rows too short or long."""
     header, columns = table_of(name)
     usual = [st.sampled_from(column) for column in columns]
     unusual = st.sampled_from(NASTY) | st.text(max_size=8)
@@ -68,7 +68,7 @@ def check_refusal(message, destination):
 
 
 def outcome(name, source, folder, **options):
-    """Import and check all that must hold of any outcome; return the report, or None if the log was refused."""
+    """Import and check what must hold of any outcome; return the report, or None if it was refused."""
     destination = folder / "trace.parquet"
     destination.unlink(missing_ok=True)
     try:

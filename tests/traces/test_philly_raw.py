@@ -66,7 +66,8 @@ def test_made_up_log_gives_the_expected_trace(published_logs, tmp_path):
         "duration": "run_s_sum_usable", "attempts": "attempts", "usable_attempts": "usable_attempts",
         "gpus_first": "gpus_first", "gpus_max": "gpus_max", "num_nodes": "servers_first",
         "elapsed": "run_s_elapsed_notebook", "gpu_time": "gpu_s_sum_usable",
-        "queueing_delay": "queue_s_first", "has_hole": "any_hole", "in_philly_csv": "in_pollux_style_csv", "num_gpus": "gpus_first",
+        "queueing_delay": "queue_s_first",
+        "has_hole": "any_hole", "in_philly_csv": "in_pollux_style_csv", "num_gpus": "gpus_first",
     }  # fmt: skip
     for row in rows:
         assert {ours: row[ours] for ours in names} == {
