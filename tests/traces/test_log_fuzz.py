@@ -18,7 +18,7 @@ from polluxsim.traces.formats.philly_raw import read_job
 from polluxsim.traces.importing import import_trace
 
 fuzzing = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=timedelta(seconds=20),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
