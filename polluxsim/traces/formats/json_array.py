@@ -1,0 +1,129 @@
+"""The objects of one JSON array, one at a time, with the line on which each begins."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidInputError, bad_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+CHUNK = 1 << 16
+"""Bytes read at a time."""
+
+MAX_OBJECT = 1 << 23
+"""Longest object read [characters]: if none ends by then the text is broken, and must not fill the memory."""
+
+BLANKS = " \t\r\n"
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the objects of a JSON array and their lines.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is not a JSON array of objects. Broken JSON is no bad row: nobody knows where the next
+        begins.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from _Window(path, file).objects()
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+class _Window:
+    """The stretch of a file between what was read and what was understood."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._json = json.JSONDecoder()
+        self._text = ""
+        self._at = 0
+        self._line = 1
+        self._ended = False
+
+    def objects(self) -> Iterator[tuple[int, dict[str, object]]]:
+        """Yield each object and the line it begins on."""
+        self._expect("[", "[, the start of a list of jobs")
+        if self._next() == "]":
+            self._expect("]", "]")
+        else:
+            yield from self._items()
+        if found := self._next():
+            raise self._error(f"the list has ended, allowed is nothing more; found {found!r}")
+
+    def _items(self) -> Iterator[tuple[int, dict[str, object]]]:
+        while True:
+            if self._next() != "{":
+                raise self._error(f"allowed is {{, the start of a job; found {self._next()!r}")
+            line = self._line
+            yield line, self._object()
+            if self._next() == "]":
+                self._expect("]", "]")
+                return
+            self._expect(",", ", or ] after a job")
+
+    def _next(self) -> str:
+        """Go to the next character that is not blank and return it; nothing at the end of the file."""
+        while True:
+            while self._at < len(self._text):
+                if (mark := self._text[self._at]) not in BLANKS:
+                    return mark
+                self._line += mark == "\n"
+                self._at += 1
+            if self._ended:
+                return ""
+            self._read(CHUNK)
+
+    def _expect(self, mark: str, allowed: str) -> None:
+        if (found := self._next()) != mark:
+            what = f"allowed is {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
+            raise self._error(what)
+        self._at += 1
+
+    def _object(self) -> dict[str, object]:
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                # Cut short or broken: looking at twice as much tells which, at twice the cost of knowing at
+                # once.
+                seen = len(self._text) - self._at
+                if self._ended or seen > MAX_OBJECT:
+                    raise self._broken(error) from None
+                self._read(max(CHUNK, seen))
+                continue
+            self._line += self._text.count("\n", self._at, end)
+            self._at = end
+            return value  # type: ignore[no-any-return]  # it begins with a brace
+
+    def _read(self, size: int) -> None:
+        raw = self._file.read(size)
+        self._ended = not raw
+        try:
+            more = self._decode(raw, final=self._ended)
+        except UnicodeDecodeError as error:
+            found = error.object[error.start : error.end]
+            raise self._error(f"allowed is UTF-8 text; found {found!r}") from None
+        self._text = self._text[self._at :] + more
+        self._at = 0
+
+    def _broken(self, error: ValueError | RecursionError) -> InvalidInputError:
+        if isinstance(error, json.JSONDecodeError):
+            self._line += self._text.count("\n", self._at, error.pos)
+            if self._ended and error.pos >= len(self._text.rstrip()):
+                return self._error("the file ends within a job")
+            return self._error(f"not JSON: {error.msg}")
+        return self._error(f"not JSON that can be read: {str(error)[:80]}")
+
+    def _error(self, what: str) -> InvalidInputError:
+        return bad_line(self._path, self._line, what)

@@ -1,0 +1,132 @@
+"""The one table that every cluster log becomes: a row per job in order of submission.
+
+A trace is a Parquet file with the columns of `CORE_COLUMNS`, then those that its format adds from
+`EXTRA_COLUMNS`. Each field's metadata has its unit and meaning; the schema's metadata says which log it was,
+the time zone of its clock and what instant second 0 is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polluxsim.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+VERSION = "1"
+"""Version of this layout; a reader refuses one it does not know."""
+
+PREFIX = "polluxsim."
+"""Start of every key that this module puts into a file's metadata."""
+
+
+class Column(NamedTuple):
+    """One column of a trace."""
+
+    name: str
+    kind: pa.DataType
+    unit: str
+    meaning: str
+    nullable: bool = True
+
+    def field(self) -> pa.Field:
+        """Return the column as Arrow has it, its unit and meaning beside it."""
+        about = {"unit": self.unit, "meaning": self.meaning}
+        return pa.field(self.name, self.kind, nullable=self.nullable, metadata=about)
+
+
+CORE_COLUMNS = (
+    Column("job", pa.string(), "", "the job's name in the log", nullable=False),
+    Column("submit_time", pa.float64(), "s", "submission, from the trace's first submission", nullable=False),
+    Column("duration", pa.float64(), "s", "time on GPUs; empty if the log does not say"),
+    Column("num_gpus", pa.float64(), "GPUs", "GPUs held or asked for; a fraction if shared", nullable=False),
+    Column("user", pa.string(), "", "who submitted it"),
+    Column("tenant", pa.string(), "", "virtual cluster, account or cluster"),
+    Column("status", pa.string(), "", "how it ended: a value of JobStatus"),
+    Column("attempts", pa.int64(), "1", "how often it was started"),
+)
+"""Columns of every trace, in order."""
+
+EXTRA_COLUMNS = {
+    column.name: column
+    for column in (
+        Column("application", pa.string(), "", "the model, application, type or name of the job"),
+        Column("batch_size", pa.int64(), "examples", "total batch size asked for"),
+        Column("iterations", pa.int64(), "1", "optimiser steps to do"),
+        Column("num_nodes", pa.int64(), "1", "nodes it ran on (of its first attempt)"),
+        Column("num_instances", pa.int64(), "1", "instances of the task"),
+        Column("gpu_type", pa.string(), "", "kind of GPU given or asked for"),
+        Column("queueing_delay", pa.float64(), "s", "from submission to the first start"),
+        Column("usable_attempts", pa.int64(), "1", "attempts that held GPUs for a known time above 0"),
+        Column("gpus_first", pa.int64(), "GPUs", "GPUs of the first attempt"),
+        Column("gpus_max", pa.int64(), "GPUs", "most GPUs of any attempt"),
+        Column("elapsed", pa.float64(), "s", "from the first attempt's start to the last one's end"),
+        Column("gpu_time", pa.float64(), "GPU s", "GPUs times duration, summed over usable attempts"),
+        Column("has_hole", pa.bool_(), "", "whether an attempt lacks its start or end"),
+        Column("in_philly_csv", pa.bool_(), "", "whether the artifact's philly.csv would have the job"),
+    )
+}
+"""Columns that a format may add, by name."""
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """What a trace's metadata says of it.
+
+    Parameters
+    ----------
+    format
+        Name of the format it was read from.
+    source
+        Name of the file or folder it was read from, without the path.
+    citation
+        Where such logs come from, and under which licence.
+    time_zone
+        Zone of the log's clock (IANA name); empty if its times are relative.
+    origin_time
+        Instant of second 0, ISO format with offset; if times are relative, the log's own second of it.
+    """
+
+    format: str
+    source: str
+    citation: str
+    time_zone: str
+    origin_time: str
+
+
+def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of a trace whose format adds `extras`."""
+    return (*CORE_COLUMNS, *(EXTRA_COLUMNS[name] for name in extras))
+
+
+def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
+    """Return the Arrow schema of a trace, with all its metadata."""
+    about = {"schema": VERSION, "sorted_by": "submit_time", **asdict(info)}
+    fields = [column.field() for column in columns_of(extras)]
+    return pa.schema(fields, metadata={PREFIX + key: value for key, value in about.items()})
+
+
+def read_info(path: Path) -> TraceInfo:
+    """Return what a trace says of itself.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is no trace of this version.
+    """
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
+    about = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    if (found := about.get(PREFIX + "schema")) != VERSION:
+        raise InvalidInputError(
+            f"{path}: schema version is {found!r}, allowed is {VERSION!r}, an imported trace"
+        )
+    return TraceInfo(**{name: about[PREFIX + name] for name in TraceInfo.__dataclass_fields__})
