@@ -28,8 +28,12 @@ class InvalidAllocationError(PolluxSimError):
     """A policy answered with an allocation that the cluster cannot carry out."""
 
 
+class PolicyError(PolluxSimError):
+    """A policy raised an error of its own."""
+
+
 class StalledError(PolluxSimError):
-    """Jobs wait, nothing runs, nothing more arrives, and the policy gives no GPU to anybody."""
+    """Jobs are left, nobody makes progress, and nothing more arrives that could change it."""
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,7 +61,8 @@ class Row:
         """Return a whole number of at least `at_least`."""
         value = self.values[column]
         try:
-            number = int(value) if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+            # float() also reads 1_000 and digits of other scripts, which no file means.
+            number = float(str(value)) if str(value).isascii() and "_" not in str(value) else math.nan
             whole = int(number)
         except (TypeError, ValueError, OverflowError):
             raise self.error(column, f"a whole number ≥ {at_least}") from None
@@ -109,6 +111,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 if len(fields) != len(header):
                     raise bad_line(path, reader.line_num, f"{len(fields)} fields, the header has {len(header)} columns")
                 yield Row(path, reader.line_num, dict(zip(header, fields, strict=True)))
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path}: not a UTF-8 text file ({error.reason} at byte {error.start})") from None
     except csv.Error as error:
@@ -141,3 +145,26 @@ def appearing_whole(path: Path) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+@contextmanager
+def appearing_together(folder: Path, last: str) -> Iterator[Path]:
+    """Give a temporary folder within `folder`; the files written there move up together when the block ends well.
+
+    The file `last` is taken away first and comes back last, so that whoever finds it finds all the others of the same
+    writing. If the block fails, what was in `folder` before is untouched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{os.getpid()}.tmp"
+    temporary.mkdir()
+    try:
+        yield temporary
+        names = sorted((path.name for path in temporary.iterdir()), key=lambda name: name == last)
+        for name in names:
+            with (temporary / name).open("rb") as file:
+                os.fsync(file.fileno())
+        (folder / last).unlink(missing_ok=True)
+        for name in names:
+            (temporary / name).replace(folder / name)
+    finally:
+        shutil.rmtree(temporary)

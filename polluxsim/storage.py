@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.files import appearing_whole
+from polluxsim.files import appearing_together
 from polluxsim.records import (
     UNITS,
     AllocationRecord,
@@ -73,7 +73,7 @@ def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
 
 
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
-    """Write a run; run.json comes last, so that a folder that has one is a finished run.
+    """Write a run, whole or not at all; a folder that has a run.json holds a finished run.
 
     Parameters
     ----------
@@ -84,15 +84,13 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     info
         What run.json is to say.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / RUN_FILE).unlink(missing_ok=True)
-    _write(folder / "jobs.parquet", JobRecord, result.job_records)
-    _write(folder / "rounds.parquet", RoundRecord, result.round_records)
-    _write(folder / "allocations.parquet", AllocationRecord, result.allocation_records)
-    _write(folder / "timing.parquet", TimingRecord, result.timing_records)
-    with appearing_whole(folder / RUN_FILE) as temporary:
-        text = json.dumps({"end_time": result.end_time, **info}, indent=2, sort_keys=True, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+    text = json.dumps({"end_time": result.end_time, **info}, indent=2, sort_keys=True, allow_nan=False)
+    with appearing_together(folder, last=RUN_FILE) as temporary:
+        _write(temporary / "jobs.parquet", JobRecord, result.job_records)
+        _write(temporary / "rounds.parquet", RoundRecord, result.round_records)
+        _write(temporary / "allocations.parquet", AllocationRecord, result.allocation_records)
+        _write(temporary / "timing.parquet", TimingRecord, result.timing_records)
+        (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_run(folder: Path) -> Run:
@@ -123,8 +121,7 @@ def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT])
     schema = schema_of(record_type)
     columns = zip(*records, strict=True) if records else [()] * len(schema)
     arrays = [pa.array(list(column), type=field.type) for column, field in zip(columns, schema, strict=True)]
-    with appearing_whole(path) as temporary:
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), temporary, compression="zstd")
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
 
 
 def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:

@@ -18,6 +18,10 @@ Allocation: TypeAlias = Mapping[JobId, Placement]
 """The placements of all jobs; a job that is absent has no GPU."""
 
 
+MOST_NODES = 1_000_000
+"""Larger clusters than any are slips of the hand."""
+
+
 class BatchChoice(NamedTuple):
     """How a job splits one optimiser step over its replicas.
 
@@ -51,6 +55,16 @@ def gpus_by_node(placement: Placement) -> tuple[int, ...]:
     return tuple(gpus for _, gpus in placement)
 
 
+def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
+    """Return the GPUs on each node when full nodes come first; nodes of the measured cluster have 4.
+
+    >>> packed(10)
+    (4, 4, 2)
+    """
+    full, rest = divmod(num_replicas, gpus_per_node)
+    return (gpus_per_node,) * full + ((rest,) if rest else ())
+
+
 def placement_from_nodes(nodes: Iterable[int]) -> Placement:
     """Return the placement of a list with one node for every GPU.
 
@@ -73,19 +87,24 @@ class Cluster:
     gpus_per_node: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.gpus_per_node or min(self.gpus_per_node) < 1:
+        if not self.gpus_per_node or not all(type(gpus) is int and gpus >= 1 for gpus in self.gpus_per_node):
             raise InvalidConfigError(
-                f"cluster: {len(self.gpus_per_node)} nodes, allowed are one or more, each with one GPU or more"
+                f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
+                "one node or more, each with a whole number of GPUs ≥ 1"
             )
 
     @classmethod
     def uniform(cls, num_nodes: int, gpus_per_node: int) -> Cluster:
         """Return a cluster of like nodes."""
-        return cls((gpus_per_node,) * num_nodes)
+        return cls.of_groups([[num_nodes, gpus_per_node]])
 
     @classmethod
     def of_groups(cls, groups: Sequence[Sequence[int]]) -> Cluster:
         """Return a cluster of several kinds of nodes, given as [number of nodes, GPUs per node] for each kind."""
+        if not all(len(group) == 2 and type(group[0]) is int and 0 <= group[0] <= MOST_NODES for group in groups):
+            raise InvalidConfigError(
+                f"cluster: {groups}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each"
+            )
         return cls(tuple(gpus for count, gpus in groups for _ in range(count)))
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.models.alone import Alone
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.models.packing import packed
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

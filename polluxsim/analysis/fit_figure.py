@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.models.measured import ProfileRangeError
-from polluxsim.models.packing import PLACEMENT_CLASSES, packed
+from polluxsim.models.packing import PLACEMENT_CLASSES
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,9 +77,7 @@ def compare(measured: Profile, card: Profile, title: str, num_replicas: int = 16
     """
     limits = measured.application
     # What 64 GPUs can use of the largest batch size: the curve by GPUs keeps it on every placement.
-    atomic = min(
-        max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size
-    )
+    atomic = min(max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size)
     largest = min(limits.max_atomic_batch_size, limits.max_batch_size // num_replicas)
     sizes = np.geomspace(limits.min_atomic_batch_size, largest, NUM_BATCH_SIZES).round().astype(int)
     choices = [(num_replicas, size) for size in dict.fromkeys(sizes.tolist())]
@@ -133,9 +132,7 @@ def _by_replicas(profile: Profile, choices: Iterable[tuple[int, int]]) -> Curve:
 
 
 def _by_batch_size(profile: Profile, choices: Iterable[tuple[int, int]]) -> Curve:
-    return Curve(
-        *_columns((count * atomic, value) for count, atomic, value in _throughputs(profile, choices))
-    )
+    return Curve(*_columns((count * atomic, value) for count, atomic, value in _throughputs(profile, choices)))
 
 
 def _throughputs(profile: Profile, choices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, float]]:

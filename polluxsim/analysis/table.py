@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 from polluxsim.metrics.summary import SECONDS_PER_HOUR
@@ -31,15 +32,15 @@ def comparison(summaries: Mapping[str, Summary]) -> Table:
     if len(summaries) <= MOST_COLUMNS:
         table.add_column("", no_wrap=True)
         for name in summaries:
-            table.add_column(name, justify="right", overflow="fold")
+            table.add_column(escape(name), justify="right", overflow="fold")
         for label, cells in metrics.items():
-            table.add_row(label, *cells)
+            table.add_row(escape(label), *map(escape, cells))
         return table
     table.add_column("run", overflow="fold")
     for label in metrics:
-        table.add_column(label, justify="right")
+        table.add_column(escape(label), justify="right")
     for index, name in enumerate(summaries):
-        table.add_row(name, *(cells[index] for cells in metrics.values()))
+        table.add_row(escape(name), *(escape(cells[index]) for cells in metrics.values()))
     return table
 
 
@@ -48,6 +49,8 @@ def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
     metrics = {"jobs": [str(run.num_jobs) for run in runs]}
     if any(run.cut_off for run in runs):
         metrics["cut off"] = [_names(run.cut_off) for run in runs]
+    if any(run.not_submitted for run in runs):
+        metrics["  not even submitted"] = [_names(run.not_submitted) for run in runs]
     metrics |= {
         "average JCT": [_hours(run, run.avg_jct) for run in runs],
         "median JCT": [_hours(run, run.p50_jct) for run in runs],

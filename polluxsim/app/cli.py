@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim import __version__
-from polluxsim.app.interrupt import INTERRUPTED, MESSAGE
+from polluxsim.app.interrupt import INTERRUPTED, MESSAGE, ending_at_once
 from polluxsim.errors import PolluxSimError
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments[:1] == ["run"]:
-            return _run(arguments[1:])
+            with ending_at_once():
+                return _run(arguments[1:])
         options = _parser().parse_args(arguments)
         return int(options.action(options))
     except PolluxSimError as error:
@@ -45,10 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(MESSAGE, file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has had enough; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            return _nobody_reads()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _nobody_reads() -> int:
+    """Leave quietly when whoever read our output has had enough; Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -45,6 +45,8 @@ def import_profiles(source: Path, destination: Path) -> int:
 
 def sample_workload(trace: Path, output: Path, profiles: Path, num_jobs: int, seed: int, *, tuned: bool) -> int:
     """Draw a workload from the Philly trace and write it."""
+    if output.suffix != ".csv":
+        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in .csv")
     sample = PhillySample(str(trace), num_jobs=num_jobs, tuned=tuned, seed=seed)
     workload = sample.load(ProfileFolder(str(profiles)).load())
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +17,21 @@ PATIENCE = 0.5
 INTERRUPTED = 130
 MESSAGE = "polluxsim: interrupted, nothing was written"
 SHOW_CURSOR = "\x1b[?25h"
+STANDARD_ERROR = 2
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process there and then: for a start-up that has nothing open, whatever it imports."""
+    with _handling(lambda *_: _end_process()):
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: for the moment in which results are written."""
+    with _handling(signal.SIG_IGN):
+        yield
 
 
 @contextmanager
@@ -38,16 +52,25 @@ def interruptible() -> Iterator[Callable[[], None]]:
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     threading.Thread(target=_end_in_time, args=(receiver, over), daemon=True).start()
-    handler_before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
-    sender_before = signal.set_wakeup_fd(sender)
-    try:
-        yield check
-    finally:
-        over.set()
-        signal.set_wakeup_fd(sender_before)
-        signal.signal(signal.SIGINT, handler_before)
-        os.close(sender)
+    with _handling(lambda *_: pressed.set()):
+        sender_before = signal.set_wakeup_fd(sender)
+        try:
+            yield check
+        finally:
+            over.set()
+            signal.set_wakeup_fd(sender_before)
+            os.close(sender)
     check()
+
+
+@contextmanager
+def _handling(handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
+    """Handle SIGINT in another way for a while."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _end_in_time(receiver: int, over: threading.Event) -> None:
@@ -59,7 +82,7 @@ def _end_in_time(receiver: int, over: threading.Event) -> None:
 
 
 def _end_process() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(SHOW_CURSOR)
-    print(MESSAGE, file=sys.stderr, flush=True)
+    # Straight to the file: the interrupted thread may be in the middle of a print.
+    cursor = SHOW_CURSOR if os.isatty(STANDARD_ERROR) else ""
+    os.write(STANDARD_ERROR, f"{cursor}{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)

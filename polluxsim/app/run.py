@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
 import hydra
@@ -22,7 +22,7 @@ import polluxsim
 from polluxsim.analysis.table import comparison
 from polluxsim.app.building import build
 from polluxsim.app.console import console
-from polluxsim.app.interrupt import interruptible
+from polluxsim.app.interrupt import interruptible, uninterrupted
 from polluxsim.app.progress import progress
 from polluxsim.app.provenance import git_commit, versions
 from polluxsim.engine.simulation import simulate
@@ -47,6 +47,9 @@ OPTIONS_WITH_VALUE = {
 }  # fmt: skip
 
 
+TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Compose the configuration from the command line and run it, or the sweep it describes.
 
@@ -64,7 +67,9 @@ def run(arguments: Sequence[str]) -> int:
     outcome = _Outcome()
     try:
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="run")(outcome.task)()
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if outcome.is_composed and not isinstance(error, HydraException | OmegaConfBaseException):
+            raise  # not about the configuration, so a defect
         raise InvalidConfigError(_in_words(error)) from error
     if outcome.error is not None:
         raise outcome.error
@@ -100,26 +105,30 @@ class _Outcome:
     """Carries an error past Hydra, which would add lines of its own to it."""
 
     def __init__(self) -> None:
-        self.error: PolluxSimError | None = None
+        self.error: PolluxSimError | OSError | None = None
+        self.is_composed = False
+        self._started = time()
 
     def task(self, config: DictConfig) -> None:
+        self.is_composed = True
         hydra_config = HydraConfig.get()
         output = Path(hydra_config.runtime.output_dir)
         try:
             _run_one(config, output)
-        except PolluxSimError as error:
+        except (PolluxSimError, OSError) as error:
             if hydra_config.mode is RunMode.MULTIRUN:
                 # The other runs of a sweep go on; Hydra raises the first error when all have ended.
                 raise
             self.error = error
         finally:
-            with suppress(OSError):
-                output.rmdir()  # if nothing was written into it
+            if output.stat().st_mtime >= self._started:
+                with suppress(OSError):
+                    output.rmdir()  # made for this run, and nothing was written into it
 
 
 def _run_one(config: DictConfig, output: Path) -> None:
     started = perf_counter()
-    _check_keys(config)
+    _check_top_level(config)
     profiles = build(config, "profiles").load()
     workload = build(config, "workload").load(profiles)
     cluster = build(config, "cluster")
@@ -134,13 +143,17 @@ def _run_one(config: DictConfig, output: Path) -> None:
         result = simulate(workload, profiles, cluster, policy, settings=settings, seed=config.seed, watcher=watch)
     result = _timed(result, load=loaded - started)
     summary = summarise(result)
-    write_run(output, result, _info(config, summary))
+    info = _info(config, summary)
+    with uninterrupted():
+        write_run(output, result, info)
     if summary is not None:
         console().print(comparison({output.name: summary}))
     print(f"wrote {output}")
 
 
-def _check_keys(config: DictConfig) -> None:
+def _check_top_level(config: DictConfig) -> None:
+    if unknown := sorted(set(map(str, config)) - set(TOP_LEVEL)):
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import index
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidAllocationError
@@ -9,22 +11,42 @@ from polluxsim.errors import InvalidAllocationError
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from polluxsim.types import Allocation, Cluster, JobId, Placement
+    from polluxsim.types import Cluster, JobId, Placement
 
 
-def check_allocation(allocation: Allocation, active: Container[JobId], cluster: Cluster) -> None:
-    """Check a policy's answer.
+def checked_allocation(answer: object, active: Container[JobId], cluster: Cluster) -> dict[JobId, Placement]:
+    """Return a policy's answer as plain tuples of whole numbers, which nobody can change any more.
 
     Raises
     ------
     InvalidAllocationError
         Naming the job, and the node where there is one, at the first thing that is wrong.
     """
+    if not isinstance(answer, Mapping):
+        raise InvalidAllocationError(
+            f"the policy answered {_short(answer)}, allowed is a mapping of jobs to placements"
+        )
     free = list(cluster.gpus_per_node)
-    for job_id, placement in allocation.items():
-        if job_id not in active:
-            raise InvalidAllocationError(f"the policy gave GPUs to job {job_id!r}, which is not active")
-        _take(free, job_id, placement, cluster)
+    allocation = {}
+    for job_id, placement in answer.items():
+        if not isinstance(job_id, str) or job_id not in active:
+            raise InvalidAllocationError(f"the policy gave GPUs to job {_short(job_id)}, which is not active")
+        allocation[job_id] = plain = _plain(job_id, placement)
+        _take(free, job_id, plain, cluster)
+    return allocation
+
+
+def _plain(job_id: JobId, placement: object) -> Placement:
+    try:
+        # Whole numbers of any library are taken, 1.5 and True are not.
+        pairs = tuple((index(node), index(gpus)) for node, gpus in placement)  # type: ignore[attr-defined]
+        if any(isinstance(number, bool) for pair in placement for number in pair):  # type: ignore[attr-defined]
+            raise TypeError
+    except (TypeError, ValueError):
+        raise InvalidAllocationError(
+            f"the policy gave job {job_id!r} {_short(placement)}, allowed are pairs (node, GPUs) of whole numbers"
+        ) from None
+    return pairs
 
 
 def _take(free: list[int], job_id: JobId, placement: Placement, cluster: Cluster) -> None:
@@ -46,3 +68,8 @@ def _take(free: list[int], job_id: JobId, placement: Placement, cluster: Cluster
                 f"the policy over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} "
                 f"GPUs, allowed are {size}"
             )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

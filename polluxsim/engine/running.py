@@ -84,6 +84,10 @@ class RunningJob:
         """Return time held × GPUs so far [GPU s]."""
         return self._service + (now - self._held_since) * self.num_replicas
 
+    def is_at_work(self, now: float) -> bool:
+        """Return whether the job has GPUs and is past its restart delay."""
+        return bool(self.placement) and now > self._segment_start
+
     def place(self, placement: Placement, now: float, restart_delay: float) -> None:
         """Give the job another placement, or none; `begin_segment` must follow where it has one."""
         self._service = self.attained_service(now)

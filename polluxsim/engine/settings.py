@@ -8,6 +8,9 @@ from math import isfinite
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError
 
+LONGEST_DELAY = 1e6
+"""Eleven days; no job would come to anything with a longer one [s]."""
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -35,7 +38,12 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         _require("round_interval", self.round_interval, self.round_interval > 0, "a finite number > 0")
-        _require("restart_delay", self.restart_delay, self.restart_delay >= 0, "a finite number ≥ 0")
+        _require(
+            "restart_delay",
+            self.restart_delay,
+            0 <= self.restart_delay <= LONGEST_DELAY,
+            f"a number from 0 to {LONGEST_DELAY:g}",
+        )
         _require("interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         if self.horizon is not None:
             _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")

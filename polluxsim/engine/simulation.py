@@ -12,13 +12,13 @@ import simpy
 
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.agent.agent import FixedBatchAgent
-from polluxsim.engine.allocation_check import check_allocation
+from polluxsim.engine.allocation_check import checked_allocation
 from polluxsim.engine.interference import crowded_nodes, interferes
 from polluxsim.engine.oracle import JobOracle, Truth
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.errors import StalledError
+from polluxsim.errors import PolicyError, PolluxSimError, StalledError
 from polluxsim.policies.view import ClusterView, JobView, is_adaptive
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 # Order of what happens at one instant; simpy.Event.succeed has the first priority.
 COMPLETION, ARRIVAL, ROUND, AFTER_ROUND, HORIZON = range(1, 6)
 
-STALLED_ROUNDS = 1000
-"""Rounds without any running job after the last arrival that are taken as starvation."""
+STALLED_ROUNDS, STALLED_DELAYS = 1000, 10
+"""Rounds, and restart delays on top, without any progress after the last arrival that are taken as a standstill."""
 
 
 class Watcher(Protocol):
@@ -118,7 +118,8 @@ class Simulation:
         self._recorder = Recorder()
         self._active: dict[JobId, RunningJob] = {}
         self._arrivals_left = len(workload.jobs)
-        self._starving_rounds = 0
+        self._waiting: dict[JobId, JobView] = {}
+        self._idle_rounds = 0
         self._round_is_due = False
         self._env = simpy.Environment()
         self._done = self._env.event()
@@ -147,7 +148,10 @@ class Simulation:
         self._active[job.job_id] = running = RunningJob(job, profile, self._agent(job, profile), self._time_rule)
         self._recorder.submitted(running)
         self._arrivals_left -= 1
-        self._call_round(max(ceil(self._env.now / self._settings.round_interval), 1))
+        interval = self._settings.round_interval
+        index = max(ceil(self._env.now / interval), 1)
+        # The quotient may have been rounded down to a whole number.
+        self._call_round(index if index * interval >= self._env.now else index + 1)
 
     def _agent(self, job: Job, profile: Profile) -> Agent:
         if is_adaptive(self._policy):
@@ -165,26 +169,33 @@ class Simulation:
         self._round_is_due = False
         if not self._active:
             return
+        self._guard_against_standstill(now)
         changed = {job: None for job in self._active.values() if job.placement and job.end_interval(now)}
         view = self._view(now)
-        allocation = self._decide(view)
+        decision, allocation = self._decide(view)
         changed.update(dict.fromkeys(self._apply(allocation, now)))
         changed.update(dict.fromkeys(self._interfere()))
         for job in changed:
             if job.placement:
                 self._begin_segment(job, now)
-        record = self._recorder.round(now, self._active.values(), allocation)
+        record = self._recorder.round(now, self._active.values(), decision)
         if self._watcher is not None:
             self._watcher(view, allocation, record)
-        self._guard_against_starvation(record)
         self._call_round(round(now / self._settings.round_interval) + 1)
 
-    def _decide(self, view: ClusterView) -> Allocation:
+    def _decide(self, view: ClusterView) -> tuple[Allocation, Allocation]:
+        """Return the policy's decision as it gave it, and as it will be carried out."""
         started = perf_counter()
-        allocation = self._policy.allocate(view, self._rng)
+        try:
+            decision = self._policy.allocate(view, self._rng)
+        except PolluxSimError:
+            raise
+        except Exception as error:  # a guest's error: what it was, and where the simulation stood
+            name = type(self._policy).__name__
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise PolicyError(f"policy {name} failed in the round at {view.time:g} s: {what}") from error
         self._recorder.took("decide", perf_counter() - started, view.time)
-        check_allocation(allocation, self._active, self._cluster)
-        return allocation
+        return decision, checked_allocation(decision, self._active, self._cluster)
 
     def _view(self, now: float) -> ClusterView:
         return ClusterView(
@@ -195,8 +206,11 @@ class Simulation:
         )
 
     def _job_view(self, job: RunningJob, now: float) -> JobView:
+        """Return what a policy sees of a job; while it waits, nothing of that changes."""
         submitted, agent = job.job, job.agent
-        return JobView(
+        if not job.placement and (known := self._waiting.get(submitted.job_id)) is not None:
+            return known
+        view = JobView(
             job_id=submitted.job_id,
             submit_time=submitted.submit_time,
             num_replicas=submitted.num_replicas,
@@ -208,6 +222,9 @@ class Simulation:
             goodput=agent.goodput,
             oracle=JobOracle(self._truths[submitted.application], job.epoch, job.progress),
         )
+        if not job.placement:
+            self._waiting[submitted.job_id] = view
+        return view
 
     def _apply(self, allocation: Allocation, now: float) -> list[RunningJob]:
         """Give the jobs their new placements; return those whose placement is another."""
@@ -215,6 +232,7 @@ class Simulation:
         for job_id, job in self._active.items():
             placement = allocation.get(job_id, ())
             if placement != job.placement:
+                self._waiting.pop(job_id, None)
                 job.place(placement, now, self._settings.restart_delay)
                 moved.append(job)
                 if not placement:
@@ -258,11 +276,13 @@ class Simulation:
         if not self._done.triggered:
             self._done.succeed()
 
-    def _guard_against_starvation(self, record: RoundRecord) -> None:
-        starving = not record.gpus_in_use and not self._arrivals_left
-        self._starving_rounds = self._starving_rounds + 1 if starving else 0
-        if self._starving_rounds >= STALLED_ROUNDS:
+    def _guard_against_standstill(self, now: float) -> None:
+        """Raise an error where nobody has made progress for long and nobody more arrives."""
+        settings = self._settings
+        at_work = self._arrivals_left or any(job.is_at_work(now) for job in self._active.values())
+        self._idle_rounds = 0 if at_work else self._idle_rounds + 1
+        if self._idle_rounds >= STALLED_ROUNDS + STALLED_DELAYS * settings.restart_delay / settings.round_interval:
             raise StalledError(
-                f"the policy gave no GPU to any of the {record.active_jobs} waiting jobs in {STALLED_ROUNDS} rounds "
-                f"up to {record.time:g} s, and no more jobs arrive; the first is {next(iter(self._active))!r}"
+                f"none of the {len(self._active)} jobs left, the first is {next(iter(self._active))!r}, has made any "
+                f"progress in {self._idle_rounds} rounds up to {now:g} s: it gave no GPU, or moved them every time"
             )

@@ -23,7 +23,7 @@ class Summary:
     """Metrics of one run.
 
     A job that was cut off counts with its age at the end of the run. So where there are such jobs, every completion
-    time here and the makespan are lower bounds; none is ever left out of a mean.
+    time here and the makespan are lower bounds; no job that was submitted is left out of a mean.
 
     Attributes
     ----------
@@ -31,6 +31,8 @@ class Summary:
         Jobs of the workload.
     cut_off
         Names of those that were not complete when the run ended.
+    not_submitted
+        Names of those of them that had not even been submitted: they have no age, and are in no mean.
     avg_jct, p50_jct, p99_jct
         Mean and percentiles (linear between ranks) of the job completion time [s].
     jct_by_application
@@ -45,6 +47,7 @@ class Summary:
 
     num_jobs: int
     cut_off: tuple[str, ...]
+    not_submitted: tuple[str, ...]
     avg_jct: float
     p50_jct: float
     p99_jct: float
@@ -59,19 +62,22 @@ def summarise(result: Result) -> Summary | None:
     jobs = result.job_records
     if not jobs:
         return None
+    never = tuple(job.job for job in jobs if job.submit_time > result.end_time)
+    jobs = tuple(job for job in jobs if job.submit_time <= result.end_time) or jobs
     jcts = np.array([_jct(job, result.end_time) for job in jobs])
     by_application = defaultdict[str, list[float]](list)
     for job, jct in zip(jobs, jcts.tolist(), strict=True):
         by_application[job.application].append(jct)
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in jobs]
     return Summary(
-        num_jobs=len(jobs),
-        cut_off=tuple(job.job for job in jobs if job.status is Status.CUT_OFF),
+        num_jobs=len(result.job_records),
+        not_submitted=never,
+        cut_off=tuple(job.job for job in result.job_records if job.status is Status.CUT_OFF),
         avg_jct=float(jcts.mean()),
         p50_jct=float(np.percentile(jcts, 50)),
         p99_jct=float(np.percentile(jcts, 99)),
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
-        makespan=max(ends) - min(job.submit_time for job in jobs),
+        makespan=max(max(ends) - min(job.submit_time for job in jobs), 0.0),
         restarts=sum(job.num_restarts for job in jobs),
         gpu_hours=sum(job.gpu_seconds for job in jobs) / SECONDS_PER_HOUR,
     )

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from polluxsim.models.efficiency import GradientStatistics, gain
 from polluxsim.models.interpolation import bracket, interpolated, log_interpolated
-from polluxsim.models.measured import ProfileRangeError
 from polluxsim.models.packing import compactness
-from polluxsim.models.profile import StepTime
+from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.models.throughput import overlapped
 
 if TYPE_CHECKING:
@@ -304,19 +303,34 @@ class CardProfile:
         self._check_epoch(epoch)
         return self.card.work * (epoch + 1) / self.application.num_epochs
 
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return the powers of two times M0 up to the largest batch size, and that [examples]."""
+        limits = self.application
+        sizes = [limits.init_batch_size]
+        while 2 * sizes[-1] < limits.max_batch_size:
+            sizes.append(2 * sizes[-1])
+        return (*sizes, limits.max_batch_size) if limits.max_batch_size > sizes[-1] else tuple(sizes)
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps of a whole training by the gain."""
+        return self._iterations(batch_size, 0)
+
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the last by the gain; 1 if it is the last."""
         self._check_epoch(epoch)
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0
-        scale = batch_size / self.application.init_batch_size
-        inverse_gains = (
-            1.0 / gain(self.gradient_statistics(batch_size, later), scale)
-            for later in range(epoch + 1, last + 1)
-        )
         # No fewer than the 1 of the last epoch, so that training never seems to recede.
-        return max(self.card.work / self.application.num_epochs * sum(inverse_gains), 1.0)
+        return max(self._iterations(batch_size, epoch + 1), 1.0)
+
+    def _iterations(self, batch_size: int, first_epoch: int) -> float:
+        """Return the optimiser steps from the start of an epoch to the end of training."""
+        scale = batch_size / self.application.init_batch_size
+        epochs = range(first_epoch, self.application.num_epochs)
+        inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
+        return self.card.work / self.application.num_epochs * sum(inverse_gains)
 
     @cached_property
     def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
@@ -330,14 +344,10 @@ class CardProfile:
         num_nodes = len(gpus_by_node)
         # Corrections were learned on nodes of one size and so many GPUs: what is larger is corrected as the
         # largest known, so that the formula alone says how time grows beyond.
-        corrected_as = min(
-            num_replicas, card.grad.gpus_per_node * num_nodes, card.corrections.num_replicas[-1]
-        )
+        corrected_as = min(num_replicas, card.grad.gpus_per_node * num_nodes, card.corrections.num_replicas[-1])
         place = place_in_use(self.application, corrected_as, atomic_batch_size)
         sync = card.sync(num_nodes, num_replicas)
-        correction = card.corrections(corrected_as, place) ** compactness(
-            gpus_by_node, card.grad.gpus_per_node
-        )
+        correction = card.corrections(corrected_as, place) ** compactness(gpus_by_node, card.grad.gpus_per_node)
         step = overlapped(grad, sync, card.sync.gamma) * correction
         # A step corrected to less than a pass is all pass: synchronising never takes negative time.
         return StepTime(step, max(step - grad, 0.0))

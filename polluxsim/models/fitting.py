@@ -139,9 +139,9 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
         several = data[0, k] > 1.5
         replicas, atomic = data[1, k], data[2, k]
         grad = x[0] + x[1] * atomic
-        extra = max(replicas - 2.0, 1e-8)
+        extra = max(replicas - 2.0, TINY)
         alpha = 2 if several else 4
-        sync = x[alpha] + x[alpha + 1] * extra if replicas > 1.5 else 1e-8
+        sync = x[alpha] + x[alpha + 1] * extra if replicas > 1.5 else TINY
         log_grad, log_sync = np.log(grad), np.log(sync)
         error = log_grad - data[3, k]
         grad_errors[0] += error * error

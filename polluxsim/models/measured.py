@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.errors import PolluxSimError
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import StepTime
+from polluxsim.models.profile import ProfileRangeError, StepTime
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Application
 
 MAX_MEASURED_NODES = 16
-
-
-class ProfileRangeError(PolluxSimError):
-    """A question outside what a profile has measured."""
 
 
 class PlacementRow(NamedTuple):
@@ -91,15 +87,14 @@ class MeasuredProfile:
     validations: Mapping[int, Sequence[EpochRow]]
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the step time: linear in m on a measured placement, else by node and GPU count."""
+        """Return the step time: linear in m on a measured placement, else by node and GPU count.
+
+        A node with more GPUs than any measured one counts as several that are full: nothing is known of its inner
+        network, so it is taken to be no faster than the one between nodes.
+        """
         key = (gpus_by_node, atomic_batch_size)
         if (known := self._known_step_times.get(key)) is None:
-            table = self._tables.get(canonical(gpus_by_node))
-            known = self._known_step_times[key] = (
-                self._interpolated(gpus_by_node, atomic_batch_size)
-                if table is None
-                else self._between_rows(table, gpus_by_node, atomic_batch_size)
-            )
+            known = self._known_step_times[key] = self._looked_up(self._cut_up(gpus_by_node), atomic_batch_size)
         return known
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
@@ -158,6 +153,21 @@ class MeasuredProfile:
     @cached_property
     def _batch_sizes(self) -> list[int]:
         return sorted(self.validations)
+
+    @cached_property
+    def _largest_node(self) -> int:
+        return max(max(row.gpus_by_node) for row in self.placements)
+
+    def _cut_up(self, gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
+        if max(gpus_by_node) <= self._largest_node:
+            return gpus_by_node
+        return tuple(part for gpus in gpus_by_node for part in packed(gpus, self._largest_node))
+
+    def _looked_up(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        table = self._tables.get(canonical(gpus_by_node))
+        if table is None:
+            return self._interpolated(gpus_by_node, atomic_batch_size)
+        return self._between_rows(table, gpus_by_node, atomic_batch_size)
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[tuple[EpochRow, EpochRow], float]:
         sizes = self._batch_sizes

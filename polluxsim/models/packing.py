@@ -40,13 +40,3 @@ def placement_class(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> str:
 def is_packed(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> bool:
     """Return whether all nodes but one are full."""
     return all(gpus >= gpus_per_node for gpus in sorted(gpus_by_node)[1:])
-
-
-def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
-    """Return the placement that fills one node after the other.
-
-    >>> packed(9)
-    (4, 4, 1)
-    """
-    full, rest = divmod(num_replicas, gpus_per_node)
-    return (gpus_per_node,) * full + ((rest,) if rest else ())

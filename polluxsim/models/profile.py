@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from polluxsim.errors import InvalidConfigError, PolluxSimError
+
 if TYPE_CHECKING:
     from polluxsim.models.efficiency import GradientStatistics
+
+
+class ProfileRangeError(PolluxSimError):
+    """A question outside what a profile has measured."""
 
 
 class StepTime(NamedTuple):
@@ -61,6 +67,14 @@ class Application:
     learning_rate_rule: str = "adascale"
     fixed_batch_size: int | None = None
     max_replicas: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)
+        if min(sizes) < 1 or sizes[0] > sizes[1] or sizes[2] > sizes[3] or self.num_epochs < 1:
+            raise InvalidConfigError(
+                f"application {self.name!r}: atomic batch sizes {sizes[0]} to {sizes[1]}, batch sizes {sizes[2]} to "
+                f"{sizes[3]}, {self.num_epochs} epochs; allowed are rising limits and one epoch or more"
+            )
 
     @property
     def batch_limits(self) -> tuple[int, int, int, int]:

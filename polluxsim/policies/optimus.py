@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.packing import pack, packed, remove
-from polluxsim.types import num_replicas
+from polluxsim.policies.packing import pack, remove
+from polluxsim.types import num_replicas, packed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +70,6 @@ class Optimus:
         key = (application.name, job.batch_size, replicas)
         if (known := self._step_times.get(key)) is None:
             choice = split_batch_size(application, job.batch_size, replicas, accumulate_alone=True)
-            placement = packed(node_size, replicas)
+            placement = packed(replicas, node_size)
             known = self._step_times[key] = job.oracle.optimiser_step_time(placement, choice)
         return known

@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     from polluxsim.types import Placement
 
 
-def packed(gpus_per_node: int, num_replicas: int) -> tuple[int, ...]:
-    """Return the GPUs on each node when full nodes come first.
-
-    >>> packed(4, 10)
-    (4, 4, 2)
-    """
-    full, rest = divmod(num_replicas, gpus_per_node)
-    return (gpus_per_node,) * full + ((rest,) if rest else ())
-
-
 def fits(free: Sequence[int], placement: Placement) -> bool:
     """Return whether the free GPUs of each node include the placement."""
     return all(gpus <= free[node] for node, gpus in placement)

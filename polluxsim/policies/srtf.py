@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.gangs import schedule_gangs
-from polluxsim.policies.packing import packed
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,4 +29,4 @@ class Srtf:
 def remaining_time(job: JobView, gpus_per_node: int) -> float:
     """Return the true time to completion on packed nodes, as the user configured the job [s]."""
     choice = split_batch_size(job.oracle.application, job.batch_size, job.num_replicas)
-    return job.oracle.remaining_time(packed(gpus_per_node, job.num_replicas), choice)
+    return job.oracle.remaining_time(packed(job.num_replicas, gpus_per_node), choice)

@@ -40,10 +40,7 @@ def _head(card: Card) -> list[str]:
         "# measured row is copied). Batch sizes are in examples; an M0-step is a step at init_batch_size.",
         f"format: {FORMAT}",
         f"name: {_quoted(application.name)}  # how workloads name the application",
-        *(
-            f"{key}: {_quoted(getattr(about, key))}"
-            for key in ("title", "optimizer", "target", "source", "license")
-        ),
+        *(f"{key}: {_quoted(getattr(about, key))}" for key in ("title", "optimizer", "target", "source", "license")),
         "",
         "application:",
         *_lines(

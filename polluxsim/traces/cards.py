@@ -162,8 +162,7 @@ def _application(section: Section, name: str) -> Application:
         for key in ("init_batch_size", "max_batch_size", "min_atomic_batch_size", "max_atomic_batch_size")
     }
     optional: dict[str, Any] = {
-        key: section.integer(key, COUNT) if section.has(key) else None
-        for key in ("fixed_batch_size", "max_replicas")
+        key: section.integer(key, COUNT) if section.has(key) else None for key in ("fixed_batch_size", "max_replicas")
     }
     application = Application(
         name=name,
@@ -239,9 +238,7 @@ def _fit_errors(section: Section) -> dict[str, FitError]:
         if name not in PLACEMENT_CLASSES:
             raise section.error(name, f"under one of {', '.join(PLACEMENT_CLASSES)}")
         row = section.section(name)
-        errors[name] = FitError(
-            row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR)
-        )
+        errors[name] = FitError(row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR))
         row.finish()
     section.finish()
     return errors

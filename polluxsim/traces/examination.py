@@ -137,9 +137,7 @@ class Examination:
         return Place(self._files[table["file"][row].as_py()], table["line"][row].as_py())
 
     def _see_days(self, times: NDArray[np.float64], work: NDArray[np.float64]) -> None:
-        days, which = np.unique(
-            np.floor((times + self._day_start) / DAY).astype(np.int64), return_inverse=True
-        )
+        days, which = np.unique(np.floor((times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
         jobs, gpu_seconds = np.bincount(which), np.bincount(which, weights=work)
         for day, count, seconds in zip(days.tolist(), jobs.tolist(), gpu_seconds.tolist(), strict=True):
             self.jobs_by_day[day] = self.jobs_by_day.get(day, 0) + count

@@ -82,9 +82,7 @@ def import_trace(
         raise InvalidConfigError(f"cluster_gpus is {cluster_gpus}, allowed is a whole number ≥ 1")
     # The ending also keeps a slip of the hand from writing over a log.
     if destination.suffix != ".parquet" or destination.is_dir():
-        raise InvalidInputError(
-            f"{destination}: allowed is the name of a file to write that ends in .parquet"
-        )
+        raise InvalidInputError(f"{destination}: allowed is the name of a file to write that ends in .parquet")
     size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
     job = _Import(trace_format, source, destination, zone, time_zone is None, size)
     try:
@@ -105,9 +103,7 @@ def _zone(trace_format: Format, name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise InvalidConfigError(
-            f"time_zone is {name!r}, allowed is a name like Europe/Berlin or UTC"
-        ) from None
+        raise InvalidConfigError(f"time_zone is {name!r}, allowed is a name like Europe/Berlin or UTC") from None
 
 
 class _Start(NamedTuple):
@@ -240,9 +236,7 @@ class _Import:
             return self._report(examination, start)
 
     def _info(self, start: _Start) -> TraceInfo:
-        return TraceInfo(
-            self._format.name, self._source.name, self._format.citation, self._zone_name, start.text
-        )
+        return TraceInfo(self._format.name, self._source.name, self._format.citation, self._zone_name, start.text)
 
     @property
     def _zone_name(self) -> str:

@@ -73,21 +73,29 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
             f"{root}: no measured profiles; needed is a folder with traces/APPLICATION/placements.csv for one of "
             f"{', '.join(KNOWN_APPLICATIONS)}"
         )
-    return {
-        name: _read_profile(name, traces / name)
-        for name in KNOWN_APPLICATIONS
-        if (traces / name / "placements.csv").is_file()
-    }
+    found = {path.parent.name for path in traces.glob("*/placements.csv")}
+    if unknown := sorted(found - set(KNOWN_APPLICATIONS)):
+        raise InvalidInputError(
+            f"{traces / unknown[0]}: nothing is known of this application's epochs and limits, allowed are "
+            f"{', '.join(KNOWN_APPLICATIONS)}"
+        )
+    return {name: _read_profile(name, traces / name) for name in KNOWN_APPLICATIONS if name in found}
 
 
 def _read_profile(name: str, folder: Path) -> MeasuredProfile:
     placements = _read_placements(folder / "placements.csv")
     scalability = _read_scalability(folder / "scalability.csv")
     validations = _read_validations(folder, KNOWN_APPLICATIONS[name].num_epochs)
-    return MeasuredProfile(_application(name, placements, validations), placements, scalability, validations)
+    application = _application(name, placements, scalability, validations)
+    return MeasuredProfile(application, placements, scalability, validations)
 
 
-def _application(name: str, placements: list[PlacementRow], validations: dict[int, list[EpochRow]]) -> Application:
+def _application(
+    name: str,
+    placements: list[PlacementRow],
+    scalability: list[ScalabilityRow],
+    validations: dict[int, list[EpochRow]],
+) -> Application:
     known = KNOWN_APPLICATIONS[name]
     atomic = [row.atomic_batch_size for row in placements]
     return Application(
@@ -99,7 +107,8 @@ def _application(name: str, placements: list[PlacementRow], validations: dict[in
         num_epochs=known.num_epochs,
         learning_rate_rule=known.learning_rate_rule,
         fixed_batch_size=known.fixed_batch_size,
-        max_replicas=known.max_replicas,
+        # Nothing is known of more GPUs than were measured.
+        max_replicas=known.max_replicas or max(row.num_replicas for row in scalability),
     )
 
 
@@ -107,7 +116,7 @@ def _read_placements(path: Path) -> list[PlacementRow]:
     rows = []
     for row in read_rows(path, ("placement", *STEP_COLUMNS)):
         digits = str(row.values["placement"])
-        if not digits.isdigit() or "0" in digits:
+        if not (digits.isascii() and digits.isdigit()) or "0" in digits:
             raise row.error("placement", "the GPUs on each node as digits from 1 to 9")
         rows.append(PlacementRow(tuple(map(int, digits)), *_step(row)))
     return _distinct(path, rows, key=lambda row: row[:2])
@@ -142,7 +151,7 @@ def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]
     runs = {}
     for path in folder.glob("validation-*.csv"):
         size = path.stem.removeprefix("validation-")
-        if not size.isdigit() or int(size) < 1:
+        if not (size.isascii() and size.isdigit()) or int(size) < 1:
             raise InvalidInputError(f"{path}: allowed names are validation-BATCH_SIZE.csv")
         runs[int(size)] = _read_validation(path, num_epochs)
     if not runs:

@@ -126,7 +126,5 @@ def read_info(path: Path) -> TraceInfo:
         raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
     about = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
     if (found := about.get(PREFIX + "schema")) != VERSION:
-        raise InvalidInputError(
-            f"{path}: schema version is {found!r}, allowed is {VERSION!r}, an imported trace"
-        )
+        raise InvalidInputError(f"{path}: schema version is {found!r}, allowed is {VERSION!r}, an imported trace")
     return TraceInfo(**{name: about[PREFIX + name] for name in TraceInfo.__dataclass_fields__})

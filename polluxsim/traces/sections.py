@@ -170,7 +170,11 @@ def read_section(path: Path) -> Section:
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                raise bad_line(path, event.start_mark.line + 1, "an alias (*), allowed are plain values")
+                raise bad_line(
+                    path,
+                    (event.start_mark.line if event.start_mark else 0) + 1,
+                    "an alias (*), allowed are plain values",
+                )
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1

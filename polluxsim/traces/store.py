@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.files import appearing_whole, read_rows
+from polluxsim.files import appearing_together, read_rows
 from polluxsim.models.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
 from polluxsim.models.profile import Application
 from polluxsim.traces.osdi21 import find_traces, read_profiles
@@ -91,8 +91,6 @@ class ProfileFolder:
 
 def write_store(profiles: Mapping[str, MeasuredProfile], folder: Path) -> None:
     """Write profiles as Parquet tables into a folder, made if it is not there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "applications.parquet").unlink(missing_ok=True)
     tables = {
         "placements": [{"application": n, **r._asdict()} for n, p in profiles.items() for r in p.placements],
         "scalability": [{"application": n, **r._asdict()} for n, p in profiles.items() for r in p.scalability],
@@ -104,8 +102,9 @@ def write_store(profiles: Mapping[str, MeasuredProfile], folder: Path) -> None:
         ],
         "applications": [asdict(profile.application) for profile in profiles.values()],
     }
-    for kind, rows in tables.items():
-        _write_table(folder / f"{kind}.parquet", kind, rows)
+    with appearing_together(folder, last="applications.parquet") as temporary:
+        for kind, rows in tables.items():
+            _write_table(temporary / f"{kind}.parquet", kind, rows)
 
 
 def read_store(folder: Path) -> dict[str, MeasuredProfile]:
@@ -122,13 +121,33 @@ def read_store(folder: Path) -> dict[str, MeasuredProfile]:
         }
         if not runs or min(map(len, runs.values())) < application.num_epochs:
             raise row.error("num_epochs", "no more than the epochs in validations.parquet")
+        if application.name in profiles:
+            raise row.error("name", "a name that stands once")
         profiles[application.name] = MeasuredProfile(
             application,
             placements.get(application.name, []),
             scalability.get(application.name, []),
             runs,
         )
+    for profile in profiles.values():
+        _check(profile, folder)
     return profiles
+
+
+def _check(profile: MeasuredProfile, folder: Path) -> None:
+    """Check what no row alone can tell."""
+    limits = profile.application
+    wrong = None
+    if not profile.placements or not profile.scalability:
+        wrong = "no step times in placements.parquet or scalability.parquet"
+    elif len({row[:2] for row in profile.placements}) < len(profile.placements):
+        wrong = "a placement and atomic batch size stands twice in placements.parquet"
+    elif any(end.progress <= start.progress for run in profile.validations.values() for start, end in pairwise(run)):
+        wrong = "progress does not rise in validations.parquet"
+    elif not min(profile.validations) <= limits.init_batch_size <= limits.max_batch_size <= max(profile.validations):
+        wrong = "limits of the batch size outside what is in validations.parquet"
+    if wrong:
+        raise InvalidInputError(f"{folder}: {limits.name} has {wrong}")
 
 
 def _write_table(path: Path, kind: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -147,8 +166,7 @@ def _write_table(path: Path, kind: str, rows: Sequence[Mapping[str, object]]) ->
             for name, (type_name, unit) in SCHEMAS[kind].items()
         ]
     )
-    with appearing_whole(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), path, compression="zstd")
 
 
 def _grouped(folder: Path, kind: str, parse: Any) -> dict[str, list[Any]]:
@@ -170,7 +188,11 @@ def _scalability(row: Row) -> ScalabilityRow:
 
 
 def _step(row: Row) -> tuple[int, float, float]:
-    return row.integer("atomic_batch_size", 1), row.number("step_time", above=0), row.number("sync_time", 0)
+    step = row.number("step_time", above=0)
+    sync = row.number("sync_time", at_least=0)
+    if sync >= step:
+        raise row.error("sync_time", f"less than the step time {step!r}")
+    return row.integer("atomic_batch_size", 1), step, sync
 
 
 def _epoch(row: Row) -> EpochRow:

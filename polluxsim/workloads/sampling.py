@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
 LEAST_DURATION = 60.0
 GPU_HOUR = 3600.0
-CLOCK_SHIFT = timedelta(hours=2)
+CLOCK_SHIFT = 2 * 3600
+DAY = 24 * 3600
 WINDOW_HOURS = 8
 LONGEST_REQUEST = 24 * 3600.0
 
@@ -63,6 +63,10 @@ class PhillySample:
     num_jobs: int = 160
     tuned: bool = True
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; `profiles` says what tuned configurations there are.
@@ -138,7 +142,7 @@ class _Realistic:
 
     def draw(self, application: str, job: PhillyJob, rng: np.random.Generator) -> Configuration:
         limits = self._profiles[application].application
-        requested = self._requested.get(classify(job)[0], [job.num_gpus])
+        requested = self._requested.get(classify(job)[0]) or [job.num_gpus]
         gpus = requested[rng.integers(len(requested))]
         gpus = min(gpus, limits.max_batch_size // limits.init_batch_size)
         return Configuration(gpus, limits.init_batch_size * gpus)
@@ -150,5 +154,5 @@ def _is_usable(job: PhillyJob) -> bool:
 
 def _clock(job: PhillyJob) -> int:
     """Return the seconds since midnight on the shifted clock."""
-    shifted = job.submitted - CLOCK_SHIFT
-    return shifted.hour * 3600 + shifted.minute * 60 + shifted.second
+    time = job.submitted
+    return (time.hour * 3600 + time.minute * 60 + time.second - CLOCK_SHIFT) % DAY

@@ -6,6 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
@@ -60,8 +61,6 @@ def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
 
 
 def _training_time(profile: Profile, replicas: int, batch_size: int) -> float:
-    full, rest = divmod(replicas, GPUS_PER_NODE)
-    placement = (GPUS_PER_NODE,) * full + ((rest,) if rest else ())
     choice = split_batch_size(profile.application, batch_size, replicas, accumulate_alone=False)
-    step = profile.step_time(placement, choice.atomic_batch_size)
+    step = profile.step_time(packed(replicas, GPUS_PER_NODE), choice.atomic_batch_size)
     return profile.total_iterations(batch_size) * step.optimiser_step(choice.accumulation_steps)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
 from polluxsim.files import appearing_whole, read_rows
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +110,11 @@ class Workload:
                     f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
                     f"allowed for {job.application} are {limits.min_atomic_batch_size} or more",
                 )
+            choice = split_batch_size(limits, job.batch_size, job.num_replicas)
+            try:
+                profile.step_time(packed(job.num_replicas, max(cluster.gpus_per_node)), choice.atomic_batch_size)
+            except ProfileRangeError as error:
+                raise self.error(job, str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,9 @@ def test_many_runs_stand_one_below_the_other(
 
 def test_every_shipped_experiment_composes(run_in: Path, profiles: Path, workload: Path) -> None:
     folder = Path(__file__).parents[2] / "experiments"
-    for path in sorted((folder / "experiment").glob("*.yaml")):
+    paths = sorted((folder / "experiment").glob("*.yaml"))
+    assert paths
+    for path in paths:
         arguments = [f"workload.path={workload}", f"profiles.path={profiles}", "engine.horizon=120"]
         assert run("--config-dir", str(folder), f"+experiment={path.stem}", "hydra.sweep.dir=sweep", *arguments) == 0
         assert len(list((run_in / "sweep").glob("*/run.json"))) > 1
@@ -154,8 +156,18 @@ BAD = [
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
-    (["policy.search=guess"], "policy.search is 'guess', allowed are genetic"),
+    (["policy.search=guess"], "policy.search is 'guess', allowed are exact, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
+    (["+horizon=300"], "there is no setting 'horizon', allowed are cluster, engine, policy, profiles, workload, seed"),
+    (["policy=null"], ""),
+    (["=3"], ""),
+    (["cluster.gpus_per_node=4.5"], "cluster.gpus_per_node is 4.5, allowed is a whole number"),
+    (["cluster=mixed", "cluster.groups=[[3]]"], "allowed are pairs of a number of nodes"),
+    (["cluster=mixed", "cluster.groups=[[16,4.5]]"], "each with a whole number of GPUs"),
+    (["cluster.num_nodes=1000000000000"], "allowed are pairs of a number of nodes up to 1000000"),
+    (["hydra.run.dir=w.csv"], "w.csv"),
+    (["hydra.run.dir=w.csv/inside"], "w.csv"),
+    (["workload.path=/proc/self/mem"], "/proc/self/mem: cannot be read"),
     (["seed=-1"], "seed is -1, allowed is a whole number ≥ 0"),
     (["seed=1.5"], "seed is 1.5"),
     (["cluster.num_nodes=0"], "cluster: 0 nodes"),
@@ -211,7 +223,7 @@ def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, wo
     }
 
 
-@pytest.mark.parametrize("after", [0.3, 1.5, 3.0])
+@pytest.mark.parametrize("after", [0.1, 0.15, 0.3, 1.5, 3.0])
 def test_ctrl_c_ends_within_a_second_and_leaves_nothing(
     run_in: Path, profiles: Path, tmp_path: Path, after: float
 ) -> None:
@@ -229,6 +241,58 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(
     assert running.returncode == 130
     assert "Traceback" not in errors
     assert not (run_in / "out").exists()
+
+
+@pytest.mark.parametrize("limit", [2, 20])
+def test_a_full_disk_leaves_the_run_before_untouched(run_in: Path, profiles: Path, workload: Path, limit: int) -> None:
+    """A limit on the size of files stands in for the disk."""
+    common = ["run", "policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    assert process(*common).returncode == 0
+    before = contents(run_in / "out")
+    command = f'ulimit -f {limit}; exec {sys.executable} -m polluxsim "$@"'
+    failed = subprocess.run(
+        ["bash", "-c", command, "-", *common, "seed=1", "engine.round_interval=0.5"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("polluxsim: ")
+    assert failed.stderr.count("\n") == 1
+    assert contents(run_in / "out") == before
+
+
+def test_names_are_printed_as_they_are(run_in: Path, profiles: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = write_jobs(run_in / "odd.csv", "[/b]x,0,cifar10,1,512", "[red]y,0,cifar10,1,512")
+    common = ["policy=fifo", f"workload.path={jobs}", f"profiles.path={profiles}", "hydra.run.dir='out[bold]'"]
+    assert run(*common, "engine.horizon=100") == 0
+    printed = capsys.readouterr().out
+    for name in ("[/b]x", "[red]y", "out[bold]"):
+        assert name in printed
+
+
+def test_jobs_that_never_came_are_told_apart(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    assert run(*common, "engine.horizon=100") == 0
+    summary = read_run(run_in / "out").info["summary"]
+    assert summary["not_submitted"] == [f"cifar10-{i}" for i in range(2, 6)]
+    assert summary["avg_jct"] == pytest.approx((100 + 95 + 40) / 3)
+    assert summary["makespan"] == 100
+    assert "not even submitted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["isdir.csv", "afile/x.csv", "w.parquet"])
+def test_a_sample_that_cannot_be_written_is_named(
+    run_in: Path, osdi21: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    (run_in / "isdir.csv").mkdir()
+    (run_in / "afile").write_text("")
+    assert main(["sample", str(osdi21 / "traces" / "philly.csv"), output, "--profiles", str(osdi21)]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert output.split("/", maxsplit=1)[0] in printed
 
 
 def test_an_unfinished_folder_is_no_run(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError, StalledError
+from polluxsim.errors import InvalidAllocationError, InvalidConfigError, PolicyError, StalledError
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.replay import Replay
 from polluxsim.policies.tiresias import Tiresias
@@ -103,8 +104,70 @@ def test_an_impossible_allocation_is_named(allocation: dict[str, tuple[tuple[int
         simulate(JOBS, PROFILES, CLUSTER, Wrong())
 
 
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "the policy answered None, allowed is a mapping"),
+        ([("a", ((0, 1),))], "the policy answered"),
+        ({"a": [0, 0]}, "job 'a' \\[0, 0\\], allowed are pairs"),
+        ({"a": None}, "job 'a' None, allowed are pairs"),
+        ({"a": ((0, 1.5),)}, "allowed are pairs \\(node, GPUs\\) of whole numbers"),
+        ({"a": ((0, True),)}, "of whole numbers"),
+        ({"a": ((0, 1, 2),)}, "of whole numbers"),
+        ({3: ((0, 1),)}, "job 3, which is not active"),
+    ],
+)
+def test_an_answer_that_is_no_allocation_is_named(answer: object, message: str) -> None:
+    class Wrong:
+        def allocate(self, view: ClusterView, rng: object) -> object:
+            return answer
+
+    with pytest.raises(InvalidAllocationError, match=message):
+        simulate(JOBS, PROFILES, CLUSTER, Wrong())
+
+
+def test_an_answer_that_the_policy_changes_later_is_an_answer_each_time() -> None:
+    held: list[list[int]] = [[0, 1]]
+
+    class Growing:
+        def allocate(self, view: ClusterView, rng: object) -> dict[str, list[list[int]]]:
+            held[0][1] = 1 if view.time < 100 else 2
+            return {"a": held}
+
+    result = simulate(toy_workload(toy_job("a", gpus=2)), PROFILES, CLUSTER, Growing())
+    assert [c.gpus for c in result.allocation_records] == [(1,), (2,), ()]
+    assert result.job_records[0].num_restarts == 1
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    class Numpy:
+        def allocate(self, view: ClusterView, rng: object) -> dict[str, list[np.ndarray]]:
+            return {job.job_id: [np.array([0, 2])] for job in view.jobs[:1]}
+
+    result = simulate(toy_workload(toy_job("a", gpus=2)), PROFILES, CLUSTER, Numpy())
+    assert result.allocation_records[0] == Change(60.0, "a", (0,), (2,), 20, 0)
+
+
+def test_a_policys_own_error_says_when_and_what() -> None:
+    class Broken:
+        def allocate(self, view: ClusterView, rng: object) -> dict[str, object]:
+            return {view.jobs[7].job_id: ()}
+
+    with pytest.raises(PolicyError, match="policy Broken failed in the round at 60 s: IndexError: tuple index"):
+        simulate(JOBS, PROFILES, CLUSTER, Broken())
+
+
+def test_moving_a_job_in_every_round_is_a_standstill() -> None:
+    class Restless:
+        def allocate(self, view: ClusterView, rng: object) -> dict[str, object]:
+            return {"a": ((int(view.time / 60) % 2, 1),)}
+
+    with pytest.raises(StalledError, match="moved them every time"):
+        simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Restless(), settings=EngineSettings(restart_delay=60.0))
+
+
 def test_starvation_is_an_error_and_not_an_endless_run() -> None:
-    with pytest.raises(StalledError, match=r"no GPU to any of the 3 waiting jobs.*'a'"):
+    with pytest.raises(StalledError, match=r"none of the 3 jobs left, the first is 'a', has made"):
         simulate(JOBS, PROFILES, CLUSTER, Replay({}))
 
 

@@ -32,12 +32,12 @@ from polluxsim.models.card_fitting import fit_card, placement_errors
 from polluxsim.models.card_fitting.noise import best_cuts
 from polluxsim.models.efficiency import gain
 from polluxsim.models.measured import MeasuredProfile, ProfileRangeError
-from polluxsim.models.packing import PLACEMENT_CLASSES, packed, placement_class
+from polluxsim.models.packing import PLACEMENT_CLASSES, placement_class
 from polluxsim.models.profile import Application
 from polluxsim.traces.card_text import card_text
 from polluxsim.traces.cards import KNOWN_CARDS, fit_cards, read_card, read_cards, write_card
 from polluxsim.traces.osdi21 import read_profiles
-from polluxsim.types import BatchChoice
+from polluxsim.types import BatchChoice, packed
 
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "traces"
@@ -283,9 +283,7 @@ def test_what_is_no_card_at_all_is_invalid_input(tmp_path, content):
 @pytest.mark.parametrize("path", PATHS, ids=NAMES)
 def test_every_key_is_needed(tmp_path, path):
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    keys = [
-        n for n, line in enumerate(lines) if re.match(r" *\w+:", line) and not re.match(r" +\w+: \{", line)
-    ]
+    keys = [n for n, line in enumerate(lines) if re.match(r" *\w+:", line) and not re.match(r" +\w+: \{", line)]
     optional = ("fixed_batch_size", "max_replicas")
     for number in keys:
         if lines[number].strip().startswith(optional):
@@ -356,10 +354,7 @@ def test_a_committed_card_knows_every_placement(path):
 
 def test_work_and_steps_are_those_of_the_paper():
     profiles = read_cards(CARDS)
-    works = {
-        name: round(profile.epoch_end(profile.application.num_epochs - 1))
-        for name, profile in profiles.items()
-    }
+    works = {name: round(profile.epoch_end(profile.application.num_epochs - 1)) for name, profile in profiles.items()}
     assert works == {
         "bert": 14774,
         "cifar10": 39063,
@@ -405,9 +400,7 @@ def test_stages_are_cut_where_training_changes():
 def osdi21() -> Path:
     folder = Path(os.environ.get("POLLUXSIM_DATA", ROOT.parent / "shared" / "data")) / "osdi21"
     if not folder.is_dir():
-        pytest.skip(
-            f"needs the measured tables: no {folder} (set POLLUXSIM_DATA to the folder that holds osdi21/)"
-        )
+        pytest.skip(f"needs the measured tables: no {folder} (set POLLUXSIM_DATA to the folder that holds osdi21/)")
     return folder
 
 
@@ -471,11 +464,7 @@ def test_fitting_again_gives_the_committed_cards(osdi21, tmp_path):
 def test_no_measured_time_is_copied(measured, fitted):
     for name, profile in fitted.items():
         grad = profile.card.grad
-        rows = {
-            f"{row.step_time - row.sync_time:.3e}"
-            for row in measured[name].placements
-            if row.gpus_by_node == (1,)
-        }
+        rows = {f"{row.step_time - row.sync_time:.3e}" for row in measured[name].placements if row.gpus_by_node == (1,)}
         lone = {f"{grad(1, 1, size):.3e}" for size in grad.alone_atomic_batch_sizes}
         assert not lone <= rows
 

@@ -45,6 +45,11 @@ def test_nodes_beyond_the_measured_ones_count_as_the_last() -> None:
     assert PROFILE.step_time((2,) * 20, 4) == PROFILE.step_time((3,) * 8 + (2,) * 8, 4)
 
 
+def test_a_node_larger_than_any_measured_counts_as_several() -> None:
+    assert PROFILE.step_time((8, 8, 8, 8), 4) == PROFILE.step_time((4,) * 8, 4)
+    assert PROFILE.step_time((6,), 4) == PROFILE.step_time((4, 2), 4)
+
+
 @pytest.mark.parametrize(("placement", "atomic"), [((1,), 9), ((1,), 0), ((4,) * 40, 4)])
 def test_outside_the_measurements_is_an_error(placement: tuple[int, ...], atomic: int) -> None:
     with pytest.raises(ProfileRangeError, match="toy: no step time"):

@@ -97,13 +97,18 @@ def _dominates(a: np.ndarray, b: np.ndarray) -> bool:
 @given(st.lists(st.floats(1e-3, 100), min_size=1, max_size=20), st.floats(-50, 50))
 def test_the_power_mean_is_the_power_mean(values: list[float], power: float) -> None:
     numbers = np.array(values)
-    if abs(power) < 1e-3:
+    if abs(power) < 1e-8:
         expected = np.exp(np.log(numbers).mean())
-        power = 0.0
     else:
         scaled = numbers / numbers.max()
         expected = numbers.max() * np.mean(scaled**power) ** (1 / power)
     assert power_mean(np.log(numbers), power) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("power", [0.0, 5e-324, 1e-300, 1e-17, -1e-17, 1e-15, -1e-14, 1e-9])
+def test_the_power_mean_of_small_powers_is_the_geometric(power: float) -> None:
+    logs = np.log(np.array([0.001, 1.0, 5.0]))
+    assert power_mean(logs, power) == pytest.approx(np.exp(logs.mean()), rel=1e-7)
 
 
 def test_the_power_mean_of_extreme_powers_is_an_extreme() -> None:

@@ -16,7 +16,5 @@ def published_logs() -> Path:
     named = os.environ.get("POLLUXSIM_DATA")
     folder = Path(named) if named else ROOT.parent / "shared" / "data"
     if not (folder / "itp").is_dir():
-        pytest.skip(
-            f"needs the published logs: POLLUXSIM_DATA names no folder with itp/ (looked in {folder})"
-        )
+        pytest.skip(f"needs the published logs: POLLUXSIM_DATA names no folder with itp/ (looked in {folder})")
     return folder

@@ -43,11 +43,7 @@ def test_as_in_memory(keys, run, batch, piece, tmp_path_factory):
                     schema=SCHEMAS[kind],
                 )
             )
-        merged = [
-            (key, row)
-            for table in rows.merged()
-            for key, row in zip(*table.to_pydict().values(), strict=True)
-        ]
+        merged = [(key, row) for table in rows.merged() for key, row in zip(*table.to_pydict().values(), strict=True)]
     assert rows.num_rows == len(values)
     assert merged == sorted(pairs, key=lambda pair: pair[0])
 

@@ -26,9 +26,7 @@ def report_of(tmp_path, jobs, **options):
 
 
 def suspicions(report):
-    return {
-        tally.reason: (tally.count, [place.line for place in tally.places]) for tally in report.suspicious
-    }
+    return {tally.reason: (tally.count, [place.line for place in tally.places]) for tally in report.suspicious}
 
 
 def test_load_by_day_against_capacity(tmp_path):
@@ -63,9 +61,7 @@ def test_durations_that_are_not_known_are_counted_and_in_no_load(tmp_path):
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=80)
-)
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=80))
 def test_quantiles_and_histogram_are_exact(tmp_path_factory, jobs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorting, "RUN_ROWS", 16)
@@ -79,9 +75,7 @@ def test_quantiles_and_histogram_are_exact(tmp_path_factory, jobs):
         (report.inter_arrivals, np.diff(times)),
     ):
         assert [item.value for item in quantiles] == (
-            [np.quantile(values, item.share, method="inverted_cdf") for item in quantiles]
-            if len(values)
-            else []
+            [np.quantile(values, item.share, method="inverted_cdf") for item in quantiles] if len(values) else []
         )
     counts = np.unique([gpus for _, _, gpus in jobs], return_counts=True)
     assert [tuple(item) for item in report.gpu_counts] == list(zip(*counts, strict=True))

@@ -57,9 +57,7 @@ def test_source_that_is_not_there_is_named(name, tmp_path):
 def test_destination_must_be_a_parquet_file_to_be(tmp_path):
     log = itp(tmp_path, ["a,1,2,1"])
     for name in ("cluster01.csv", "a.csv", ".parquet"):
-        with pytest.raises(
-            InvalidInputError, match=r"allowed is the name of a file to write that ends in .parquet"
-        ):
+        with pytest.raises(InvalidInputError, match=r"allowed is the name of a file to write that ends in .parquet"):
             import_trace("itp", log, tmp_path / name)
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(InvalidInputError, match="allowed is the name of a file"):
@@ -87,9 +85,7 @@ def test_failure_leaves_the_folder_as_it_was(when, tmp_path, monkeypatch):
 
 def test_log_without_jobs_says_what_became_of_its_rows(tmp_path):
     log = itp(tmp_path, ["a,1,2,0", "b,1,2,0", "c,1,x,1"])
-    with pytest.raises(
-        InvalidInputError, match="no job with GPUs in 3 rows: 2 × no GPU; 1 × column 'duration'"
-    ):
+    with pytest.raises(InvalidInputError, match="no job with GPUs in 3 rows: 2 × no GPU; 1 × column 'duration'"):
         import_trace("itp", log, tmp_path / "a.parquet", skip_bad=True)
     with pytest.raises(InvalidInputError, match=r"no job with GPUs in 0 rows$"):
         import_trace("itp", itp(tmp_path, []), tmp_path / "a.parquet")

@@ -31,9 +31,7 @@ def test_sample_is_read_as_it_must_be(name, tmp_path):
     sample = SAMPLES[name]
     report = import_trace(name, sample.source, tmp_path / "trace.parquet")
     rows = pq.read_table(tmp_path / "trace.parquet").to_pylist()
-    assert [{key: row[key] for key in job} for row, job in zip(rows, sample.jobs, strict=True)] == list(
-        sample.jobs
-    )
+    assert [{key: row[key] for key in job} for row, job in zip(rows, sample.jobs, strict=True)] == list(sample.jobs)
     assert {tally.reason: tally.count for tally in report.dropped} == sample.dropped
     assert {tally.reason: tally.count for tally in report.suspicious} == sample.suspicious
     assert (report.rows_read, report.jobs_written, report.bad) == (sample.rows, len(sample.jobs), ())
@@ -97,11 +95,7 @@ def test_bad_row_is_counted_where_it_may_be_skipped(name, tmp_path):
     report = import_trace(name, path, tmp_path / "trace.parquet", skip_bad=True)
     (bad,) = report.bad
     assert (bad.count, [place.line for place in bad.places]) == (1, [line])
-    assert (
-        report.rows_read
-        == SAMPLES[name].rows
-        == report.jobs_written + 1 + sum(t.count for t in report.dropped)
-    )
+    assert report.rows_read == SAMPLES[name].rows == report.jobs_written + 1 + sum(t.count for t in report.dropped)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -160,9 +154,7 @@ def test_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     path = tmp_path / "cluster01.csv"
     path.write_text("job_id,submission_time,duration,num_gpu\na,1,2,1\n" + "x" * 1000 + "\nb,3,4,1\n")
     report = import_trace("itp", path, tmp_path / "trace.parquet", skip_bad=True)
-    assert [(bad.reason, bad.places[0].line) for bad in report.bad] == [
-        ("allowed are lines of less than 64 bytes", 3)
-    ]
+    assert [(bad.reason, bad.places[0].line) for bad in report.bad] == [("allowed are lines of less than 64 bytes", 3)]
     assert report.jobs_written == 2
 
 
@@ -185,10 +177,6 @@ def test_time_that_is_none_is_named(text, tmp_path):
 
 def test_acme_times_must_have_their_offset(tmp_path):
     path = tmp_path / "trace_seren.csv"
-    path.write_text(
-        SAMPLES["seren"].log.read_text().replace("2023-03-01 00:10:00+08:00", "2023-03-01 00:10:00")
-    )
-    with pytest.raises(
-        InvalidInputError, match=r"line 2: column 'submit_time' is not .* an offset like \+08:00"
-    ):
+    path.write_text(SAMPLES["seren"].log.read_text().replace("2023-03-01 00:10:00+08:00", "2023-03-01 00:10:00"))
+    with pytest.raises(InvalidInputError, match=r"line 2: column 'submit_time' is not .* an offset like \+08:00"):
         import_trace("seren", path, tmp_path / "trace.parquet")

@@ -87,9 +87,7 @@ def outcome(name, source, folder, **options):
     assert all(value > 0 for value in table["num_gpus"].to_pylist())
     left_out = sum(tally.count for tally in (*report.dropped, *report.bad))
     assert report.rows_read == report.jobs_written + left_out == table.num_rows + left_out
-    assert (
-        sum(item.jobs for item in report.gpu_counts) == sum(day.jobs for day in report.load) == table.num_rows
-    )
+    assert sum(item.jobs for item in report.gpu_counts) == sum(day.jobs for day in report.load) == table.num_rows
     json.dumps(report.as_json(), allow_nan=False)
     assert report.as_text()
     return report
@@ -188,9 +186,7 @@ def test_raw_philly_jobs(jobs, data, tmp_path):
     assert report is None or not report.bad
     if jobs:
         where = data.draw(st.sampled_from(list(places(jobs))))
-        broken = json.dumps(
-            replaced(jobs, where, data.draw(json_values)), ensure_ascii=data.draw(st.booleans())
-        )
+        broken = json.dumps(replaced(jobs, where, data.draw(json_values)), ensure_ascii=data.draw(st.booleans()))
         check_both_ways("philly-raw", broken.encode("utf-8", "surrogatepass"), tmp_path)
 
 
@@ -198,11 +194,7 @@ def test_raw_philly_jobs(jobs, data, tmp_path):
 @given(philly_jobs)
 def test_raw_philly_figures_are_those_of_a_plain_count(tmp_path, record):
     def seconds(text):
-        return (
-            None
-            if text in (None, "", "None")
-            else datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
-        )
+        return None if text in (None, "", "None") else datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
     job = read_job(tmp_path, 1, record)
     runs = [
@@ -241,9 +233,7 @@ def test_wellformed_slurm_jobs_are_read_exactly(tmp_path, jobs):
     import_trace("slurm", tmp_path / "log", tmp_path / "trace.parquet")
     rows = pq.read_table(tmp_path / "trace.parquet").to_pylist()
     first = min(time for time, *_ in jobs)
-    assert [
-        (int(row["job"]), row["submit_time"], row["duration"], row["num_gpus"]) for row in rows
-    ] == sorted(
+    assert [(int(row["job"]), row["submit_time"], row["duration"], row["num_gpus"]) for row in rows] == sorted(
         ((number, time - first, duration, gpus) for number, (time, duration, gpus, _) in enumerate(jobs)),
         key=lambda row: row[1],
     )

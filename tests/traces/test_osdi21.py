@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from toy import write_artifact
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidInputError, PolluxSimError
 from polluxsim.models.measured import MeasuredProfile
 from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.traces.store import ProfileFolder, write_store
@@ -76,6 +78,39 @@ def test_a_folder_with_nothing_in_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no measured profiles"):
         read_profiles(tmp_path)
     with pytest.raises(InvalidInputError, match="no profiles there"):
+        ProfileFolder(str(tmp_path)).load()
+
+
+def test_an_application_that_is_not_known_is_named(tmp_path: Path) -> None:
+    write_artifact(tmp_path)
+    (tmp_path / "traces" / "ncf").rename(tmp_path / "traces" / "mine")
+    with pytest.raises(InvalidInputError, match="mine: nothing is known of this application"):
+        read_profiles(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("placements", lambda t: t.assign(sync_time=1e9), "allowed is less than the step time"),
+        ("placements", lambda t: t[t.application != "ncf"], "ncf has no step times"),
+        (
+            "placements",
+            lambda t: pd.concat([t, t.head(1)]),
+            "cifar10 has a placement and atomic batch size stands",
+        ),
+        ("validations", lambda t: t.assign(progress=5.0), "progress does not rise"),
+        ("applications", lambda t: t.assign(max_batch_size=10**6), "outside what is in validations"),
+        ("applications", lambda t: t.assign(min_atomic_batch_size=10**6), "allowed are rising limits"),
+        ("applications", lambda t: pd.concat([t, t.head(1)]), "allowed is a name that stands once"),
+    ],
+)
+def test_a_store_that_was_changed_by_hand_is_checked(
+    tmp_path: Path, table: str, change: Callable[[pd.DataFrame], pd.DataFrame], message: str
+) -> None:
+    write_store(read_profiles(write_artifact(tmp_path / "artifact")), tmp_path)
+    path = tmp_path / f"{table}.parquet"
+    change(pd.read_parquet(path)).to_parquet(path)
+    with pytest.raises(PolluxSimError, match=message):
         ProfileFolder(str(tmp_path)).load()
 
 

@@ -46,18 +46,14 @@ def test_elapsed_that_is_none_is_named(text, tmp_path):
     ],
 )  # fmt: skip
 def test_gpus_are_counted_once(tres, gpus, tmp_path):
-    _, rows = imported(
-        tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", f"1|2024-01-01T00:00:00|COMPLETED|{tres}|9"
-    )
+    _, rows = imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", f"1|2024-01-01T00:00:00|COMPLETED|{tres}|9")
     assert rows[0]["num_gpus"] == gpus
 
 
 @pytest.mark.parametrize("tres", ["gres/gpu=x", "gres/gpu=", "gres/gpu=-1", "junk", "gres/gpu=9999999"])
 def test_resources_that_are_none_are_named(tres, tmp_path):
     with pytest.raises(InvalidInputError, match="line 2: column 'AllocTRES' is not a list"):
-        imported(
-            tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", f"1|2024-01-01T00:00:00|COMPLETED|{tres}|9"
-        )
+        imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", f"1|2024-01-01T00:00:00|COMPLETED|{tres}|9")
 
 
 def test_given_resources_count_before_asked_ones(tmp_path):
@@ -98,18 +94,12 @@ def test_id_that_is_none_is_named(job, tmp_path):
 
 
 def test_unknown_state_is_named(tmp_path):
-    with pytest.raises(
-        InvalidInputError, match=r"line 2: column 'State' is not one of COMPLETED, .*; found 'DONE'"
-    ):
-        imported(
-            tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", "1|2024-01-01T00:00:00|DONE|gres/gpu=2|9"
-        )
+    with pytest.raises(InvalidInputError, match=r"line 2: column 'State' is not one of COMPLETED, .*; found 'DONE'"):
+        imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", "1|2024-01-01T00:00:00|DONE|gres/gpu=2|9")
 
 
 def test_header_must_tell_gpus_and_duration(tmp_path):
-    with pytest.raises(
-        InvalidInputError, match="lacks 'AllocTRES' or 'ReqTRES', 'ElapsedRaw' or 'Elapsed' or 'End'"
-    ):
+    with pytest.raises(InvalidInputError, match="lacks 'AllocTRES' or 'ReqTRES', 'ElapsedRaw' or 'Elapsed' or 'End'"):
         imported(tmp_path, "JobID|Submit|State", "1|2024-01-01T00:00:00|COMPLETED")
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from polluxsim.models.alone import Alone
 from polluxsim.models.card import CardProfile, Corrections, place_in_use
 from polluxsim.models.card_fitting.knots import hats, log_hats
-from polluxsim.models.measured import ProfileRangeError
-from polluxsim.models.packing import compactness, packed
+from polluxsim.models.packing import compactness
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,9 +73,7 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
 def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
     """Yield what is missed on packed placements, by how much a job that chooses well uses each choice."""
     limits, profile = card.application, CardProfile(card)
-    for num_replicas in range(
-        2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1
-    ):
+    for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
         placement = packed(num_replicas, card.grad.gpus_per_node)
         truth, fitted = Alone(measured, placement), Alone(profile, placement)
         try:

@@ -63,9 +63,7 @@ def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
     factors = []
     for fewest in range(1, GPUS_PER_NODE):
         some = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
-        logs = [
-            log(step.grad_time / grad(step.num_replicas, fewest, step.atomic_batch_size)) for step in some
-        ]
+        logs = [log(step.grad_time / grad(step.num_replicas, fewest, step.atomic_batch_size)) for step in some]
         factors.append(float(np.exp(np.mean(logs))) if logs else 1.0)
     return tuple(factors)
 

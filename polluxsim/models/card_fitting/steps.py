@@ -44,9 +44,7 @@ class Step(NamedTuple):
 def measured_steps(measured: MeasuredProfile) -> list[Step]:
     """Return the measured steps within limits; counts of nodes and GPUs become evenly filled nodes."""
     limits = measured.application
-    counted = [
-        PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability
-    ]
+    counted = [PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability]
     return [
         Step(*row, _weight(limits, row.gpus_by_node, row.atomic_batch_size))
         for row in (*measured.placements, *counted)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Steps (jobs × GPUs × GPUs of a job) up to which the pool is dealt out exactly; these take about 30 ms.
 MOST_DEALING_STEPS = 40_000_000
 
+EPSILON = float(np.finfo(np.float64).eps)
+
 # Bisections of the price of a GPU; more do not move the bound by a relative 1e-12.
 PRICE_STEPS = 60
 
@@ -65,7 +67,7 @@ def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     (1981).
     """
     gpus = np.empty(len(best), dtype=np.int64)
-    bound = _demand(best, 0.0, gpus)
+    bound = _priced_bound(best, 0.0, num_gpus, gpus)
     if gpus.sum() <= num_gpus:
         return bound, 0.0, gpus
     low, high = 0.0, 1e-300
@@ -74,12 +76,12 @@ def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     high *= 1.001
     for _ in range(PRICE_STEPS):
         middle = (low + high) / 2
-        bound = min(bound, _demand(best, middle, gpus) + middle * num_gpus)
+        bound = min(bound, _priced_bound(best, middle, num_gpus, gpus))
         if gpus.sum() > num_gpus:
             low = middle
         else:
             high = middle
-    bound = min(bound, _demand(best, high, gpus) + high * num_gpus)
+    bound = min(bound, _priced_bound(best, high, num_gpus, gpus))
     return bound, high, gpus
 
 
@@ -96,9 +98,13 @@ def _steepest(row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _demand(best, price, gpus):  # type: ignore[no-untyped-def]
-    """Write how many GPUs each job asks for at a price; return the sum of score minus cost."""
-    total = 0.0
+def _priced_bound(best, price, num_gpus, gpus):  # type: ignore[no-untyped-def]
+    """Write how many GPUs each job asks for at a price; return the bound that follows from it.
+
+    Where scores differ by many orders of magnitude, cost and revenue cancel to far less than their rounding, so what
+    rounding may have taken is added.
+    """
+    total, magnitude = price * num_gpus, price * num_gpus
     for j in range(len(best)):
         most, wanted = -np.inf, 0
         for k in range(best.shape[1]):
@@ -106,7 +112,8 @@ def _demand(best, price, gpus):  # type: ignore[no-untyped-def]
                 most, wanted = best[j, k] - price * k, k
         gpus[j] = wanted
         total += most
-    return total
+        magnitude += abs(best[j, wanted]) + price * wanted
+    return total + (len(best) + 4) * EPSILON * magnitude
 
 
 @njit(cache=True)

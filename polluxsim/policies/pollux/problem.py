@@ -112,15 +112,20 @@ def power_mean(logs: NDArray[np.float64], power: float) -> float:
     >>> [round(power_mean(np.log(np.array([1.0, 4.0])), power), 6) for power in (1.0, 0.0, -1.0)]
     [2.5, 2.0, 1.6]
     """
-    if power == 0.0:
-        return float(np.exp(logs.sum() / logs.size))
-    largest = -np.inf
+    # Counted from the mean of the logarithms, so that what is nearly 1 keeps its digits where the power is small.
+    middle = logs.sum() / logs.size
+    farthest, largest = 0.0, -np.inf
     for log in logs:
-        largest = max(largest, power * log)
+        exponent = power * (log - middle)
+        farthest, largest = max(farthest, abs(exponent)), max(largest, exponent)
     total = 0.0
+    if farthest < 1.0:
+        for log in logs:
+            total += np.expm1(power * (log - middle))
+        return float(np.exp(middle + (np.log1p(total / logs.size) / power if power != 0.0 else 0.0)))
     for log in logs:
-        total += np.exp(power * log - largest)
-    return float(np.exp((largest + np.log(total / logs.size)) / power))
+        total += np.exp(power * (log - middle) - largest)
+    return float(np.exp(middle + (largest + np.log(total / logs.size)) / power))
 
 
 def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float:

@@ -169,9 +169,7 @@ def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UT
         tenant=fields.text("vc"),
         status=fields.status(),
         submitted=fields.time("submitted_time"),
-        attempts=tuple(
-            _attempt(fields.within(attempt, "attempts[].")) for attempt in fields.objects("attempts")
-        ),
+        attempts=tuple(_attempt(fields.within(attempt, "attempts[].")) for attempt in fields.objects("attempts")),
     )
 
 

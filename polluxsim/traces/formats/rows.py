@@ -119,9 +119,7 @@ class LogRow:
 
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that this row's column is not what is allowed."""
-        return BadRowError(
-            self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, "")
-        )
+        return BadRowError(self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, ""))
 
 
 def read_time(text: str, zone: tzinfo | None) -> float | None:

@@ -21,9 +21,7 @@ NEVER_RAN = "never ran (no start)"
 NO_END = "no end"
 
 
-def oddities_of_times(
-    submitted: float, start: float | None, end: float | None, duration: float
-) -> tuple[str, ...]:
+def oddities_of_times(submitted: float, start: float | None, end: float | None, duration: float) -> tuple[str, ...]:
     """Return what is suspicious about one job's times [s]; a time the log does not have is None.
 
     >>> oddities_of_times(submitted=10, start=5, end=8, duration=3)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polluxsim.files import appearing_together, appearing_whole
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "result"
+    path.write_text("before")
+    with pytest.raises(RuntimeError), appearing_whole(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "before")]
+    with appearing_whole(path) as temporary:
+        temporary.write_text("whole")
+        assert path.read_text() == "before"
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "whole")]
+
+
+def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "last").write_text("old")
+    with pytest.raises(RuntimeError), appearing_together(tmp_path, last="last") as temporary:
+        (temporary / "a").write_text("new")
+        raise RuntimeError
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "old", "last": "old"}
+    with appearing_together(tmp_path / "made", last="last") as temporary:
+        for name in ("a", "last", "z"):
+            (temporary / name).write_text("new")
+    assert {file.name: file.read_text() for file in (tmp_path / "made").iterdir()} == dict.fromkeys(
+        ["a", "z", "last"], "new"
+    )
