@@ -70,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
-    _add_import(commands.add_parser("import", help="check measurements and write them as Parquet"))
+    _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
+    _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
+    _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
     _add_sample(commands.add_parser("sample", help="draw a workload from the Philly trace into a file"))
     return parser
 
@@ -82,26 +84,47 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Read measurements in another layout, check every row, and write them as Parquet."
-    parser.add_argument("format", choices=["osdi21"], help="osdi21: the simulator/ folder of the Pollux artifact")
-    parser.add_argument("source", type=Path, metavar="SRC", help="folder to read")
-    parser.add_argument("destination", type=Path, metavar="DST", help="folder to write")
+    parser.description = "Read measurements or a cluster's log, check every row, and write them as Parquet."
+    parser.add_argument("format", metavar="FORMAT", help="osdi21 (measured profiles), or the format of a cluster's log")
+    parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
+    parser.add_argument("destination", type=Path, metavar="DST", help="folder (osdi21) or .parquet file to write")
+    parser.add_argument("--skip-bad", action="store_true", help="count rows that cannot be read, and leave them out")
+    parser.add_argument("--gpus", type=int, metavar="N", help="size of the log's cluster, for the report")
+    parser.add_argument("--time-zone", metavar="NAME", help="zone of a log's times that name none, like Asia/Shanghai")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(action=_import)
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Fit a profile card to each measured application and print how far the cards are off."
+    parser.add_argument("measured", type=Path, metavar="MEASURED", help="folder of measured profiles")
+    parser.add_argument("output", type=Path, metavar="OUT", help="folder to write the cards into")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw measured against fitted throughput")
+    parser.set_defaults(action=_fit)
+
+
+def _add_draw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of measured profiles (default: our cards)")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
+    parser.add_argument(
+        "--realistic", action="store_true", help="the trace's GPUs with the initial batch size, not tuned ones"
+    )
 
 
 def _add_sample(parser: argparse.ArgumentParser) -> None:
     parser.description = "Draw jobs from the Philly trace, as the paper's evaluation did, into a workload file."
     parser.add_argument("trace", type=Path, metavar="PHILLY_CSV", help="philly.csv of the Pollux artifact")
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (CSV)")
-    parser.add_argument("--profiles", type=Path, required=True, metavar="DIR", help="folder of measured profiles")
-    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
-    parser.add_argument(
-        "--realistic",
-        action="store_true",
-        help="the trace's GPUs with the initial batch size, not tuned ones",
-    )
+    _add_draw(parser)
     parser.set_defaults(action=_sample)
+
+
+def _add_generate(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Draw jobs by the statistics of the Philly trace into a workload file."
+    _add_draw(parser)
+    parser.add_argument("--hours", type=int, default=8, metavar="H", help="length of the window (default: %(default)s)")
+    parser.set_defaults(action=_generate)
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -119,19 +142,26 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from polluxsim.app.files import import_profiles
+    from polluxsim.app.files import import_log, import_profiles
 
-    return import_profiles(options.source, options.destination)
+    if options.format == "osdi21":
+        return import_profiles(options.source, options.destination)
+    return import_log(options)
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from polluxsim.app.files import fit_profiles
+
+    return fit_profiles(options.measured, options.output, options.plot)
 
 
 def _sample(options: argparse.Namespace) -> int:
     from polluxsim.app.files import sample_workload
 
-    return sample_workload(
-        options.trace,
-        options.output,
-        options.profiles,
-        options.jobs,
-        options.seed,
-        tuned=not options.realistic,
-    )
+    return sample_workload(options)
+
+
+def _generate(options: argparse.Namespace) -> int:
+    from polluxsim.app.files import generate_workload
+
+    return generate_workload(options)

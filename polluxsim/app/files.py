@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from polluxsim.analysis.fit_figure import compare, draw, error_table
 from polluxsim.analysis.table import comparison
 from polluxsim.app.console import console
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
+from polluxsim.models.card import CardProfile
 from polluxsim.storage import RUN_FILE, read_run
+from polluxsim.traces.cards import CardFolder, fit_cards, write_cards
+from polluxsim.traces.importing import import_trace
 from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.traces.store import ProfileFolder, write_store
+from polluxsim.workloads.philly_like import PhillyLike
 from polluxsim.workloads.sampling import PhillySample
 from polluxsim.workloads.workload import write_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from argparse import Namespace
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from polluxsim.models.profile import Profile
 
 
 def show_table(folders: Sequence[Path]) -> int:
@@ -43,12 +52,52 @@ def import_profiles(source: Path, destination: Path) -> int:
     return 0
 
 
-def sample_workload(trace: Path, output: Path, profiles: Path, num_jobs: int, seed: int, *, tuned: bool) -> int:
+def import_log(options: Namespace) -> int:
+    """Read a cluster's log, write it as one Parquet file, and print the report."""
+    report = import_trace(
+        options.format,
+        options.source,
+        options.destination,
+        skip_bad=options.skip_bad,
+        cluster_gpus=options.gpus,
+        time_zone=options.time_zone,
+    )
+    print(json.dumps(report.as_json(), indent=2) if options.json else report.as_text())
+    return 0
+
+
+def fit_profiles(measured: Path, output: Path, plot: Path | None) -> int:
+    """Fit a card to every measured application, write the cards, and print their errors."""
+    cards = fit_cards(measured)
+    for path in write_cards(cards, output):
+        print(f"wrote {path}")
+    print(error_table(cards))
+    if plot is not None:
+        profiles = read_profiles(measured)
+        pairs = [(profiles[card.application.name], card) for card in cards.values()]
+        draw([compare(profile, CardProfile(card), card.about.title) for profile, card in pairs], plot)
+        print(f"wrote {plot}")
+    return 0
+
+
+def sample_workload(options: Namespace) -> int:
     """Draw a workload from the Philly trace and write it."""
+    source = PhillySample(str(options.trace), options.jobs, tuned=not options.realistic, seed=options.seed)
+    return _write_drawn(source, options)
+
+
+def generate_workload(options: Namespace) -> int:
+    """Draw a workload by the statistics of the Philly trace and write it."""
+    return _write_drawn(PhillyLike(options.jobs, options.hours, not options.realistic, options.seed), options)
+
+
+def _write_drawn(source: PhillySample | PhillyLike, options: Namespace) -> int:
+    output: Path = options.output
     if output.suffix != ".csv":
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in .csv")
-    sample = PhillySample(str(trace), num_jobs=num_jobs, tuned=tuned, seed=seed)
-    workload = sample.load(ProfileFolder(str(profiles)).load())
+    profiles: Mapping[str, Profile]
+    profiles = CardFolder().load() if options.profiles is None else ProfileFolder(str(options.profiles)).load()
+    workload = source.load(profiles)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_workload(workload, output)
     print(f"{output}: {len(workload.jobs)} jobs")

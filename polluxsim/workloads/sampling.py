@@ -78,10 +78,7 @@ class PhillySample:
         InvalidConfigError
             If there are not so many jobs to draw from.
         """
-        if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
-            raise UnknownApplicationError(
-                f"workload: the size classes need profiles of {', '.join(missing)}, there are {', '.join(profiles)}"
-            )
+        check_profiles(profiles)
         usable = [job for job in read_philly(Path(self.path)) if _is_usable(job)]
         candidates = [job for job in usable if _clock(job) < WINDOW_HOURS * 3600]
         if not 0 < self.num_jobs <= len(candidates):
@@ -101,6 +98,20 @@ class PhillySample:
         application = applications[rng.integers(len(applications))]
         configuration = requests.draw(application, job, rng)
         return Job(f"{application}-{index}", float(_clock(job)), application, *configuration)
+
+
+def check_profiles(profiles: Mapping[str, Profile]) -> None:
+    """Check that all applications that stand for size classes have a profile.
+
+    Raises
+    ------
+    UnknownApplicationError
+        If one has not.
+    """
+    if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
+        raise UnknownApplicationError(
+            f"workload: the size classes need profiles of {', '.join(missing)}, there are {', '.join(profiles)}"
+        )
 
 
 def classify(job: PhillyJob) -> tuple[str, tuple[str, ...]]:

@@ -36,7 +36,7 @@ class Pollux:
     Source: Pollux (OSDI '21), §4.2.
     """
 
-    search: str | Search = "genetic"
+    search: str | Search = "exact"
     p: float = -1.0
     avoid_interference: bool = True
     adaptive: ClassVar[bool] = True

@@ -1,0 +1,57 @@
+"""Whole runs by profile cards against runs by the measured profiles: average JCT of each policy, and their order.
+
+python benchmarks/cards_against_measured.py [--data ../shared/data] [--workloads 1 3 6 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.tiresias import Tiresias
+from polluxsim.traces.cards import CardFolder
+from polluxsim.traces.store import ProfileFolder
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import read_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.workloads.workload import Workload
+
+POLICIES = {"pollux": Pollux, "optimus": Optimus, "tiresias": Tiresias}
+
+
+def average_jct(workload: Workload, profiles: Mapping[str, Profile], policy: str) -> float:
+    settings = EngineSettings(whole_seconds=True)
+    result = simulate(workload, profiles, Cluster.uniform(16, 4), POLICIES[policy](), settings=settings)
+    return float(np.mean([job.jct for job in result.job_records]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA", "../shared/data"))
+    parser.add_argument("--workloads", type=int, nargs="+", default=[1, 3, 6, 8])
+    options = parser.parse_args()
+    osdi21 = Path(options.data) / "osdi21"
+    measured, cards = ProfileFolder(str(osdi21)).load(), CardFolder().load()
+    for number in options.workloads:
+        workload = read_workload(osdi21 / "workloads" / f"workload-{number}.csv")
+        by_measured = {name: average_jct(workload, measured, name) for name in POLICIES}
+        by_cards = {name: average_jct(workload, cards, name) for name in POLICIES}
+        same_order = sorted(POLICIES, key=by_measured.__getitem__) == sorted(POLICIES, key=by_cards.__getitem__)
+        cells = [f"{name} {by_cards[name]:7.0f} s ({by_cards[name] / by_measured[name] - 1:+.1%})" for name in POLICIES]
+        print(f"workload {number}: {', '.join(cells)}; order {'the same' if same_order else 'ANOTHER'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections import Counter
+from math import sqrt
+from pathlib import Path
+
+import pytest
+from scipy.stats import binom, chisquare
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.traces.cards import CardFolder
+from polluxsim.types import Cluster
+from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
+from polluxsim.workloads.sampling import CLASSES
+from polluxsim.workloads.tuned import tuned_configurations
+from polluxsim.workloads.workload import read_workload
+
+PROFILES = CardFolder().load()
+SEEDS = range(20)
+LEVEL = 1e-4  # of each test below: one in ten thousand fails where all is well, and the seeds are fixed
+
+
+def draws(**parameters: object) -> list:
+    return [job for seed in SEEDS for job in PhillyLike(seed=seed, **parameters).load(PROFILES).jobs]
+
+
+def size_class(application: str) -> str:
+    return next(name for name, _, names in CLASSES if application in names)
+
+
+def test_class_shares_are_the_traces() -> None:
+    jobs = draws()
+    assert len(jobs) == 20 * 160
+    counts = Counter(size_class(job.application) for job in jobs)
+    total = sum(CLASS_SHARES.values())
+    expected = [len(jobs) * CLASS_SHARES[name] / total for name in CLASS_SHARES]
+    assert chisquare([counts[name] for name in CLASS_SHARES], expected).pvalue > LEVEL
+    applications = Counter(job.application for job in jobs)
+    for even in (("cifar10", "ncf"), ("deepspeech2", "bert")):
+        many = sum(applications[name] for name in even)
+        assert binom.cdf(min(applications[name] for name in even), many, 0.5) > LEVEL
+
+
+def test_hourly_arrivals_are_the_traces() -> None:
+    jobs = draws()
+    counts = Counter(int(job.submit_time // 3600) for job in jobs)
+    expected = [len(jobs) * count / sum(JOBS_BY_HOUR) for count in JOBS_BY_HOUR]
+    assert chisquare([counts[hour] for hour in range(8)], expected).pvalue > LEVEL
+
+
+def test_realistic_gpu_counts_are_the_traces() -> None:
+    jobs = draws(tuned=False, num_jobs=1000)
+    for name, shares in GPUS_BY_CLASS.items():
+        of_class = [job for job in jobs if size_class(job.application) == name]
+        counts = Counter(job.num_replicas for job in of_class)
+        for gpus, share in shares.items():
+            fraction = share / sum(shares.values())
+            tolerance = 4 * sqrt(fraction * (1 - fraction) / len(of_class))  # four standard errors
+            assert counts[gpus] / len(of_class) == pytest.approx(fraction, abs=tolerance)
+
+
+def test_a_day_repeats_the_eight_hours() -> None:
+    workload = PhillyLike(num_jobs=5000, hours=24).load(PROFILES)
+    assert 23 < workload.jobs[-1].submit_time / 3600 < 24
+    thirds = Counter(int(job.submit_time // (8 * 3600)) for job in workload.jobs)
+    assert max(thirds.values()) / min(thirds.values()) < 1.15
+
+
+def test_every_request_can_run_and_is_a_tuned_one() -> None:
+    choices = {name: set(tuned_configurations(profile)) for name, profile in PROFILES.items()}
+    for tuned in (True, False):
+        workload = PhillyLike(num_jobs=2000, tuned=tuned).load(PROFILES)
+        workload.check(PROFILES, Cluster.uniform(16, 4))
+        if tuned:
+            assert all((job.num_replicas, job.batch_size) in choices[job.application] for job in workload.jobs)
+
+
+def test_the_shipped_workload_is_seed_0() -> None:
+    shipped = read_workload(Path(__file__).parents[2] / "workloads" / "philly-like-160.csv").jobs
+    fresh = PhillyLike().load(PROFILES).jobs
+    key = ("job_id", "submit_time", "application", "num_replicas", "batch_size")
+    assert [[getattr(job, name) for name in key] for job in shipped] == [
+        [getattr(job, name) for name in key] for job in fresh
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"num_jobs": 0}, {"hours": 0}, {"hours": 10**6}, {"seed": -1}])
+def test_impossible_parameters_are_named(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidConfigError, match=r"workload\.\w+ is -?\d+, allowed is a whole number"):
+        PhillyLike(**wrong)
