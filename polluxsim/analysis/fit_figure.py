@@ -94,8 +94,9 @@ def compare(measured: Profile, card: Profile, title: str, num_replicas: int = 16
 
 def error_table(cards: Mapping[str, Card]) -> str:
     """Return the errors of the step time by kind of placement, mean and worst, a line for each card."""
-    head = "step time    " + "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)
-    rows = [f"{name:13}" + "".join(_error_cells(card)) for name, card in cards.items()]
+    width = max(map(len, (*cards, "step time"))) + 2
+    head = f"{'step time':{width}}" + "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)
+    rows = [f"{name:{width}}" + "".join(_error_cells(card)) for name, card in cards.items()]
     return "\n".join([head, *rows])
 
 

@@ -187,6 +187,13 @@ def _application(section: Section, name: str) -> Application:
     optional: dict[str, Any] = {
         key: section.integer(key, COUNT) if section.has(key) else None for key in ("fixed_batch_size", "max_replicas")
     }
+    for smaller, larger in (
+        ("init_batch_size", "max_batch_size"),
+        ("min_atomic_batch_size", "max_atomic_batch_size"),
+        ("min_atomic_batch_size", "max_batch_size"),
+    ):
+        if limits[smaller] > limits[larger]:
+            raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
     application = Application(
         name=name,
         num_epochs=section.integer("num_epochs", EPOCHS),
@@ -195,13 +202,6 @@ def _application(section: Section, name: str) -> Application:
         **optional,
     )
     section.finish()
-    for smaller, larger in (
-        ("init_batch_size", "max_batch_size"),
-        ("min_atomic_batch_size", "max_atomic_batch_size"),
-        ("min_atomic_batch_size", "max_batch_size"),
-    ):
-        if limits[smaller] > limits[larger]:
-            raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
     return application
 
 

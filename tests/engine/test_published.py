@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from recorded_run import Recorded, allocations, read_run
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -22,7 +20,7 @@ from polluxsim.policies.replay import Replay
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView
 from polluxsim.records import Result, RoundRecord
-from polluxsim.types import Allocation, Cluster, Placement, placement_from_nodes
+from polluxsim.types import Allocation, Cluster
 from polluxsim.workloads.workload import read_workload
 
 TESTBED = Cluster.uniform(16, 4)
@@ -60,34 +58,6 @@ def test_these_are_all_published_completion_times(osdi21: Path) -> None:
     assert sum(len(runs[key]) for key in checked) == 3520
 
 
-class Recorded(NamedTuple):
-    """One job after one round of the recorded run."""
-
-    time: float
-    job: str
-    placement: Placement
-    batch_size: int
-    accumulation_steps: int
-    epoch: int
-    num_restarts: int | None
-    completion_time: float | None
-
-
-def recorded_rows(osdi21: Path) -> Iterator[Recorded]:
-    with gzip.open(osdi21 / "replay" / "pollux-workload-6.csv.gz", "rt") as file:
-        for row in csv.DictReader(file):
-            yield Recorded(
-                float(row["time"]),
-                row["job"],
-                placement_from_nodes(map(int, row["allocation"].split())),
-                int(row["batch_size"]),
-                int(row["accumulation_steps"] or 0),
-                int(row["epoch"]),
-                int(row["num_restarts"]) if row["num_restarts"] else None,
-                float(row["completion_time"]) if row["completion_time"] else None,
-            )
-
-
 class States:
     """Notes of every job after every round what the record tells of it, from outside."""
 
@@ -103,14 +73,10 @@ class States:
 
 @pytest.fixture(scope="module")
 def replayed(osdi21: Path, measured_profiles: dict[str, MeasuredProfile]) -> tuple[Result, States, list[Recorded]]:
-    rows = list(recorded_rows(osdi21))
-    allocations = defaultdict[float, dict[str, Placement]](dict)
-    for row in rows:
-        if row.completion_time is None and row.placement:
-            allocations[row.time][row.job] = row.placement
+    rows = read_run(osdi21)
     states = States()
     jobs = read_workload(osdi21 / "workloads" / "workload-6.csv")
-    result = simulate(jobs, measured_profiles, TESTBED, Replay(allocations), settings=OSDI21, watcher=states)
+    result = simulate(jobs, measured_profiles, TESTBED, Replay(allocations(rows)), settings=OSDI21, watcher=states)
     return result, states, rows
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from bench_fit import observation_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -115,3 +118,13 @@ def test_fits_are_as_good_as_scipys() -> None:
     assert np.median(ratios) == pytest.approx(1, abs=1e-7)
     assert np.exp(np.log(ratios).mean()) == pytest.approx(1, abs=0.02)
     assert (ratios > 1 + 1e-4).mean() < 0.15
+
+
+def test_fits_of_a_recorded_run_are_as_good_as_scipys(osdi21: Path) -> None:
+    """All 1,428 sets. SciPy itself ends higher on 5 % of them if the data move by one unit in the last place."""
+    sets = observation_sets(osdi21)
+    assert len(sets) > 1000
+    ratios = compare_with_scipy(sets)
+    assert np.median(ratios) == pytest.approx(1, abs=1e-6)
+    assert np.exp(np.log(ratios).mean()) == pytest.approx(1, abs=0.02)
+    assert (ratios > 1 + 1e-4).mean() < 0.08
