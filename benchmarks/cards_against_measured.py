@@ -17,7 +17,6 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.traces.cards import CardFolder
 from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import read_workload
@@ -43,7 +42,7 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, nargs="+", default=[1, 3, 6, 8])
     options = parser.parse_args()
     osdi21 = Path(options.data) / "osdi21"
-    measured, cards = ProfileFolder(str(osdi21)).load(), CardFolder().load()
+    measured, cards = ProfileFolder(str(osdi21)).load(), ProfileFolder().load()
     for number in options.workloads:
         workload = read_workload(osdi21 / "workloads" / f"workload-{number}.csv")
         by_measured = {name: average_jct(workload, measured, name) for name in POLICIES}

@@ -41,7 +41,7 @@ def main() -> None:
             change = np.abs(jct[False] / jct[True] - 1)
             mean = jct[False].mean() / jct[True].mean() - 1
             print(
-                f"workload {number}, {name:8}: mean JCT {jct[True].mean():7.1f} s by whole seconds, exactly {mean:+.2%}; "
+                f"workload {number}, {name:8}: mean JCT {jct[True].mean():7.1f} s, exactly {mean:+.2%}; "
                 f"jobs: median {np.median(change):.2%}, worst {change.max():.0%}"
             )
 

@@ -21,6 +21,7 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "str": ((str,), "text"),
+    "str | None": ((str, type(None)), "text or null"),
     "float | None": ((int, float, type(None)), "a number or null"),
     "int | None": ((int, type(None)), "a whole number or null"),
 }

@@ -12,7 +12,7 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.card import CardProfile
 from polluxsim.storage import RUN_FILE, read_run
-from polluxsim.traces.cards import CardFolder, fit_cards, write_cards
+from polluxsim.traces.cards import fit_cards, write_cards
 from polluxsim.traces.importing import import_trace
 from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.traces.store import ProfileFolder, write_store
@@ -22,10 +22,8 @@ from polluxsim.workloads.workload import write_workload
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-    from polluxsim.models.profile import Profile
 
 
 def show_table(folders: Sequence[Path]) -> int:
@@ -95,9 +93,8 @@ def _write_drawn(source: PhillySample | PhillyLike, options: Namespace) -> int:
     output: Path = options.output
     if output.suffix != ".csv":
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in .csv")
-    profiles: Mapping[str, Profile]
-    profiles = CardFolder().load() if options.profiles is None else ProfileFolder(str(options.profiles)).load()
-    workload = source.load(profiles)
+    folder = ProfileFolder(None if options.profiles is None else str(options.profiles))
+    workload = source.load(folder.load())
     output.parent.mkdir(parents=True, exist_ok=True)
     write_workload(workload, output)
     print(f"{output}: {len(workload.jobs)} jobs")

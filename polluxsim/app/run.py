@@ -18,7 +18,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-import polluxsim
 from polluxsim.analysis.table import comparison
 from polluxsim.app.building import build
 from polluxsim.app.console import console
@@ -29,6 +28,7 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, PolluxSimError
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
+from polluxsim.shipped import shipped
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     sys.argv = ["polluxsim run", *options_first(arguments)]
     outcome = _Outcome()
     try:
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="run")(outcome.task)()
+        hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if outcome.is_composed and not isinstance(error, HydraException | OmegaConfBaseException):
             raise  # not about the configuration, so a defect
@@ -92,13 +92,6 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         if argument in OPTIONS_WITH_VALUE and (value := next(left, None)) is not None:
             options.append(value)
     return options + overrides
-
-
-def config_folder() -> Path:
-    """Return the folder of our configuration: within the installed package, or beside it in a source tree."""
-    package = Path(polluxsim.__file__).parent
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
 
 
 class _Outcome:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
@@ -24,6 +22,9 @@ from polluxsim.models.profile import Application
 from polluxsim.traces.card_text import FORMAT, card_text
 from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.traces.sections import Range, Section, read_section
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COUNT = Range(1, 10**9)
 SECONDS = Range(1e-6, 1e4)
@@ -68,30 +69,6 @@ KNOWN_CARDS = {
     ),
     "yolov3": _Known("yolov3", "YOLOv3 on PASCAL-VOC", "SGD", "84 % mean average precision"),
 }
-
-
-@dataclass(frozen=True)
-class CardFolder:
-    """Profile cards in a folder.
-
-    Parameters
-    ----------
-    path
-        The folder; by default that of the cards that come with polluxsim.
-    """
-
-    path: str | None = None
-
-    def load(self) -> dict[str, CardProfile]:
-        """Return the profiles by application name."""
-        return read_cards(shipped_cards() if self.path is None else Path(self.path))
-
-
-def shipped_cards() -> Path:
-    """Return the folder of our cards: within the installed package, or `traces/` beside it in a source tree."""
-    package = Path(__file__).parents[1]
-    installed = package / "cards"
-    return installed if installed.is_dir() else package.parent / "traces"
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:

@@ -11,12 +11,15 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_together, read_rows
 from polluxsim.models.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
 from polluxsim.models.profile import Application
+from polluxsim.shipped import shipped
+from polluxsim.traces.cards import read_cards
 from polluxsim.traces.osdi21 import find_traces, read_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polluxsim.files import Row
+    from polluxsim.models.profile import Profile
 
 SCHEMAS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "placements": {
@@ -60,32 +63,34 @@ SCHEMAS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class ProfileFolder:
-    """Measured profiles in a folder: one that `polluxsim import osdi21` wrote, or the artifact's own layout.
+    """Profiles in a folder: cards, what `polluxsim import osdi21` wrote, or the artifact's own layout.
 
     Parameters
     ----------
     path
-        The folder.
+        The folder; by default that of the cards that come with polluxsim.
     """
 
-    path: str
+    path: str | None = None
 
-    def load(self) -> dict[str, MeasuredProfile]:
+    def load(self) -> Mapping[str, Profile]:
         """Return the profiles by application name.
 
         Raises
         ------
         InvalidInputError
-            If the folder has neither layout, or a row is not what it should be.
+            If the folder has none of these layouts, or something in it is not what it should be.
         """
-        folder = Path(self.path)
+        folder = shipped("traces") if self.path is None else Path(self.path)
         if (folder / "applications.parquet").is_file():
             return read_store(folder)
         if find_traces(folder) is not None:
             return read_profiles(folder)
+        if any(folder.glob("*.yaml")):
+            return read_cards(folder)
         raise InvalidInputError(
-            f"profiles.path {self.path}: no profiles there, needed is a folder written by 'polluxsim import osdi21', "
-            f"or one with traces/APPLICATION/placements.csv"
+            f"profiles.path {self.path}: no profiles there, needed is a folder with cards (*.yaml), one written by "
+            f"'polluxsim import osdi21', or one with traces/APPLICATION/placements.csv"
         )
 
 

@@ -11,6 +11,7 @@ from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_lin
 from polluxsim.files import appearing_whole, read_rows
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
+from polluxsim.shipped import shipped
 from polluxsim.types import packed
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
     from polluxsim.types import Cluster, JobId
 
+DEFAULT = "philly-like-160.csv"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 
@@ -124,14 +126,14 @@ class WorkloadFile:
     Parameters
     ----------
     path
-        CSV or Parquet, with the columns of `read_workload`.
+        CSV or Parquet, with the columns of `read_workload`; by default the workload that comes with polluxsim.
     """
 
-    path: str
+    path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
-        return read_workload(Path(self.path))
+        return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
 def read_workload(path: Path) -> Workload:

@@ -9,13 +9,13 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.app.run import config_folder
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import is_adaptive
+from polluxsim.shipped import shipped
 from polluxsim.types import Cluster
 
-CONFIGS = sorted((config_folder() / "policy").glob("*.yaml"))
+CONFIGS = sorted((shipped("configs") / "policy").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -8,14 +8,14 @@ import pytest
 from scipy.stats import binom, chisquare
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.traces.cards import CardFolder
+from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
 from polluxsim.workloads.sampling import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload
 
-PROFILES = CardFolder().load()
+PROFILES = ProfileFolder().load()
 SEEDS = range(20)
 LEVEL = 1e-4  # of each test below: one in ten thousand fails where all is well, and the seeds are fixed
 
