@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -394,14 +393,6 @@ def test_stages_are_cut_where_training_changes():
 
 
 # Against the measured tables
-
-
-@pytest.fixture(scope="module")
-def osdi21() -> Path:
-    folder = Path(os.environ.get("POLLUXSIM_DATA", ROOT.parent / "shared" / "data")) / "osdi21"
-    if not folder.is_dir():
-        pytest.skip(f"needs the measured tables: no {folder} (set POLLUXSIM_DATA to the folder that holds osdi21/)")
-    return folder
 
 
 @pytest.fixture(scope="module")
