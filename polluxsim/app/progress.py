@@ -35,7 +35,9 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     )
     submit_times = [job.submit_time for job in workload.jobs]
     with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("jobs complete", total=len(submit_times), state="")
+        task = bar.add_task(
+            "jobs complete", total=len(submit_times), state="starting; the first run ever compiles its kernels"
+        )
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
             complete = bisect_right(submit_times, record.time) - record.active_jobs
