@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from polluxsim.metrics.summary import summarise
+from polluxsim.records import JobRecord, Result, Status
+
+
+def job(name: str, application: str, submitted: float, completed: float | None, restarts: int = 0) -> JobRecord:
+    jct = None if completed is None else completed - submitted
+    status = Status.CUT_OFF if completed is None else Status.COMPLETED
+    return JobRecord(name, application, submitted, submitted, completed, jct, 0.0, restarts, 3600.0, status)
+
+
+def test_metrics_by_hand() -> None:
+    jobs = tuple(job(f"{i}", "ab"[i % 2], 10.0 * i, 10.0 * i + 100.0 * (i + 1), restarts=i) for i in range(11))
+    summary = summarise(Result(jobs, (), (), end_time=1200.0))
+    assert (summary.num_jobs, summary.cut_off, summary.not_submitted) == (11, (), ())
+    assert (summary.avg_jct, summary.p50_jct) == (600.0, 600.0)
+    assert summary.p99_jct == pytest.approx(1000.0 + 0.9 * 100.0)  # linear between the ranks
+    assert summary.jct_by_application == {"a": 600.0, "b": 600.0}
+    assert summary.makespan == 1200.0
+    assert (summary.restarts, summary.gpu_hours) == (55, 11.0)
+
+
+def test_unfinished_jobs_count_with_their_age() -> None:
+    jobs = (job("done", "a", 0.0, 100.0), job("running", "a", 50.0, None), job("never", "a", 900.0, None))
+    summary = summarise(Result(jobs, (), (), end_time=550.0))
+    assert summary.avg_jct == (100.0 + 500.0) / 2
+    assert (summary.cut_off, summary.not_submitted) == (("running", "never"), ("never",))
+    assert summary.makespan == 550.0
+
+
+def test_no_jobs_have_no_metrics() -> None:
+    assert summarise(Result((), (), (), end_time=0.0)) is None
