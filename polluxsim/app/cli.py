@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(MESSAGE, file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        return _nobody_reads()
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            return _nobody_reads()
         where = f"{error.filename}: " if error.filename else ""
         print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
         return BAD_INPUT
