@@ -3,7 +3,7 @@
 python benchmarks/reduction_intervals.py [--seeds 20] [--profiles FOLDER]
 
 Each seed's workload (what `polluxsim generate` draws: 160 jobs over 8 hours, tuned) is run on 16 nodes of 4 GPUs under
-Pollux at p = -1, Optimus+Oracle and Tiresias. A reduction is 1 - average JCT under Pollux / average JCT under the other,
+Pollux at p = -1, Optimus+Oracle and Tiresias. A reduction is 1 - average JCT under Pollux / that under the other,
 paired by seed; the interval is the 95 % percentile bootstrap of its mean over seeds.
 """
 
