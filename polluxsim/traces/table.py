@@ -75,7 +75,8 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
     try:
         schema = pa.schema([(column.name, column.kind) for column in CORE_COLUMNS if column.name in TraceJob._fields])
         table = pq.read_table(path, columns=schema.names).cast(schema)
-    except (pa.ArrowException, OSError) as error:
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     columns = {name: table[name] for name in TraceJob._fields}
     _check(path, columns)
@@ -117,11 +118,11 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
     limits = {
         "submit_time": "a finite number ≥ 0",
         "duration": "a finite number ≥ 0, or nothing",
-        "num_gpus": "a number > 0",
+        "num_gpus": "a finite number ≥ 0",
     }
     for name, allowed in limits.items():
         values = columns[name].to_numpy().astype(float)
-        good = np.isfinite(values) & (values > 0 if name == "num_gpus" else values >= 0)
+        good = np.isfinite(values) & (values >= 0)
         if name == "duration":
             good |= columns[name].is_null().to_numpy()
         if not good.all():

@@ -66,12 +66,15 @@ class Selection:
         return [job._replace(submit_time=job.submit_time - self.start * HOUR) for job in jobs]
 
     def objection(self, job: TraceJob) -> str:
-        """Return why a job is not used; empty if it is. Jobs outside the window are left out for that alone."""
+        """Return why a job is not used, the first reason there is; empty if it is."""
         end = inf if self.hours is None else self.hours * HOUR
         if not 0 <= job.submit_time - self.start * HOUR < end:
             return "submitted outside the window"
         if self.statuses is not None and job.status is not None and job.status not in self.statuses:
             return f"status {job.status}"
+        return "no GPU" if job.num_gpus <= 0 else self._objection_to_size(job)
+
+    def _objection_to_size(self, job: TraceJob) -> str:
         if job.duration is None:
             return "no duration in the trace"
         if job.duration < self.min_duration:
