@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -97,9 +96,11 @@ class MappingReport:
     def as_text(self) -> str:
         """Return the report, a line for each count."""
         mapped = sum(self.applications.values())
-        lines = [f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}"]
-        lines += [f"  left out: {count} × {reason}" for reason, count in _by_count(self.left_out)]
-        return "\n".join(lines)
+        return "\n".join((f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}", *self.notes()))
+
+    def notes(self) -> list[str]:
+        """Return what was left out, a line for each reason."""
+        return [f"left out: {count} × {reason}" for reason, count in _by_count(self.left_out)]
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class MappedTrace:
             raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Map the trace, and tell on standard error what was left out.
+        """Map the trace; what was left out stands in the workload's notes.
 
         Raises
         ------
@@ -143,8 +144,7 @@ class MappedTrace:
             If the rule names an application without profile.
         """
         workload, report = self.map(profiles)
-        print(report.as_text(), file=sys.stderr)
-        return workload
+        return replace(workload, notes=tuple(report.notes()))
 
     def map(self, profiles: Mapping[str, Profile]) -> tuple[Workload, MappingReport]:
         """Map the trace; returns the workload and what was left out. Raises as `load` does."""

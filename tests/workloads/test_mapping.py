@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from polluxsim.traces.table import TraceJob, read_trace, write_trace
 from polluxsim.workloads.mapping import MappedTrace
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.tuned import tuned_configurations
+from polluxsim.workloads.workload import read_workload
 
 HOUR = 3600.0
 PROFILES = ProfileFolder().load()
@@ -157,8 +159,21 @@ def test_a_rule_of_ones_own_is_a_class_with_one_method(
     assert "allowed is a class with a method application(job, rng)" in capsys.readouterr().err
     assert not (tmp_path / "v.csv").exists()
     common = ["run", "policy=fifo", "workload=mapped", "workload.path=trace.parquet", "hydra.run.dir=out"]
+    capsys.readouterr()
     assert main([*common, "workload.rule=my_mapping.OnlyLarge"]) == 0
+    assert "trace.parquet: left out: 4 × no application by the rule" in capsys.readouterr().err
     assert [job.application for job in read_run(tmp_path / "out").result.job_records] == ["bert"]
+
+
+def test_the_rule_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "traces" / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- test rule -->\n```python\n(.*?)```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "by_readme.py").write_text(code)
+    assert main(["generate", "t.parquet", "--hours", "100"]) == 0
+    assert main(["map", "t.parquet", "w.csv", "--rule", "by_readme.ByVirtualCluster"]) == 0
+    jobs = read_workload(tmp_path / "w.csv").jobs
+    assert {"bert", "cifar10", "yolov3"} <= {job.application for job in jobs}
 
 
 def test_the_command_and_the_setting_give_the_same_jobs(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
-from polluxsim.workloads.sampling import CLASSES
+from polluxsim.workloads.size_classes import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload
 
@@ -53,10 +52,19 @@ def test_realistic_gpu_counts_are_the_traces() -> None:
     for name, shares in GPUS_BY_CLASS.items():
         of_class = [job for job in jobs if size_class(job.application) == name]
         counts = Counter(job.num_replicas for job in of_class)
-        for gpus, share in shares.items():
-            fraction = share / sum(shares.values())
-            tolerance = 4 * sqrt(fraction * (1 - fraction) / len(of_class))  # four standard errors
-            assert counts[gpus] / len(of_class) == pytest.approx(fraction, abs=tolerance)
+        assert set(counts) <= set(shares)
+        expected = [len(of_class) * share / sum(shares.values()) for share in shares.values()]
+        assert chisquare([counts[gpus] for gpus in shares], expected).pvalue > LEVEL
+
+
+def test_tuned_configurations_come_at_even_odds() -> None:
+    jobs = draws()
+    for name, profile in PROFILES.items():
+        counts = Counter((job.num_replicas, job.batch_size) for job in jobs if job.application == name)
+        choices = tuned_configurations(profile)
+        assert set(counts) <= set(choices)
+        if len(choices) > 1:
+            assert chisquare([counts[choice] for choice in choices]).pvalue > LEVEL
 
 
 def test_a_day_repeats_the_eight_hours() -> None:
