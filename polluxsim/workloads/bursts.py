@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -65,7 +66,7 @@ def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) ->
     first, last
         Hours from Monday midnight UTC [h].
     rate
-        Bursts arrive so many times as often as in the trace [1].
+        Bursts arrive so many times as often as in the trace, of as many times as many virtual clusters [1].
     rng
         Generator of random numbers.
     """
@@ -96,7 +97,11 @@ def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -
     order = np.argsort(starts, kind="stable")
     sizes = _sizes(shares[order])
     kinds = np.searchsorted([*figures.SIZE_CLASSES.values()], sizes, side="right") - 1
-    return _Bursts(starts[order], sizes, kinds, _by_kind(kinds, figures.TENANTS, rng))
+    tenants = _by_kind(kinds, figures.TENANTS, rng)
+    if (copies := ceil(rate)) > 1:
+        # A larger cluster has more virtual clusters, not busier ones: these could not keep their bursts apart.
+        tenants += NUM_TENANTS * rng.integers(copies, size=len(tenants))
+    return _Bursts(starts[order], sizes, kinds, tenants)
 
 
 def _activity(first: int, last: int, rng: np.random.Generator) -> Floats:
@@ -156,7 +161,7 @@ def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Inte
     """
     starts = np.floor(bursts.starts).astype(np.int64)
     pauses = figures.BURST_GAP + 1 + rng.exponential(figures.BURST_GAP, len(starts)).astype(np.int64)
-    for tenant in range(NUM_TENANTS):
+    for tenant in np.unique(bursts.tenants):
         own = np.flatnonzero(bursts.tenants == tenant)
         taken = lengths[own] + pauses[own]
         before = np.cumsum(taken) - taken

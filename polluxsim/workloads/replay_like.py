@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WARM_UP = 24
-LONGEST = 100_000
+LONGEST = 20_000
+"""Ten times the trace: about a million jobs, drawn in ten seconds [h]."""
 HIGHEST_RATE = 1000.0
 MONDAY = datetime(2017, 9, 25, tzinfo=UTC)
 """Hour 0, at the midnight of the first Monday that the trace has whole."""
@@ -45,7 +46,7 @@ class ReplayLike:
     start
         When it begins, from Monday midnight UTC [h].
     rate
-        Bursts arrive so many times as often as in the trace [1].
+        Bursts arrive so many times as often as in the trace, of as many times as many virtual clusters [1].
     heartbeat
         Whether one virtual cluster submits a job of about 68 s every ten minutes, 12 % of the trace's jobs.
     seed
@@ -66,6 +67,10 @@ class ReplayLike:
                 )
         if not 0 < self.rate <= HIGHEST_RATE:
             raise InvalidConfigError(f"workload.rate is {self.rate:g}, allowed is a number > 0 and ≤ {HIGHEST_RATE:g}")
+        if self.hours * self.rate > LONGEST:
+            raise InvalidConfigError(
+                f"workload.hours · workload.rate is {self.hours * self.rate:g}, allowed is up to {LONGEST}"
+            )
         if self.seed < 0:
             raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
