@@ -203,7 +203,7 @@ def test_a_load_without_heartbeat_is_rejected_and_has_the_same_bursts() -> None:
     assert set(zip(*(column.tolist() for column in without), strict=True)) < rows
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 2.5, 20])
+@pytest.mark.parametrize("rate", [0.2, 0.5, 2.5, 20])
 def test_the_rate_scales_the_bursts(rate: float) -> None:
     """Where it makes more of them, they are still bursts: of other virtual clusters."""
     one, other = (
