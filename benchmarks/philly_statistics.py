@@ -95,7 +95,9 @@ def with_bursts(frame: pd.DataFrame) -> pd.DataFrame:
 
 def statistics(frame: pd.DataFrame) -> dict[str, float]:
     """Return the statistics of one trace, by name; each says over which jobs it is."""
-    found = _arrivals(frame) | _bursts(frame)
+    hours = (frame["time"].max() - frame["time"].min()) / HOUR
+    load = (frame["duration"] * frame["num_gpus"]).sum() / HOUR / hours / figures.PHILLY_GPUS
+    found = {"offered load of the GPUs": load} | _arrivals(frame) | _bursts(frame)
     usable = frame[(frame["duration"] >= 60) & (frame["duration"] * frame["num_gpus"] < 1000 * HOUR)]
     return found | _marginals(usable)
 

@@ -32,6 +32,7 @@ LEVEL = (
 
 # Source: python benchmarks/philly_statistics.py, the column of the trace.
 TRACE = {
+    "offered load of the GPUs": 0.1812,
     "inter-arrival mean [s]": 85.55,
     "inter-arrival CV": 2.536,
     "inter-arrival p50 [s]": 8,
