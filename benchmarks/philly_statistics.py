@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from polluxsim.workloads import philly_figures as figures
@@ -268,7 +269,7 @@ def _print(trace: Mapping[str, float], drawn: pd.DataFrame) -> None:
         table.add_column(column, justify="left" if column == "statistic" else "right")
     for name, value in trace.items():
         mean, spread = drawn[name].mean(), drawn[name].std()
-        table.add_row(name, f"{value:.4g}", f"{mean:.4g}", f"{spread:.3g}", f"{(mean - value) / spread:+.1f}")
+        table.add_row(escape(name), f"{value:.4g}", f"{mean:.4g}", f"{spread:.3g}", f"{(mean - value) / spread:+.1f}")
     Console(width=120, highlight=False).print(table)
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     table = Table(title=f"{options.seeds} generated workloads of 160 jobs, 16 x 4 GPUs")
     for column in (
         "metric",
-        *(f"{name} [h]" for name in POLICIES),
+        *(f"{name}, h" for name in POLICIES),
         "against",
         "reduction",
         "95 % interval",
