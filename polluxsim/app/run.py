@@ -124,6 +124,8 @@ def _run_one(config: DictConfig, output: Path) -> None:
     _check_top_level(config)
     profiles = build(config, "profiles").load()
     workload = build(config, "workload").load(profiles)
+    for note in workload.notes:
+        print(f"{workload.source}: {note}", file=sys.stderr)
     cluster = build(config, "cluster")
     loaded = perf_counter()
     policy, settings = build(config, "policy"), build(config, "engine")
