@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -79,7 +80,29 @@ def _usage(options: Namespace) -> Figure:
 
 def _job(options: Namespace) -> Figure:
     groups = grouped(_read(options.runs), each=True)
-    return job_life(lives_of(groups, options.job), **_width(options))
+    profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
+    lives, contention = lives_of(groups, options.job, profiles)
+    return job_life(lives, contention, **_width(options))
+
+
+def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
+    """Return the profiles a run was made with; None, and a note, where they cannot tell a job's efficiency."""
+    settings = settings_of(run)
+    if settings.get("engine.interference"):
+        _note_without_efficiency(run, "it had interference, which is not recorded")
+        return None
+    path = settings.get("profiles.path") if folder is None else str(folder)
+    try:
+        return ProfileFolder(path).load()
+    except InvalidInputError as error:
+        if folder is not None:
+            raise
+        _note_without_efficiency(run, f"{error}; --profiles FOLDER says where they are now")
+        return None
+
+
+def _note_without_efficiency(run: Run, reason: str) -> None:
+    print(f"polluxsim: {run.name}: no panel of the efficiency: {reason}", file=sys.stderr)
 
 
 def _sweep(options: Namespace) -> Figure:

@@ -47,9 +47,11 @@ def _usage(parser: argparse.ArgumentParser) -> None:
 
 
 def _job(parser: argparse.ArgumentParser) -> None:
-    _runs(parser)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.add_argument("--job", action="append", metavar="NAME",
                         help="which job, several times for more (default: the one with the most GPU-time)")  # fmt: skip
+    parser.add_argument("--profiles", type=Path, metavar="FOLDER",
+                        help="profiles the run was made with, if they are not where they were")  # fmt: skip
 
 
 def _sweep(parser: argparse.ArgumentParser) -> None:
