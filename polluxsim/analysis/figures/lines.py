@@ -80,6 +80,8 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
     figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
     hidden = [*points.values(), axes.transData.transform(obstacles)]
+    # Half a marker, or nearly the line itself.
+    clear = 2.2 * axes.figure.dpi / 72 if any(line.get_marker() != "None" for line in names) else 0.5
     taken: list[Bbox] = []
     spots: dict[Line2D, _Spot] = {}
     for line, name in names.items():
@@ -87,7 +89,7 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
         free = (
             spot
             for spot in _spots(axes, _size(axes, name), points[line], others)
-            if _is_free(spot.box, axes.bbox, taken, hidden)
+            if _is_free(spot.box, axes.bbox, taken, hidden, clear)
         )
         best = max(free, key=lambda spot: spot.score, default=None)
         if best is None:
@@ -156,8 +158,8 @@ def _distance(box: Bbox, points: Points) -> float:
     return float(np.hypot(beside, above).min())
 
 
-def _is_free(box: Bbox, panel: BboxBase, taken: Iterable[Bbox], lines: Iterable[Points]) -> bool:
-    """Return whether a name here would hide nothing and stay within the panel."""
+def _is_free(box: Bbox, panel: BboxBase, taken: Iterable[Bbox], lines: Iterable[Points], clear: float) -> bool:
+    """Return whether a name here would stay within the panel and farther than `clear` from all lines [pixels]."""
     if box.x0 < panel.x0 or box.x1 > panel.x1 or box.y0 < panel.y0 or box.y1 > panel.y1:
         return False
-    return not any(box.overlaps(other) for other in taken) and all(_distance(box, points) > 0.5 for points in lines)
+    return not any(box.overlaps(other) for other in taken) and all(_distance(box, points) > clear for points in lines)

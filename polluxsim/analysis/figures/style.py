@@ -70,7 +70,7 @@ GREY = "#6F6F6F"
 
 # Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
 # high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
-PALETTE = ("#004488", "#B5446E", "#DDAA33", "#1B1B1B", "#2B9A7E")
+PALETTE = ("#004488", "#C0392B", "#DDAA33", "#1B1B1B", "#2F96B4")
 
 POLICY_COLOURS = dict(zip(("Pollux", "Tiresias", "Optimus", "FIFO", "SRTF"), PALETTE, strict=True))
 
@@ -124,7 +124,8 @@ def looks(policies: Sequence[str]) -> list[Look]:
         place = firsts[name]
         if seen[name]:
             place, taken = free[taken % len(free)], taken + 1
-        shade = lighter(POLICY_COLOURS[base[name]], min(0.25 * seen[name], 0.5))
+        colour = POLICY_COLOURS[base[name]]
+        shade = lighter(colour, min(0.25 * seen[name], 0.5)) if seen[name] else colour
         found.append(Look(shade, DASHES[place], MARKERS[place]))
         seen[name] += 1
     return found
