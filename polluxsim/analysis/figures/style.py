@@ -125,7 +125,7 @@ def looks(policies: Sequence[str]) -> list[Look]:
         if seen[name]:
             place, taken = free[taken % len(free)], taken + 1
         colour = POLICY_COLOURS[base[name]]
-        shade = lighter(colour, min(0.25 * seen[name], 0.5)) if seen[name] else colour
+        shade = lighter(colour, min(0.22 * seen[name], 0.44)) if seen[name] else colour
         found.append(Look(shade, DASHES[place], MARKERS[place]))
         seen[name] += 1
     return found
@@ -196,6 +196,7 @@ def save(figure: Figure, path: Path) -> None:
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     path.parent.mkdir(parents=True, exist_ok=True)
     with in_style(), appearing_whole(path) as temporary:
+        figure.draw_without_rendering()  # the layout of a second drawing is the one that stays
         figure.savefig(temporary, format=path.suffix[1:], metadata=dates[path.suffix])
 
 
