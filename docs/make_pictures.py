@@ -31,7 +31,7 @@ PICTURES = {
     "usage": "runs",
     "job": "runs/0-policy=pollux --job imagenet-12 --job yolov3-1",
     "sweep": "fairness baseline --x policy.p",
-    "throughput": "",
+    "throughput": "--application cifar10 --application bert --application imagenet --application ncf",
     "scaling": "sizes --width 13",
     "batch-size": "--width 13",
     "training": "--width 8.5",

@@ -85,7 +85,8 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
     for _ in range(2):  # the layout takes ticks into account that it changes itself
         figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
-    hidden = [*map(_dense, axes.get_lines()), axes.transData.transform(obstacles)]
+    drawn = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
+    hidden = [*map(_dense, drawn), axes.transData.transform(obstacles)]
     # Half a marker, or nearly the line itself.
     clear = 2.2 * axes.figure.dpi / 72 if any(line.get_marker() != "None" for line in names) else 0.5
     taken: list[Bbox] = []
