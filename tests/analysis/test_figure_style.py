@@ -175,6 +175,7 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
     assert image.shape[1] == pytest.approx(float(width) / 2.54 * 200, abs=1)
     assert 0.6 < image.mean() < 1.0  # neither blank nor black
     (figure,) = figures
+    figure.draw_without_rendering()
     extent, page = figure.get_tightbbox(), figure.bbox_inches.padded(0.01)
     assert page.x0 <= extent.x0
     assert extent.x1 <= page.x1

@@ -60,7 +60,8 @@ RC = {
     "axes.axisbelow": True,
     "grid.color": "#E0E0E0",
     "grid.linewidth": 0.5,
-    "savefig.dpi": PNG_DPI,
+    "figure.dpi": PNG_DPI,
+    "savefig.dpi": "figure",
     "svg.hashsalt": "polluxsim",
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
@@ -214,6 +215,13 @@ def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDA
     [[0.0, 1.0, 1.0, 3.0], [5.0, 5.0, 7.0, 7.0]]
     """
     return np.repeat(np.asarray(edges, float), 2)[1:-1], np.repeat(np.asarray(values, float), 2)
+
+
+def share_axis(axes: Axes, title: str) -> None:
+    """Make the y axis one of shares, from 0 to 1."""
+    axes.set_ylabel(title)
+    axes.set_ylim(0, 1.03)
+    axes.yaxis.set_major_locator(MultipleLocator(0.2))
 
 
 def hour_ticks(axes: Axes, most: int = 9) -> None:

@@ -10,7 +10,7 @@ from matplotlib import colormaps
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from polluxsim.analysis.figures.lines import legend, name_lines
-from polluxsim.analysis.figures.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, styled
+from polluxsim.analysis.figures.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, share_axis, styled
 from polluxsim.models.alone import Alone
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.measured import MeasuredProfile
@@ -101,8 +101,7 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
             metric = [row.metric for row in profile.validations[size]]
             panels[0].plot(epochs + 1, metric, color=colour, linestyle=dashes)
             panels[0].set_ylabel("validation metric")
-    panels[-1].set_ylabel("statistical efficiency")
-    panels[-1].set_ylim(0, 1.03)
+    share_axis(panels[-1], "statistical efficiency")
     for axes in panels:
         axes.set_xlabel("statistical epoch")
     panels[0].set_title(f"{limits.name}, by batch size [examples]", loc="left")
