@@ -19,6 +19,22 @@ def hydra_in_words(error: Exception) -> str:
     if found := re.search(choices, text):
         group, choice, options = found.groups()
         if group == "hydra/launcher" and choice in LAUNCHERS:
-            return f"{group}={choice} is not installed, needed is: pip install 'polluxsim[{LAUNCHERS[choice]}]'"
+            return not_installed(choice)
         return f"{group}={choice} is unknown, allowed are {', '.join(options.split())}"
     return text
+
+
+def is_hydras(error: Exception) -> bool:
+    """Return whether it was Hydra itself, or what reads its files, that raised an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    return module.partition(".")[0] in ("hydra", "omegaconf", "antlr4", "yaml")
+
+
+def not_installed(launcher: str) -> str:
+    """Return what to do about a launcher that is not there."""
+    if launcher not in LAUNCHERS:
+        return f"hydra/launcher={launcher} is not installed"
+    return f"hydra/launcher={launcher} is not installed, needed is: pip install 'polluxsim[{LAUNCHERS[launcher]}]'"

@@ -28,8 +28,8 @@ EXECUTING = ("app/building.py", "app/execution.py")
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 """Libraries that compute, or write what was computed."""
 
-NOT_DATA = ("run.json", "multirun.yaml")
-"""A folder that holds one of these is where results go; it lies beside data where someone works in a data folder."""
+NOT_DATA = ("run.json", ".lock")
+"""A folder that holds one of these is a run's or a sweep's, as may lie in a folder of data that someone works in."""
 
 UNREADABLE = "unreadable"
 """Stands for the digest of a file that cannot be read: whoever needs it will say so."""
@@ -178,10 +178,11 @@ def _folder_digest(folder: Path) -> str:
 
 
 def _data_files(folder: Path) -> Iterable[Path]:
-    entries = [path for path in folder.iterdir() if not path.name.startswith((".", "__pycache__"))]
-    if any(path.name in NOT_DATA for path in entries):
+    if any((folder / name).exists() for name in NOT_DATA):
         return
-    for path in sorted(entries):
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__pycache__")):
+            continue
         if path.is_dir():
             yield from _data_files(path)
         elif path.is_file():

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from polluxsim.analysis.table import comparison
 from polluxsim.app.console import console
 from polluxsim.app.execution import Execution
-from polluxsim.app.hydra_words import hydra_in_words
+from polluxsim.app.hydra_words import hydra_in_words, is_hydras
 from polluxsim.app.interrupt import interruptible, uninterrupted
 from polluxsim.app.progress import progress
 from polluxsim.errors import InvalidConfigError, PolluxSimError
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if outcome.is_composed and not isinstance(error, HydraException | OmegaConfBaseException):
+        if not isinstance(error, HydraException | OmegaConfBaseException) and not is_hydras(error):
             raise  # not about the configuration, so a defect
         raise InvalidConfigError(hydra_in_words(error)) from error
     if outcome.error is not None:
@@ -91,11 +91,9 @@ class _Outcome:
 
     def __init__(self) -> None:
         self.error: PolluxSimError | OSError | None = None
-        self.is_composed = False
         self._started = time()
 
     def task(self, config: DictConfig) -> None:
-        self.is_composed = True
         hydra_config = HydraConfig.get()
         output = Path(hydra_config.runtime.output_dir)
         try:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 
+from polluxsim.app.hydra_words import not_installed
 from polluxsim.app.sweep.plan import quoted
-from polluxsim.app.sweep.working import one_thread_each
+from polluxsim.app.sweep.working import HydraTask, one_thread_each
+from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hydra.plugins.launcher import Launcher
+    from hydra.types import HydraContext
+    from omegaconf import DictConfig
 
     from polluxsim.app.sweep.plan import Entry
 
@@ -55,3 +61,18 @@ class HydraWorkers:
             if job.status is JobStatus.FAILED:
                 failed.append((entry, job._return_value))
         return failed
+
+
+def set_up(config: DictConfig, context: HydraContext) -> Launcher:
+    """Return the launcher that a configuration chooses, ready for runs of a sweep.
+
+    Raises
+    ------
+    InvalidConfigError
+        If it is not installed.
+    """
+    task = HydraTask(str(Path.cwd()))
+    try:
+        return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    except (RuntimeError, ImportError) as error:
+        raise InvalidConfigError(not_installed(config.hydra.runtime.choices["hydra/launcher"])) from error

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hydra._internal.callbacks import Callbacks
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 
@@ -14,16 +12,16 @@ from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.interrupt import SweepInterrupted, raising
 from polluxsim.app.sweep.dataset import DATASET, TIMING, write_dataset
 from polluxsim.app.sweep.finished import clear, copy_run, finished_runs, is_finished
-from polluxsim.app.sweep.launchers import HydraWorkers
+from polluxsim.app.sweep.launchers import HydraWorkers, set_up
 from polluxsim.app.sweep.local import LocalWorkers
 from polluxsim.app.sweep.lock import locked
 from polluxsim.app.sweep.plan import CONFIG_NAME, Composer, arranged, composing, entry_of, search_path
 from polluxsim.app.sweep.progress import sweep_progress
-from polluxsim.app.sweep.working import HydraTask
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pandas as pd
     import pyarrow as pa
@@ -40,14 +38,17 @@ class Completed(NamedTuple):
 
     Attributes
     ----------
-    table
-        A row per run.
     done
         How many runs were done now; the others were found finished.
+    entries
+        Each distinct run, in the order of the plan.
+    table
+        A row for each.
     """
 
-    table: pa.Table
     done: int
+    entries: Sequence[Entry]
+    table: pa.Table
 
 
 def run_sweep(
@@ -99,7 +100,7 @@ def run_sweep(
         entries = [entry_of(overrides, composer.compose(overrides), folder) for overrides in plan]
         doing: Workers = LocalWorkers(workers)
         if chosen:
-            doing = HydraWorkers(_launcher(hydra.config_loader(), [*common, f"hydra.sweep.dir={folder}"]))
+            doing = HydraWorkers(_chosen_launcher(hydra.config_loader(), [*common, f"hydra.sweep.dir={folder}"]))
         completed = complete(entries, folder, doing, cache)
     frame: pd.DataFrame = completed.table.to_pandas()
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
@@ -124,7 +125,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
             _do(left, workers, known=len(entries) - len(left))
         if cache is not None:
             _give(entries, cache)
-        return Completed(write_dataset(entries, folder), len(left))
+        return Completed(len(left), entries, write_dataset(entries, folder))
 
 
 def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
@@ -169,16 +170,10 @@ def _give(entries: Sequence[Entry], cache: Path) -> None:
             copy_run(entry.folder, cache / entry.key)
 
 
-def _launcher(loader: ConfigLoader, overrides: Sequence[str]) -> Launcher:
+def _chosen_launcher(loader: ConfigLoader, overrides: Sequence[str]) -> Launcher:
     """Return the launcher that overrides choose, set up."""
     try:
         config: DictConfig = loader.load_configuration(CONFIG_NAME, list(overrides), RunMode.MULTIRUN)
         return set_up(config, HydraContext(config_loader=loader, callbacks=Callbacks()))
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
-
-
-def set_up(config: DictConfig, context: HydraContext) -> Launcher:
-    """Return the launcher that a configuration chooses, ready for runs of a sweep."""
-    task = HydraTask(str(Path.cwd()))
-    return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
