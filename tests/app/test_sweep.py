@@ -228,7 +228,7 @@ COMPOSED = (
     "policy=tiresias policy.queue_threshold=7 workload=philly-like workload.hours=2 seed=9",
     "policy.p=1 engine=osdi21 engine.horizon=null",
     "cluster=mixed cluster.groups=[[2,4],[3,2]]",
-    "+policy.more=1 seed=2 ~workload.path",
+    "+policy.more=1 seed=2 ~policy.search",
     "profiles.path=\"'a b'\" workload.path=x-y",
 )
 

@@ -84,6 +84,7 @@ def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, c
     try:
         for number, overrides in enumerate(plan):
             composed = composer.compose(overrides)
+            OmegaConf.copy_cache(from_config=config, to_config=composed)  # one time of start for all
             with open_dict(composed):
                 composed.hydra.job.id = composed.hydra.job.num = number
             HydraConfig.instance().set_config(composed)
