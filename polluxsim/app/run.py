@@ -103,6 +103,7 @@ class _Outcome:
         self._started = time()
 
     def task(self, config: DictConfig) -> None:
+        config = OmegaConf.masked_copy(config, [key for key in config if key != "reproduce"])
         self.is_composed = True
         hydra_config = HydraConfig.get()
         output = Path(hydra_config.runtime.output_dir)
