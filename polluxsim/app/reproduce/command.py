@@ -7,13 +7,13 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from polluxsim.analysis.comparison import Finding, Samples, compare, relative_half_width, to_frame
+from polluxsim.analysis.figures.style import save
 from polluxsim.analysis.verdict_table import failed, markdown, verdict_table
 from polluxsim.app.console import console
 from polluxsim.app.reproduce.experiment import Experiment, names, read_experiment
 from polluxsim.app.reproduce.inputs import Inputs
 from polluxsim.app.reproduce.published_runs import over_the_same_workloads
-from polluxsim.app.reproduce.local_sweep import local_sweep
-from polluxsim.app.reproduce.runs import Runs, gathered, make, planned
+from polluxsim.app.reproduce.runs import Place, Runs, gathered, make, planned
 from polluxsim.errors import InvalidConfigError
 from polluxsim.files import appearing_whole
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from polluxsim.app.reproduce.runs import Sweep
 
 ALL = "all"
 DIFFERS = 1
@@ -57,6 +56,8 @@ class Request:
         Hydra overrides of every run.
     folder
         Where figures and tables go.
+    place
+        Where runs are made.
     """
 
     inputs: Inputs
@@ -65,6 +66,7 @@ class Request:
     precision: float | None
     extra: tuple[str, ...]
     folder: Path
+    place: Place
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -79,7 +81,7 @@ def reproduce(options: argparse.Namespace) -> int:
     wanted = [word for word in options.names if "=" not in word]
     experiments = [read_experiment(name) for name in (names() if ALL in wanted else dict.fromkeys(wanted))]
     request = _request(options, extra)
-    outcomes = _sure_enough(experiments, request, local_sweep(request.folder / "runs", options.workers))
+    outcomes = _sure_enough(experiments, request)
     for outcome in outcomes:
         outcome.show(request)
     findings = [finding for outcome in outcomes for finding in outcome.findings]
@@ -122,7 +124,7 @@ class Outcome:
             path.write_text(markdown(self.findings, title), encoding="utf-8")
         for name, figure in experiment.load_module().draw(self.runs).items():
             for ending in FIGURE_ENDINGS:
-                figure.savefig(request.folder / f"{name}{ending}")
+                save(figure, request.folder / f"{name}{ending}")
 
     def notes(self) -> list[str]:
         """Return what one has to know beside the table."""
@@ -130,11 +132,11 @@ class Outcome:
         return [f"not run, as {self.runs.inputs.workloads} has no workloads for it: {', '.join(missing)}"] if missing else []
 
 
-def _sure_enough(experiments: Sequence[Experiment], request: Request, sweep: Sweep) -> list[Outcome]:
+def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Outcome]:
     """Run and compare experiments, with more seeds until every interval is as narrow as asked for."""
     seeds = request.seeds
     while True:
-        outcomes = _outcomes(experiments, request, seeds, sweep)
+        outcomes = _outcomes(experiments, request, seeds)
         widest = max((outcome.widest() for outcome in outcomes), default=0.0)
         if request.precision is None or widest <= request.precision:
             return outcomes
@@ -147,10 +149,10 @@ def _sure_enough(experiments: Sequence[Experiment], request: Request, sweep: Swe
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
 
 
-def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int, sweep: Sweep) -> list[Outcome]:
+def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -> list[Outcome]:
     plans = [planned(experiment, request.inputs, seeds, request.extra) for experiment in experiments]
     # One sweep over everything, so that its progress is that of the whole.
-    folders = make([run for plan in plans for run in plan], sweep)
+    folders = make([run for plan in plans for run in plan], request.place)
     pairs = zip(experiments, plans, strict=True)
     return [_compared(gathered(experiment, request.inputs, plan, folders)) for experiment, plan in pairs]
 
@@ -170,4 +172,13 @@ def _request(options: argparse.Namespace, extra: Sequence[str]) -> Request:
             raise InvalidConfigError(f"{name} is {value}, allowed is a whole number ≥ 1")
     if options.until is not None and not options.until > 0:
         raise InvalidConfigError(f"--until is {options.until}, allowed is a number > 0, like 0.1 for ±10 %")
-    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, tuple(extra), options.out)
+    place = Place(options.out / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
+    return Request(
+        inputs,
+        seeds,
+        max(seeds, options.most_seeds),
+        options.until,
+        tuple(word for word in extra if not word.startswith("hydra")),
+        options.out,
+        place,
+    )

@@ -13,6 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.analysis.published import Published, read_published
+from polluxsim.app.execution import NOT_THE_RUNS
+from polluxsim.app.sweep.plan import composing, search_path
 from polluxsim.errors import InvalidConfigError
 from polluxsim.shipped import shipped
 
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
     from polluxsim.analysis.comparison import Sample
     from polluxsim.app.reproduce.runs import Runs
-
-SECTION = "reproduce"
-"""The part of an experiment file that is not a run's configuration."""
 
 SETTINGS = ("title", "module", "arms", "axis", "workloads")
 
@@ -127,7 +126,7 @@ def read_experiment(name: str) -> Experiment:
         raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(names())} and all")
     section = _section(name)
     if unknown := sorted(set(section) - set(SETTINGS)):
-        raise InvalidConfigError(f"{name}.yaml: {SECTION}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}")
+        raise InvalidConfigError(f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}")
     workloads = section.get("workloads")
     return Experiment(
         name,
@@ -144,7 +143,7 @@ def _section(name: str) -> dict[str, Any]:
     try:
         with initialize_config_dir(str(shipped("configs")), version_base="1.3"):
             config = compose("run", overrides=[search_path, f"+experiment={name}"])
-        section = OmegaConf.to_container(config[SECTION], resolve=True)
+        section = OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise InvalidConfigError(f"{name}.yaml: {' '.join(str(error).split())}") from error
     return cast("dict[str, Any]", section)

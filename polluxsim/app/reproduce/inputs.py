@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.app.sweep.plan import quoted
 from polluxsim.errors import InvalidInputError
 from polluxsim.traces.store import ProfileFolder
 
@@ -87,11 +88,11 @@ class Inputs:
         list of Unit
             Empty where the folder has no such workload.
         """
-        common = () if self.profiles is None else (f"profiles.path={quoted(self.profiles)}",)
+        common = () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
         if self.workloads is None:
             return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
         return [
-            Unit(number, seed, (*common, "workload=file", f"workload.path={quoted(path)}", f"seed={seed}"))
+            Unit(number, seed, (*common, "workload=file", f"workload.path={quoted(str(path.resolve()))}", f"seed={seed}"))
             for number, path in self.files(arm).items()
             if only is None or number in only
             for seed in range(seeds)
@@ -120,8 +121,3 @@ def workload_set(arm: Arm) -> str:
         return f"workloads-{arm.request}"
     return "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
 
-
-def quoted(path: Path) -> str:
-    """Return a path as the value of a Hydra override: absolute, and in quotes, as it may hold any character."""
-    text = str(path.resolve()).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"

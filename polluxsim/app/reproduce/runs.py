@@ -6,21 +6,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
 import pyarrow.parquet as pq
 
+from polluxsim.app.sweep import run_sweep
+from polluxsim.app.sweep.plan import Composer, composing, entry_of, search_path
+from polluxsim.shipped import shipped
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
 
     from polluxsim.app.reproduce.experiment import Arm, Experiment
     from polluxsim.app.reproduce.inputs import Inputs
     from polluxsim.storage import Run
 
-    Sweep = Callable[[Sequence[Sequence[str]]], pd.DataFrame]
-    """Makes all runs of a plan, those that are not there yet, and returns a row for each in the plan's order; column
-    `folder` says where it is."""
+CONFIG_DIRS = (shipped("experiments"),)
+
+
+class Place(NamedTuple):
+    """Where runs are made.
+
+    Attributes
+    ----------
+    folder
+        Where they are kept; finished ones are not made again.
+    workers
+        Processes on this machine; None for one a core.
+    launcher
+        Overrides that choose and set another launcher.
+    """
+
+    folder: Path
+    workers: int | None = None
+    launcher: tuple[str, ...] = ()
 
 
 class Planned(NamedTuple):
@@ -102,10 +122,20 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
     ]
 
 
-def make(plan: Sequence[Planned], sweep: Sweep) -> dict[tuple[str, ...], Path]:
+def make(plan: Sequence[Planned], place: Place) -> dict[tuple[str, ...], Path]:
     """Make planned runs, each once, and return their folders by their overrides."""
-    wanted = list(dict.fromkeys(run.overrides for run in plan))
-    return dict(zip(wanted, map(Path, sweep(wanted)["folder"]), strict=True)) if wanted else {}
+    with composing(CONFIG_DIRS) as hydra:
+        composer = Composer(hydra.config_loader(), search_path(CONFIG_DIRS))
+        keys = {run.overrides: entry_of((), composer.compose(run.overrides), place.folder).key for run in plan}
+    distinct = {key: overrides for overrides, key in reversed(keys.items())}
+    wanted = [distinct[key] for key in dict.fromkeys(keys.values())]
+    if not wanted:
+        return {}
+    frame = run_sweep(
+        wanted, place.folder, launcher=place.launcher or None, workers=place.workers, config_dirs=CONFIG_DIRS
+    )
+    folders = dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
+    return {overrides: folders[key] for overrides, key in keys.items()}
 
 
 def gathered(
