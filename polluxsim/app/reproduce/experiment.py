@@ -7,14 +7,11 @@ from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import OmegaConf
 
 from polluxsim.analysis.published import Published, read_published
 from polluxsim.app.execution import NOT_THE_RUNS
-from polluxsim.app.sweep.plan import composing, search_path
+from polluxsim.app.sweep.plan import Composer, composing, search_path
 from polluxsim.errors import InvalidConfigError
 from polluxsim.shipped import shipped
 
@@ -25,6 +22,8 @@ if TYPE_CHECKING:
 
     from polluxsim.analysis.comparison import Sample
     from polluxsim.app.reproduce.runs import Runs
+
+CONFIG_DIRS = (shipped("experiments"),)
 
 SETTINGS = ("title", "module", "arms", "axis", "workloads")
 
@@ -139,14 +138,10 @@ def read_experiment(name: str) -> Experiment:
 
 
 def _section(name: str) -> dict[str, Any]:
-    search_path = f"hydra.searchpath=['file://{shipped('experiments')}']"
-    try:
-        with initialize_config_dir(str(shipped("configs")), version_base="1.3"):
-            config = compose("run", overrides=[search_path, f"+experiment={name}"])
-        section = OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InvalidConfigError(f"{name}.yaml: {' '.join(str(error).split())}") from error
-    return cast("dict[str, Any]", section)
+    with composing(CONFIG_DIRS) as hydra:
+        composer = Composer(hydra.config_loader(), search_path(CONFIG_DIRS))
+        config = composer.compose([f"+experiment={name}"])
+    return cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
 
 
 def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any]]) -> Iterable[Arm]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 
+from polluxsim.app.reproduce.experiment import CONFIG_DIRS
 from polluxsim.app.sweep import run_sweep
 from polluxsim.app.sweep.plan import Composer, composing, entry_of, search_path
-from polluxsim.shipped import shipped
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from polluxsim.app.reproduce.experiment import Arm, Experiment
     from polluxsim.app.reproduce.inputs import Inputs
     from polluxsim.storage import Run
-
-CONFIG_DIRS = (shipped("experiments"),)
-
 
 class Place(NamedTuple):
     """Where runs are made.
