@@ -80,6 +80,11 @@ class RunningJob:
         """Return the true goodput of the present segment [M0-equivalent examples/s]."""
         return self.rate * self.profile.application.init_batch_size
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether nothing can change at a round until the epoch ends or the placement changes."""
+        return self._settled
+
     def attained_service(self, now: float) -> float:
         """Return time held × GPUs so far [GPU s]."""
         return self._service + (now - self._held_since) * self.num_replicas

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from math import ceil
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,9 @@ import simpy
 
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.engine.afterwards import with_fairness, with_overheads
 from polluxsim.engine.allocation_check import checked_allocation
+from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
 from polluxsim.engine.oracle import JobOracle, Truth
 from polluxsim.engine.recorder import Recorder
@@ -134,7 +136,18 @@ class Simulation:
         if self._workload.jobs:
             self._env.run(until=self._done)
         self._recorder.took("simulate", perf_counter() - started)
-        return self._recorder.result(self._workload.jobs, self._env.now)
+        return self._finished()
+
+    def _finished(self) -> Result:
+        """Return all records, with what can be said of the jobs only now."""
+        started = perf_counter()
+        jobs = {job.job_id: job for job in self._workload.jobs}
+        adaptive = is_adaptive(self._policy)
+        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agent, adaptive=adaptive)
+        result = with_overheads(self._recorder.result(self._workload.jobs, self._env.now), self._settings.restart_delay)
+        result = with_fairness(result, self._cluster.num_gpus, lambda job, gpus: alone.time(jobs[job.job], gpus))
+        self._recorder.took("fairness", perf_counter() - started)
+        return replace(result, timing_records=self._recorder.timings)
 
     def _at(self, time: float, priority: int, action: Callable[[], None]) -> None:
         """Call `action` at a time [s]; what is due at one instant goes by priority, then by age."""
@@ -148,10 +161,7 @@ class Simulation:
         self._active[job.job_id] = running = RunningJob(job, profile, self._agent(job, profile), self._time_rule)
         self._recorder.submitted(running)
         self._arrivals_left -= 1
-        interval = self._settings.round_interval
-        index = max(ceil(self._env.now / interval), 1)
-        # The quotient may have been rounded down to a whole number.
-        self._call_round(index if index * interval >= self._env.now else index + 1)
+        self._call_round(first_round(self._env.now, self._settings.round_interval))
 
     def _agent(self, job: Job, profile: Profile) -> Agent:
         if is_adaptive(self._policy):
