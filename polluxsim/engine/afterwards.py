@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from polluxsim.metrics.fairness import mean_contention, time_on_share
+from polluxsim.metrics.fairness import mean_contention
 from polluxsim.metrics.overheads import Overhead, overheads
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def with_overheads(result: Result, restart_delay: float) -> Result:
     return replace(result, job_records=tuple(jobs))
 
 
-def with_fairness(result: Result, num_gpus: int, time_alone: Callable[[JobRecord, int], float]) -> Result:
+def with_fairness(result: Result, num_gpus: float, time_alone: Callable[[JobRecord, float], float]) -> Result:
     """Return the result with every complete job's finish-time fairness ρ.
 
     Parameters
@@ -39,7 +39,7 @@ def with_fairness(result: Result, num_gpus: int, time_alone: Callable[[JobRecord
     num_gpus
         GPUs of the cluster.
     time_alone
-        Completion time of a job alone on so many GPUs [s].
+        Completion time of a job alone on a share of so many GPUs, whole or not [s].
 
     Source: Themis (NSDI '20); an equal share is that among the jobs that were unfinished on average over its life.
     """
@@ -47,7 +47,7 @@ def with_fairness(result: Result, num_gpus: int, time_alone: Callable[[JobRecord
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in submitted]
     contention = mean_contention([job.submit_time for job in submitted], ends).tolist()
     fairness = {
-        job.job: job.jct / time_on_share(num_gpus / jobs, lambda gpus, job=job: time_alone(job, gpus))
+        job.job: job.jct / time_alone(job, num_gpus / jobs)
         for job, jobs in zip(submitted, contention, strict=True)
         if job.jct is not None
     }

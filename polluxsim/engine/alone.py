@@ -6,6 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.running import RunningJob
+from polluxsim.metrics.fairness import time_on_share
 from polluxsim.policies.packing import pack
 from polluxsim.types import gpus_by_node
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_alone(
-    job: Job, profile: Profile, agent: Agent, placement: Placement, settings: EngineSettings
+    job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings
 ) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
@@ -30,14 +31,14 @@ def run_alone(
 
     Parameters
     ----------
-    job, profile, agent
+    job, truth, agent
         The job, the truth about its application, and a fresh agent.
     placement
         GPUs, within what the application can use.
     settings
         Interval, delay and rule of time; interference and horizon do not matter to a job alone.
     """
-    running = RunningJob(job, profile, agent, settings.time_rule)
+    running = RunningJob(job, truth, agent, settings.time_rule)
     running.place(placement, 0.0, settings.restart_delay)
     running.begin_segment(0.0)
     next_round = 1
@@ -69,7 +70,7 @@ def first_round(submit_time: float, interval: float) -> int:
 class TimesAlone:
     """Completion times alone; what follows the start is computed once for all like jobs.
 
-    At a constant batch size that is a sum over epochs; a job that adapts is simulated with an agent of its own.
+    At a constant batch size that is a sum over epochs; a job whose agent learns is simulated with one of its own.
 
     Parameters
     ----------
@@ -81,8 +82,6 @@ class TimesAlone:
         Interval, delay and rule of time.
     agent
         Gives a job a fresh agent.
-    adaptive
-        Whether agents change the batch size; then it does not matter which one a job's user asked for.
     """
 
     def __init__(
@@ -91,36 +90,46 @@ class TimesAlone:
         cluster: Cluster,
         settings: EngineSettings,
         agent: Callable[[Job, Profile], Agent],
-        *,
-        adaptive: bool,
     ) -> None:
         self._truths = truths
         self._cluster = cluster
         self._settings = settings
         self._agent = agent
-        self._adaptive = adaptive
-        self._known: dict[tuple[str, int, int], float] = {}
+        self._run_times: dict[tuple[str, int, int], float] = {}
 
-    def time(self, job: Job, num_gpus: int) -> float:
-        """Return the completion time of a job on so many GPUs, as many of them as it can use [s].
+    def time(self, job: Job, share: float) -> float:
+        """Return the completion time of a job on a share of the cluster, as much of it as it can use [s].
 
-        It starts at the first round after its submission, as it can on the shared cluster.
+        It starts at the first round after its submission, as it can on the shared cluster. A job without a profile
+        needs its GPUs all at once, and has them so much of the time where its share is smaller.
+
+        Parameters
+        ----------
+        job
+            The job.
+        share
+            GPUs, whole or not.
         """
         interval = self._settings.round_interval
         wait = first_round(job.submit_time, interval) * interval - job.submit_time
-        application = self._truths[job.application].profile.application
-        batch_size = application.max_batch_size if self._adaptive else job.batch_size
-        gpus = min(num_gpus, application.most_replicas(batch_size), self._cluster.num_gpus)
-        key = (job.application, batch_size, gpus)
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = self._run_time(job, gpus)
-        return wait + known
+        if job.duration is not None:
+            return (wait + self._settings.restart_delay + job.duration) * max(job.num_replicas / share, 1.0)
+        return time_on_share(share, lambda gpus: wait + self._run_time(job, gpus))
 
     def _run_time(self, job: Job, gpus: int) -> float:
         truth = self._truths[job.application]
+        application = truth.profile.application
         agent = self._agent(job, truth.profile)
+        batch_size = application.max_batch_size if agent.learns else job.batch_size
+        gpus = min(gpus, application.most_replicas(batch_size), self._cluster.num_gpus)
+        key = (job.application, batch_size, gpus)
+        if (known := self._run_times.get(key)) is not None:
+            return known
         placement = pack(self._cluster.gpus_per_node, gpus) or ()
-        if self._adaptive:
-            return run_alone(job, truth.profile, agent, placement, self._settings)
-        choice = agent.choose(len(placement), gpus)
-        return self._settings.restart_delay + truth.time_left(gpus_by_node(placement), choice, 0, 0.0)
+        if agent.learns:
+            time = run_alone(job, truth, agent, placement, self._settings)
+        else:
+            choice = agent.choose(len(placement), gpus)
+            time = self._settings.restart_delay + truth.time_left(gpus_by_node(placement), choice, 0, 0.0)
+        self._run_times[key] = time
+        return time
