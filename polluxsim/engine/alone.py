@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
     from polluxsim.engine.oracle import Truth
     from polluxsim.engine.settings import EngineSettings
-    from polluxsim.models.profile import Profile
     from polluxsim.types import Cluster, Placement
     from polluxsim.workloads.workload import Job
 
@@ -89,7 +88,7 @@ class TimesAlone:
         truths: Mapping[str, Truth],
         cluster: Cluster,
         settings: EngineSettings,
-        agent: Callable[[Job, Profile], Agent],
+        agent: Callable[[Job, Truth], Agent],
     ) -> None:
         self._truths = truths
         self._cluster = cluster
@@ -119,7 +118,7 @@ class TimesAlone:
     def _run_time(self, job: Job, gpus: int) -> float:
         truth = self._truths[job.application]
         application = truth.profile.application
-        agent = self._agent(job, truth.profile)
+        agent = self._agent(job, truth)
         batch_size = application.max_batch_size if agent.learns else job.batch_size
         gpus = min(gpus, application.most_replicas(batch_size), self._cluster.num_gpus)
         key = (job.application, batch_size, gpus)

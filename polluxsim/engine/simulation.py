@@ -23,14 +23,16 @@ from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
+from polluxsim.models.known import known_throughput
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import ClusterView, JobView, is_adaptive, needs_profiles
+from polluxsim.policies.view import ClusterView, JobView, is_adaptive, knows_throughput, needs_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile
+    from polluxsim.models.throughput import ThroughputParams
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
@@ -116,6 +118,7 @@ class Simulation:
         self._workload = workload
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
         self._adaptive = is_adaptive(policy)
+        self._known_throughput: dict[str, ThroughputParams] = {}
         self._cluster = cluster
         self._policy = policy
         self._settings = settings
@@ -168,7 +171,7 @@ class Simulation:
     def _arrive(self, job: Job) -> None:
         truth = self._truth(job)
         order = len(self._workload.jobs) - self._arrivals_left
-        running = RunningJob(job, truth, self._agent(job, truth.profile), self._time_rule, order)
+        running = RunningJob(job, truth, self._agent(job, truth), self._time_rule, order)
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
@@ -181,10 +184,16 @@ class Simulation:
             return self._truths[job.application]
         return Truth(RigidProfile(job.num_replicas, job.duration))
 
-    def _agent(self, job: Job, profile: Profile) -> Agent:
-        if self._adaptive and job.duration is None:
-            return AdaptiveAgent(profile.application)
-        return FixedBatchAgent(profile.application, job.batch_size)
+    def _agent(self, job: Job, truth: Truth) -> Agent:
+        application = truth.profile.application
+        if not self._adaptive or job.duration is not None:
+            return FixedBatchAgent(application, job.batch_size)
+        if not knows_throughput(self._policy):
+            return AdaptiveAgent(application)
+        if (known := self._known_throughput.get(application.name)) is None:
+            known = known_throughput(truth.profile, max(self._cluster.gpus_per_node))
+            self._known_throughput[application.name] = known
+        return AdaptiveAgent(application, known)
 
     def _call_round(self, index: int) -> None:
         """Call the round at `index` times the interval, unless one is called already: it is as early or earlier."""

@@ -197,7 +197,7 @@ def test_all_counts_of_gpus_have_a_time(measured_profiles: dict[str, MeasuredPro
                 {name: Truth(profile)},
                 cluster,
                 EngineSettings(),
-                lambda job, profile: FixedBatchAgent(profile.application, job.batch_size),
+                lambda job, truth: FixedBatchAgent(truth.profile.application, job.batch_size),
             )
             job = Job("a", 0.0, name, 1, batch_size)
             times = [alone.time(job, share) for share in range(1, 65)]
