@@ -19,7 +19,11 @@ class Status(StrEnum):
 
 
 class JobRecord(NamedTuple):
-    """One job's history; times that never came are None [s; GPU s]."""
+    """One job's history; times that never came are None [s; GPU s].
+
+    `run_time` is how long it held GPUs, `restart_time` how much of that went into starts and restarts, and
+    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it was cut off.
+    """
 
     job: str
     application: str
@@ -31,6 +35,9 @@ class JobRecord(NamedTuple):
     num_restarts: int
     gpu_seconds: float
     status: Status
+    run_time: float = 0.0
+    restart_time: float = 0.0
+    finish_time_fairness: float | None = None
 
 
 class RoundRecord(NamedTuple):
@@ -76,6 +83,9 @@ UNITS = {
     "jct": "s",
     "queueing_delay": "s",
     "gpu_seconds": "GPU s",
+    "run_time": "s",
+    "restart_time": "s",
+    "finish_time_fairness": "1, less is better",
     "time": "s",
     "gpus_in_use": "GPUs",
     "gpus": "GPUs on each of nodes",

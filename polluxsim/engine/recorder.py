@@ -75,6 +75,11 @@ class Recorder:
         """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
         self._timings.append(TimingRecord(phase, time, seconds))
 
+    @property
+    def timings(self) -> tuple[TimingRecord, ...]:
+        """Return the wall-clock times so far."""
+        return tuple(self._timings)
+
     def result(self, jobs: Sequence[Job], now: float) -> Result:
         """Return all records; jobs that are not complete by `now` are cut off."""
         return Result(
@@ -85,7 +90,7 @@ class Recorder:
             round_records=tuple(self._rounds),
             allocation_records=tuple(self._allocations),
             end_time=now,
-            timing_records=tuple(self._timings),
+            timing_records=self.timings,
         )
 
 

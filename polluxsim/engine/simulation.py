@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from math import ceil, inf
+from math import inf
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
@@ -13,21 +14,25 @@ import simpy
 
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.engine.afterwards import with_fairness, with_overheads
 from polluxsim.engine.allocation_check import checked_allocation
+from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
 from polluxsim.engine.oracle import JobOracle, Truth
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
+from polluxsim.models.known import known_throughput
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import ClusterView, JobView, is_adaptive, needs_profiles
+from polluxsim.policies.view import ClusterView, JobView, is_adaptive, knows_throughput, needs_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile
+    from polluxsim.models.throughput import ThroughputParams
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
@@ -113,6 +118,7 @@ class Simulation:
         self._workload = workload
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
         self._adaptive = is_adaptive(policy)
+        self._known_throughput: dict[str, ThroughputParams] = {}
         self._cluster = cluster
         self._policy = policy
         self._settings = settings
@@ -143,7 +149,17 @@ class Simulation:
         if self._workload.jobs:
             self._env.run(until=self._done)
         self._recorder.took("simulate", perf_counter() - started)
-        return self._recorder.result(self._workload.jobs, self._env.now)
+        return self._finished()
+
+    def _finished(self) -> Result:
+        """Return all records, with what can be said of the jobs only now."""
+        started = perf_counter()
+        jobs = {job.job_id: job for job in self._workload.jobs}
+        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agent)
+        result = with_overheads(self._recorder.result(self._workload.jobs, self._env.now), self._settings.restart_delay)
+        result = with_fairness(result, self._cluster.num_gpus, lambda job, share: alone.time(jobs[job.job], share))
+        self._recorder.took("fairness", perf_counter() - started)
+        return replace(result, timing_records=self._recorder.timings)
 
     def _at(self, time: float, priority: int, action: Callable[[], None]) -> None:
         """Call `action` at a time [s]; what is due at one instant goes by priority, then by age."""
@@ -155,26 +171,29 @@ class Simulation:
     def _arrive(self, job: Job) -> None:
         truth = self._truth(job)
         order = len(self._workload.jobs) - self._arrivals_left
-        running = RunningJob(job, truth, self._agent(job, truth.profile), self._time_rule, order)
+        running = RunningJob(job, truth, self._agent(job, truth), self._time_rule, order)
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
         self._arrivals_left -= 1
         self._outdate_decision()
-        interval = self._settings.round_interval
-        index = max(ceil(self._env.now / interval), 1)
-        # The quotient may have been rounded down to a whole number.
-        self._call_round(index if index * interval >= self._env.now else index + 1)
+        self._call_round(first_round(self._env.now, self._settings.round_interval))
 
     def _truth(self, job: Job) -> Truth:
         if job.duration is None:
             return self._truths[job.application]
         return Truth(RigidProfile(job.num_replicas, job.duration))
 
-    def _agent(self, job: Job, profile: Profile) -> Agent:
-        if self._adaptive and job.duration is None:
-            return AdaptiveAgent(profile.application)
-        return FixedBatchAgent(profile.application, job.batch_size)
+    def _agent(self, job: Job, truth: Truth) -> Agent:
+        application = truth.profile.application
+        if not self._adaptive or job.duration is not None:
+            return FixedBatchAgent(application, job.batch_size)
+        if not knows_throughput(self._policy):
+            return AdaptiveAgent(application)
+        if (known := self._known_throughput.get(application.name)) is None:
+            known = known_throughput(truth.profile, max(self._cluster.gpus_per_node))
+            self._known_throughput[application.name] = known
+        return AdaptiveAgent(application, known)
 
     def _call_round(self, index: int) -> None:
         """Call the round at `index` times the interval, unless one is called already: it is as early or earlier."""

@@ -124,7 +124,8 @@ class Policy(Protocol):
 
     A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
     Where jobs choose their own batch size under it, it says so by an attribute `adaptive = True`; without one,
-    jobs keep the batch size their users asked for. Where it can do nothing with a job that has no profile but a known
+    jobs keep the batch size their users asked for; by `known_throughput = True`, that their agents start with the θ_sys
+    of their application instead of exploring it. Where it can do nothing with a job that has no profile but a known
     duration, it says so by an attribute `needs_profiles = True`.
     """
 
@@ -139,6 +140,11 @@ class Policy(Protocol):
 def is_adaptive(policy: Policy) -> bool:
     """Return whether jobs choose their own batch size under this policy."""
     return bool(getattr(policy, "adaptive", False))
+
+
+def knows_throughput(policy: Policy) -> bool:
+    """Return whether agents start with the θ_sys of their application under this policy."""
+    return bool(getattr(policy, "known_throughput", False))
 
 
 def needs_profiles(policy: Policy) -> bool:
