@@ -32,15 +32,25 @@ FAR = 14.0
 """A label this far from all other lines is as good as farther [pt]."""
 
 
-def name_lines(axes: Axes, names: Mapping[Line2D, str]) -> None:
+def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
     """Write the names of lines into a panel, or a legend above the figure; a single line needs no name.
 
     To be called when nothing else of the figure will change.
+
+    Parameters
+    ----------
+    axes
+        The panel.
+    names
+        Of its lines.
+    obstacles
+        More points that no name may hide, in data coordinates, shape (n, 2).
     """
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
         return
-    if len(names) > MOST_LABELS or not _label(axes, figure, names):
+    avoid = np.empty((0, 2)) if obstacles is None else obstacles
+    if len(names) > MOST_LABELS or not _label(axes, figure, names, avoid):
         legend(figure, names)
 
 
@@ -65,10 +75,11 @@ class _Spot(NamedTuple):
     up: int
 
 
-def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str]) -> bool:
+def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: Points) -> bool:
     """Write the names beside the lines; return whether all had room."""
     figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
+    hidden = [*points.values(), axes.transData.transform(obstacles)]
     taken: list[Bbox] = []
     spots: dict[Line2D, _Spot] = {}
     for line, name in names.items():
@@ -76,7 +87,7 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str]) -> bool:
         free = (
             spot
             for spot in _spots(axes, _size(axes, name), points[line], others)
-            if _is_free(spot.box, axes.bbox, taken, points.values())
+            if _is_free(spot.box, axes.bbox, taken, hidden)
         )
         best = max(free, key=lambda spot: spot.score, default=None)
         if best is None:

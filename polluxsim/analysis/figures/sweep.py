@@ -126,8 +126,20 @@ def sweep(
     unit = "h" if _is_time(metric) else unit
     axes.set_ylabel(f"{name} [{unit}]" if unit else name)
     axes.set_ylim(bottom=0)
-    name_lines(axes, lines)
+    name_lines(axes, lines, _bars(found))
     return figure
+
+
+def _bars(found: Sequence[Series]) -> Array:
+    """Return points along all intervals, shape (n, 2)."""
+    share = np.linspace(0, 1, 50)[:, None]
+    bars = [
+        np.stack([np.broadcast_to(series.x, (50, len(series.x))), series.low + share * (series.high - series.low)], -1)
+        for series in found
+    ]
+    points = np.concatenate([bar.reshape(-1, 2) for bar in bars])
+    known: Array = points[np.isfinite(points).all(axis=1)]
+    return known
 
 
 def series_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> list[Series]:
