@@ -82,7 +82,10 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _handling(handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
-    """Handle SIGINT in another way for a while."""
+    """Handle SIGINT in another way for a while; that is the main thread's business, and others leave it alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
@@ -13,8 +12,7 @@ from polluxsim.analysis.table import comparison
 from polluxsim.app.console import console
 from polluxsim.app.sweep.dataset import DATASET
 from polluxsim.app.sweep.finished import info_of
-from polluxsim.app.sweep.launchers import HydraWorkers, set_up
-from polluxsim.app.sweep.local import LocalWorkers
+from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.plan import entry_of, without_hydra
 from polluxsim.app.sweep.sweep import complete
 from polluxsim.errors import InvalidConfigError
@@ -68,9 +66,8 @@ def sweep_by_command(
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise InvalidConfigError(f"hydra.sweeper.workers is {workers!r}, allowed is a whole number ≥ 1, or null")
     folder = Path(config.hydra.sweep.dir)
-    launcher = set_up(config, context)
+    doing = chosen_workers(config, context, workers)
     planned = _composed(plan, folder, config, context)
-    doing = LocalWorkers(workers) if isinstance(launcher, BasicLauncher) else HydraWorkers(launcher)
     done, entries, _ = complete(planned, folder, doing, None if cache is None else Path(cache))
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 from polluxsim.app.building import declared_types
 from polluxsim.app.sweep.finished import info_of
 from polluxsim.files import appearing_whole
+from polluxsim.metrics.summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,10 +77,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _row(entry: Entry, folder: Path) -> dict[str, Any]:
     summary = info_of(entry.folder)["summary"] or {}
+    metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
     return {
         "folder": entry.folder.relative_to(folder).as_posix(),
         **flat(entry.config),
-        **flat(summary),
+        **flat(metrics),
         "key": entry.key,
     }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.app.interrupt import uninterrupted
 from polluxsim.app.sweep.order import Order
-from polluxsim.app.sweep.working import one_thread_each, perform
+from polluxsim.app.sweep.working import num_cores, one_thread_each, perform
 from polluxsim.errors import SweepError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LocalWorkers:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self._workers = workers or len(os.sched_getaffinity(0))
+        self._workers = workers or num_cores()
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Do all runs, those that seem to take longest first; return those that failed."""

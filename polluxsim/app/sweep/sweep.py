@@ -12,10 +12,9 @@ from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.interrupt import SweepInterrupted, raising
 from polluxsim.app.sweep.dataset import DATASET, TIMING, write_dataset
 from polluxsim.app.sweep.finished import clear, copy_run, finished_runs, is_finished
-from polluxsim.app.sweep.launchers import HydraWorkers, set_up
-from polluxsim.app.sweep.local import LocalWorkers
+from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.lock import locked
-from polluxsim.app.sweep.plan import CONFIG_NAME, Composer, arranged, composing, entry_of, search_path
+from polluxsim.app.sweep.plan import CONFIG_NAME, Composer, arranged, composing, entry_of, quoted, search_path
 from polluxsim.app.sweep.progress import sweep_progress
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from hydra.core.config_loader import ConfigLoader
-    from hydra.plugins.launcher import Launcher
     from omegaconf import DictConfig
 
     from polluxsim.app.sweep.launchers import Workers
@@ -98,9 +96,7 @@ def run_sweep(
     with composing(config_dirs) as hydra:
         composer = Composer(hydra.config_loader(), common)
         entries = [entry_of(overrides, composer.compose(overrides), folder) for overrides in plan]
-        doing: Workers = LocalWorkers(workers)
-        if chosen:
-            doing = HydraWorkers(_chosen_launcher(hydra.config_loader(), [*common, f"hydra.sweep.dir={folder}"]))
+        doing = _workers(hydra.config_loader(), [*common, f"hydra.sweep.dir={quoted(str(folder))}"], workers)
         completed = complete(entries, folder, doing, cache)
     frame: pd.DataFrame = completed.table.to_pandas()
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
@@ -116,28 +112,31 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
     with locked(folder), raising():
         clear([folder])
         entries = arranged(entries, finished_runs(folder))
-        if cache is not None:
-            _take(entries, cache)
-        left = [entry for entry in entries if not is_finished(entry)]
-        if left:
-            for name in (DATASET, TIMING):
-                (folder / name).unlink(missing_ok=True)
-            _do(left, workers, known=len(entries) - len(left))
-        if cache is not None:
-            _give(entries, cache)
-        return Completed(len(left), entries, write_dataset(entries, folder))
+        try:
+            return _complete(entries, folder, workers, cache)
+        except KeyboardInterrupt:
+            counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+            message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
+            raise SweepInterrupted(message) from None
+
+
+def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+    if cache is not None:
+        _take(entries, cache)
+    left = [entry for entry in entries if not is_finished(entry)]
+    if left:
+        for name in (DATASET, TIMING):
+            (folder / name).unlink(missing_ok=True)
+        _do(left, workers, known=len(entries) - len(left))
+    if cache is not None:
+        _give(entries, cache)
+    return Completed(len(left), entries, write_dataset(entries, folder))
 
 
 def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
     """Do runs; raise an error that names the first of those that failed."""
-    try:
-        with sweep_progress(left, known):
-            failed = workers.launch(left)
-    except KeyboardInterrupt:
-        finished = known + sum(map(is_finished, left))
-        raise SweepInterrupted(
-            f"interrupted, {finished} of {known + len(left)} runs are finished and kept; the same command goes on"
-        ) from None
+    with sweep_progress(left, known):
+        failed = workers.launch(left)
     for _, error in failed:
         if not isinstance(error, PolluxSimError | OSError):
             raise error  # a defect
@@ -170,10 +169,10 @@ def _give(entries: Sequence[Entry], cache: Path) -> None:
             copy_run(entry.folder, cache / entry.key)
 
 
-def _chosen_launcher(loader: ConfigLoader, overrides: Sequence[str]) -> Launcher:
-    """Return the launcher that overrides choose, set up."""
+def _workers(loader: ConfigLoader, overrides: Sequence[str], processes: int | None) -> Workers:
+    """Return those who do the runs, as overrides choose them."""
     try:
         config: DictConfig = loader.load_configuration(CONFIG_NAME, list(overrides), RunMode.MULTIRUN)
-        return set_up(config, HydraContext(config_loader=loader, callbacks=Callbacks()))
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
+    return chosen_workers(config, HydraContext(config_loader=loader, callbacks=Callbacks()), processes)

@@ -72,6 +72,11 @@ class HydraTask:
             remove_if_empty(folder)
 
 
+def num_cores() -> int:
+    """Return how many cores there are for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def one_thread_each() -> Iterator[None]:
     """Have processes that are started in the meantime, and their libraries, do with one thread."""
