@@ -114,6 +114,7 @@ class Composer:
         self._common = list(overrides)
         self._parser = OverridesParser.create(config_loader=loader)
         self._kept: dict[tuple[str, ...], DictConfig] = {}
+        self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """Return the configuration of a run, without Hydra's own.
@@ -141,8 +142,14 @@ class Composer:
 
     def _is_plain(self, override: Override) -> bool:
         is_change = not (override.is_delete() or override.is_add() or override.is_force_add())
-        is_value = override.package is None and not self._loader.get_group_options(override.key_or_group)
+        is_value = override.package is None and not self._is_group(override.key_or_group)
         return is_change and is_value and not override.is_sweep_override() and not override.is_hydra_override()
+
+    def _is_group(self, name: str) -> bool:
+        # Hydra reads its whole search path for every answer, which takes 30 ms.
+        if name not in self._groups:
+            self._groups[name] = bool(self._loader.get_group_options(name))
+        return self._groups[name]
 
     def _whole(self, overrides: Sequence[str]) -> DictConfig:
         config = self._loader.load_configuration(CONFIG_NAME, [*self._common, *overrides], RunMode.RUN)
