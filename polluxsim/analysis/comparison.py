@@ -147,7 +147,9 @@ def compare(
     return findings
 
 
-def _verdict(row: Published, ours: Estimate | None, tolerance: Tolerance, peers: Mapping[str, tuple[float, float]]) -> Verdict:
+def _verdict(
+    row: Published, ours: Estimate | None, tolerance: Tolerance, peers: Mapping[str, tuple[float, float]]
+) -> Verdict:
     if ours is None:
         return Verdict("not run", None)
     if not isfinite(ours.value):
@@ -155,7 +157,16 @@ def _verdict(row: Published, ours: Estimate | None, tolerance: Tolerance, peers:
     if tolerance.kind is Kind.ORDER:
         first, second = ({arm: pair[index] for arm, pair in peers.items()} for index in (0, 1))
         return judge_order(row.arm, first, second)
+    if tolerance.kind is Kind.INTERVAL:
+        return _inside(ours, row.in_base_units)
     return judge(ours.value, row.in_base_units, tolerance, is_change=bool(row.against))
+
+
+def _inside(ours: Estimate, published: float) -> Verdict:
+    if ours.low is None or ours.high is None:
+        return Verdict("no interval", None)
+    inside = ours.low <= published <= ours.high
+    return Verdict("in our interval" if inside else "outside our interval", inside)
 
 
 def _peers(

@@ -107,7 +107,9 @@ class Outcome:
 
     def widest(self) -> float:
         """Return the largest relative half-width of a difference's interval, 0 where there is no difference."""
-        return max((width for finding in self.findings if (width := relative_half_width(finding)) is not None), default=0)
+        return max(
+            (width for finding in self.findings if (width := relative_half_width(finding)) is not None), default=0
+        )
 
     def show(self, request: Request) -> None:
         """Print the comparison, and write it and the figures."""
@@ -129,7 +131,11 @@ class Outcome:
     def notes(self) -> list[str]:
         """Return what one has to know beside the table."""
         missing = [arm.name for arm in self.runs.missing]
-        return [f"not run, as {self.runs.inputs.workloads} has no workloads for it: {', '.join(missing)}"] if missing else []
+        return (
+            [f"not run, as {self.runs.inputs.workloads} has no workloads for it: {', '.join(missing)}"]
+            if missing
+            else []
+        )
 
 
 def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Outcome]:
@@ -142,8 +148,8 @@ def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Ou
             return outcomes
         if seeds >= request.most_seeds:
             console().print(
-                f"the widest interval is still ±{100 * widest:.0f} % of its difference with {seeds} seeds, asked for was "
-                f"{100 * request.precision:g} %"
+                f"with {seeds} seeds the widest interval is still ±{100 * widest:.0f} % of its difference, "
+                f"asked for was {100 * request.precision:g} %"
             )
             return outcomes
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)

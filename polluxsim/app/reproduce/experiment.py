@@ -125,7 +125,9 @@ def read_experiment(name: str) -> Experiment:
         raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(names())} and all")
     section = _section(name)
     if unknown := sorted(set(section) - set(SETTINGS)):
-        raise InvalidConfigError(f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}")
+        raise InvalidConfigError(
+            f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
+        )
     workloads = section.get("workloads")
     return Experiment(
         name,

@@ -43,7 +43,9 @@ def over_the_same_workloads(runs: Runs) -> tuple[list[Published], list[str]]:
     others: list[str] = []
     for row in runs.experiment.published:
         found = _value(row, known) if row.by_simulator else None
-        values.append(row if found is None else replace(row, value=found / UNITS[row.unit], source="simulator, same workloads"))
+        values.append(
+            row if found is None else replace(row, value=found / UNITS[row.unit], source="simulator, same workloads")
+        )
         if found is None and row.workloads and row.arm in ours and _numbers(row.workloads) != ours[row.arm][1]:
             others.append(row.arm)
     return values, sorted(set(others))
