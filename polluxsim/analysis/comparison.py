@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from polluxsim.analysis.published import UNITS, Kind, Tolerance, Verdict, difference, judge, judge_order
-from polluxsim.metrics.bootstrap import LEAST_UNITS, Estimate, mean, ratio_of_means
+from polluxsim.analysis.bootstrap import LEAST_UNITS, Estimate, mean, ratio_of_means
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

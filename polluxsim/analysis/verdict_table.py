@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from polluxsim.analysis.comparison import Finding
     from polluxsim.analysis.published import Published
-    from polluxsim.metrics.bootstrap import Estimate
+    from polluxsim.analysis.bootstrap import Estimate
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "verdict", "published simulator", "difference", "verdict")
 STYLES = {True: "green", False: "red", None: "dim"}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-ALL = "all"
+ALL, LIST = "all", "list"
 DIFFERS = 1
 """Exit status of --check where a verdict is against us."""
 
@@ -77,10 +77,14 @@ def reproduce(options: argparse.Namespace) -> int:
     int
         0; with --check, 1 if a verdict is against us.
     """
-    extra = [word for word in options.names if "=" in word]
     wanted = [word for word in options.names if "=" not in word]
-    experiments = [read_experiment(name) for name in (names() if ALL in wanted else dict.fromkeys(wanted))]
-    request = _request(options, extra)
+    if LIST in wanted:
+        return _list()
+    chosen = names() if ALL in wanted else list(dict.fromkeys(wanted))
+    if not chosen:
+        raise InvalidConfigError(f"no table or figure is named, allowed are {', '.join(names())} and {ALL}")
+    experiments = [read_experiment(name) for name in chosen]
+    request = _request(options, [word for word in options.names if "=" in word])
     outcomes = _sure_enough(experiments, request)
     for outcome in outcomes:
         outcome.show(request)
@@ -136,6 +140,12 @@ class Outcome:
             if missing
             else []
         )
+
+
+def _list() -> int:
+    for name in names():
+        print(f"{name:12}{read_experiment(name).title}")
+    return 0
 
 
 def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Outcome]:
