@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 NUM_RESAMPLES = 4000
-LEAST_UNITS = 4
-"""With fewer units too many resamples repeat one unit only."""
+LEAST_UNITS = 6
+"""With fewer units intervals are often many times too wide."""
 
 LEAST_SPREAD = 1e-9
 """Standard errors below this share of the sample's own are rounding."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from polluxsim.analysis.published import UNITS, Kind, Tolerance, Verdict, difference, judge, judge_order
 from polluxsim.analysis.bootstrap import LEAST_UNITS, Estimate, mean, ratio_of_means
+from polluxsim.analysis.published import UNITS, Kind, Tolerance, Verdict, difference, judge, judge_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,16 +113,14 @@ def _units(pairs: pd.DataFrame) -> NDArray[np.float64]:
     """Return independent units, shape (units, 2).
 
     Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them;
-    else every run is one, and the interval says how sure the value is on these very workloads.
+    else every run is one, and the interval says little of other workloads than these.
     """
     by_workload = pairs.groupby(level=0, sort=True).mean()
     units = by_workload if len(by_workload) >= LEAST_UNITS else pairs.sort_index()
     return units.to_numpy(dtype=float)
 
 
-def compare(
-    samples: Samples, published: Sequence[Published], *, must_match: bool, other_workloads: Iterable[str] = ()
-) -> list[Finding]:
+def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
     """Hold measured values against published ones.
 
     Parameters
@@ -133,15 +131,12 @@ def compare(
         What was published.
     must_match
         Whether the measured data were used, so that values have to match and not only signs and orders.
-    other_workloads
-        Arms whose published value is over other workloads than ours.
     """
-    others = set(other_workloads)
     estimates = {row.quantity: samples.estimate(row.quantity) for row in published}
     findings = []
     for row in published:
         ours, num_units = estimates[row.quantity]
-        tolerance = row.tolerance if must_match and not {row.arm, row.against} & others else row.embedded
+        tolerance = row.tolerance if must_match else row.embedded
         verdict = _verdict(row, ours, tolerance, _peers(row, published, estimates))
         findings.append(Finding(row, ours, num_units, verdict))
     return findings

@@ -12,9 +12,9 @@ from polluxsim.analysis.published import UNITS, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from polluxsim.analysis.bootstrap import Estimate
     from polluxsim.analysis.comparison import Finding
     from polluxsim.analysis.published import Published
-    from polluxsim.analysis.bootstrap import Estimate
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "verdict", "published simulator", "difference", "verdict")
 STYLES = {True: "green", False: "red", None: "dim"}
@@ -34,12 +34,12 @@ def verdict_table(findings: Sequence[Finding], title: str) -> Table:
     for index in kept:
         table.add_column(COLUMNS[index], justify="left" if index in (0, 4, 7) else "right", no_wrap=index == 1)
     styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
-    metric = ""
-    for line, finding in zip(cells, _firsts(findings), strict=True):
-        if metric and metric != finding.published.metric:
+    firsts = _firsts(findings)
+    metrics = [(finding.published.metric, bool(finding.published.against)) for finding in firsts]
+    for index, line in enumerate(cells):
+        if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
             table.add_section()
-        metric = finding.published.metric
-        table.add_row(*(_styled(line[index], styles.get(line[index], "")) for index in kept))
+        table.add_row(*(_styled(line[column], styles.get(line[column], "")) for column in kept))
     return table
 
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments[:1] == ["run"]:
             with ending_at_once():
                 return _run(arguments[1:])
-        options = _parser().parse_args(arguments)
+        options = _parsed(arguments)
         return int(options.action(options))
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
@@ -53,6 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
         return BAD_INPUT
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (arguments[0] != "reproduce" or any(word.startswith("-") or "=" not in word for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.names += rest
+    return options
 
 
 def _nobody_reads() -> int:
@@ -88,7 +99,8 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
 
 def _add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.description = "Run what a table or figure of the paper needs, compare it with what was published, draw it."
-    parser.add_argument("names", nargs="+", metavar="NAME", help="table2, fig8a, … or all; 'list' names them")
+    words = "table2, fig8a, … or all; 'list' names them; KEY=VALUE sets something of every run"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
     parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles (default: our cards)")
     parser.add_argument(
         "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"

@@ -86,6 +86,7 @@ def reproduce(options: argparse.Namespace) -> int:
     experiments = [read_experiment(name) for name in chosen]
     request = _request(options, [word for word in options.names if "=" in word])
     outcomes = _sure_enough(experiments, request)
+    console().print(f"on {request.inputs}", soft_wrap=True)
     for outcome in outcomes:
         outcome.show(request)
     findings = [finding for outcome in outcomes for finding in outcome.findings]
@@ -118,8 +119,7 @@ class Outcome:
     def show(self, request: Request) -> None:
         """Print the comparison, and write it and the figures."""
         experiment = self.runs.experiment
-        title = f"{experiment.title} ({request.inputs})"
-        console().print(verdict_table(self.findings, title))
+        console().print(verdict_table(self.findings, experiment.title))
         for note in self.notes():
             console().print(f"  {note}", style="dim")
         request.folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class Outcome:
         with appearing_whole(stem.with_suffix(".csv")) as path:
             to_frame(self.findings).to_csv(path, index=False, lineterminator="\n")
         with appearing_whole(stem.with_suffix(".md")) as path:
-            path.write_text(markdown(self.findings, title), encoding="utf-8")
+            path.write_text(markdown(self.findings, experiment.title) + f"\nOn {request.inputs}.\n", encoding="utf-8")
         for name, figure in experiment.load_module().draw(self.runs).items():
             for ending in FIGURE_ENDINGS:
                 save(figure, request.folder / f"{name}{ending}")
@@ -175,9 +175,8 @@ def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -
 
 def _compared(runs: Runs) -> Outcome:
     samples = Samples(runs.experiment.load_module().measure(runs))
-    published, others = over_the_same_workloads(runs)
     must_match = runs.inputs.must_match(needs_workloads=bool(runs.experiment.arms))
-    return Outcome(runs, tuple(compare(samples, published, must_match=must_match, other_workloads=others)))
+    return Outcome(runs, tuple(compare(samples, over_the_same_workloads(runs), must_match=must_match)))
 
 
 def _request(options: argparse.Namespace, extra: Sequence[str]) -> Request:

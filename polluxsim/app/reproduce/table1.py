@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def measure(runs: Runs) -> Iterator[Sample]:
     """Yield each application's share of every workload, and what its profile says of one job alone."""
     profiles = runs.inputs.load_profiles()
-    for run in runs.made:
+    # A workload is the same whatever its runs' seeds.
+    for run in {run.workload: run for run in reversed(runs.made)}.values():
         shares = run.jobs()["application"].value_counts(normalize=True)
         for name in profiles:
             yield Sample("share of jobs", name, float(shares.get(name, 0.0)), run.workload, run.seed)
