@@ -61,7 +61,7 @@ def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
             _hours(run, run.jct_by_application[application]) if application in run.jct_by_application else "–"
             for run in runs
         ]
-    return metrics | {
+    metrics |= {
         "makespan": [_hours(run, run.makespan) for run in runs],
         "restarts": [str(run.restarts) for run in runs],
         "  minutes between restarts": [_or_none(run.time_between_restarts, ".1f", 1 / 60) for run in runs],

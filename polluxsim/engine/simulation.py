@@ -15,9 +15,10 @@ import simpy
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.agent.agent import FixedBatchAgent
 from polluxsim.engine.afterwards import with_fairness, with_overheads
-from polluxsim.engine.allocation_check import checked_allocation
+from polluxsim.engine.allocation_check import checked_allocation, checked_node_count
 from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
+from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.oracle import JobOracle, Truth
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
@@ -120,6 +121,7 @@ class Simulation:
         self._adaptive = is_adaptive(policy)
         self._known_throughput: dict[str, ThroughputParams] = {}
         self._cluster = cluster
+        self._nodes = Nodes(cluster)
         self._policy = policy
         self._settings = settings
         self._watcher = watcher
@@ -157,7 +159,7 @@ class Simulation:
         jobs = {job.job_id: job for job in self._workload.jobs}
         alone = TimesAlone(self._truths, self._cluster, self._settings, self._agent)
         result = with_overheads(self._recorder.result(self._workload.jobs, self._env.now), self._settings.restart_delay)
-        result = with_fairness(result, self._cluster.num_gpus, lambda job, share: alone.time(jobs[job.job], share))
+        result = with_fairness(result, self._nodes.mean_gpus(self._env.now), lambda job, share: alone.time(jobs[job.job], share))
         self._recorder.took("fairness", perf_counter() - started)
         return replace(result, timing_records=self._recorder.timings)
 
@@ -209,7 +211,7 @@ class Simulation:
         self._guard_against_standstill(now)
         chosen_anew = self._end_interval(now)
         if now < self._decision_stands_until:
-            self._recorder.round_without_change(now)
+            self._recorder.round_without_change(now, self._nodes)
         else:
             self._ask(now, chosen_anew)
         self._call_round(round(now / self._settings.round_interval) + 1)
@@ -239,7 +241,8 @@ class Simulation:
             if job.placement:
                 self._begin_segment(job, now)
         self._decision_stands_until = getattr(decision, "valid_until", -inf)
-        record = self._recorder.round(now, len(self._active), _in_order(self._placed.values()), decision)
+        placed = _in_order(self._placed.values())
+        record = self._recorder.round(now, len(self._active), placed, decision, self._nodes)
         if self._watcher is not None:
             self._watcher(view, allocation, record)
 
@@ -255,7 +258,17 @@ class Simulation:
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise PolicyError(f"policy {name} failed in the round at {view.time:g} s: {what}") from error
         self._recorder.took("decide", perf_counter() - started, view.time)
-        return decision, checked_allocation(decision, self._views, self._cluster)
+        wanted = getattr(decision, "num_nodes", None)
+        num_nodes = None if wanted is None else checked_node_count(wanted, self._nodes.counts)
+        allocation = checked_allocation(decision, self._views, self._nodes.present(view.time, num_nodes))
+        if num_nodes is not None:
+            self._request(num_nodes, view.time)
+        return decision, allocation
+
+    def _request(self, num_nodes: int, now: float) -> None:
+        """Have another number of nodes; when new ones come up, the policy is asked again."""
+        if (time := self._nodes.request(num_nodes, now)) < inf:
+            self._at(time, ARRIVAL, self._outdate_decision)
 
     def _view(self, now: float) -> ClusterView:
         # While a job waits, nothing of its view changes.
@@ -263,7 +276,8 @@ class Simulation:
             self._views[job_id] = self._job_view(job, now)
         return ClusterView(
             time=now,
-            gpus_per_node=self._cluster.gpus_per_node,
+            gpus_per_node=self._nodes.present(now).gpus_per_node,
+            nodes=self._nodes.counts,
             jobs=tuple(self._views.values()),
             restart_delay=self._settings.restart_delay,
         )
