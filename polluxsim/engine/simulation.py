@@ -26,7 +26,14 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
 from polluxsim.models.known import known_throughput
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import ClusterView, JobView, is_adaptive, knows_throughput, needs_profiles
+from polluxsim.policies.view import (
+    ClusterView,
+    JobView,
+    is_adaptive,
+    knows_throughput,
+    maximises_throughput,
+    needs_profiles,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -190,12 +197,16 @@ class Simulation:
         application = truth.profile.application
         if not self._adaptive or job.duration is not None:
             return FixedBatchAgent(application, job.batch_size)
-        if not knows_throughput(self._policy):
-            return AdaptiveAgent(application)
-        if (known := self._known_throughput.get(application.name)) is None:
-            known = known_throughput(truth.profile, max(self._cluster.gpus_per_node))
-            self._known_throughput[application.name] = known
-        return AdaptiveAgent(application, known)
+        known = self._known(truth) if knows_throughput(self._policy) else None
+        return AdaptiveAgent(application, known, maximises_throughput=maximises_throughput(self._policy))
+
+    def _known(self, truth: Truth) -> ThroughputParams:
+        name = truth.profile.application.name
+        if (known := self._known_throughput.get(name)) is None:
+            known = self._known_throughput[name] = known_throughput(
+                truth.profile, max(self._cluster.gpus_per_node)
+            )
+        return known
 
     def _call_round(self, index: int) -> None:
         """Call the round at `index` times the interval, unless one is called already: it is as early or earlier."""

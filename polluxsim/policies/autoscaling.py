@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import Decision, NodeCounts
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from polluxsim.models.goodput import GoodputModel
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import Allocation
-
-# With an infinite noise scale an example is worth the same in a batch of any size, so that goodput is throughput.
-ALL_NOISE = GradientStatistics(sqr=0.0, var=1.0)
 
 MEASURES = ("goodput", "throughput")
 
@@ -32,7 +28,7 @@ class Autoscaler:
     Parameters
     ----------
     measure
-        `goodput`, or `throughput` as in the baseline.
+        What nodes and batch sizes are chosen by: `goodput`, or `throughput` as in the baseline.
     grow_above
         Use above which more nodes are asked for, U in (0, 1].
     aim
@@ -53,6 +49,11 @@ class Autoscaler:
             raise InvalidConfigError(
                 f"policy.aim is {self.aim} and policy.grow_above {self.grow_above}, allowed are 0 < aim < grow_above ≤ 1"
             )
+
+    @property
+    def maximises_throughput(self) -> bool:
+        """Return whether agents take throughput for goodput; the model that a policy sees then says so too."""
+        return self.measure == "throughput"
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return all GPUs that are up and that the first job may have, and the number of nodes to have next."""
@@ -79,7 +80,5 @@ class Autoscaler:
 
     def _use(self, model: GoodputModel, nodes: NodeCounts, count: int) -> float:
         """Return the measure per GPU of so many full nodes, over that of one GPU."""
-        if self.measure == "throughput":
-            model = replace(model, statistics=ALL_NOISE)
         gpus = nodes.gpus(count)
         return model.best(count, gpus)[0] / gpus / model.best(1, 1)[0]

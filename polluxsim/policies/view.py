@@ -155,7 +155,8 @@ class Policy(Protocol):
     A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
     Where jobs choose their own batch size under it, it says so by an attribute `adaptive = True`; without one,
     jobs keep the batch size their users asked for; by `known_throughput = True`, that their agents start with the θ_sys
-    of their application instead of exploring it. Where it can do nothing with a job that has no profile but a known
+    of their application instead of exploring it; by `maximises_throughput = True`, that they take throughput for goodput.
+    Where it can do nothing with a job that has no profile but a known
     duration, it says so by an attribute `needs_profiles = True`.
     """
 
@@ -175,6 +176,11 @@ def is_adaptive(policy: Policy) -> bool:
 def knows_throughput(policy: Policy) -> bool:
     """Return whether agents start with the θ_sys of their application under this policy."""
     return bool(getattr(policy, "known_throughput", False))
+
+
+def maximises_throughput(policy: Policy) -> bool:
+    """Return whether agents choose batch sizes by throughput alone under this policy."""
+    return bool(getattr(policy, "maximises_throughput", False))
 
 
 def needs_profiles(policy: Policy) -> bool:
