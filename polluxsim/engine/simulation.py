@@ -34,6 +34,7 @@ from polluxsim.policies.view import (
     maximises_throughput,
     needs_profiles,
 )
+from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
-    from polluxsim.workloads.workload import Job, Workload
+    from polluxsim.workloads.workload import Job
 
 # Order of what happens at one instant; simpy.Event.succeed has the first priority.
 COMPLETION, ARRIVAL, ROUND, AFTER_ROUND, HORIZON = range(1, 6)
@@ -104,10 +105,14 @@ def simulate(
     StalledError
         If the policy lets all jobs starve.
     """
+    _check(workload, profiles, cluster, policy)
+    return Simulation(workload, profiles, cluster, policy, settings or EngineSettings(), seed, watcher).run()
+
+
+def _check(workload: Workload, profiles: Mapping[str, Profile], cluster: Cluster, policy: Policy) -> None:
     workload.check(profiles, cluster)
     if needs_profiles(policy) and (rigid := workload.first_rigid_job) is not None:
         raise workload.error(rigid, f"has no profile, and {type(policy).__name__} needs one of every job")
-    return Simulation(workload, profiles, cluster, policy, settings or EngineSettings(), seed, watcher).run()
 
 
 class Simulation:
@@ -124,6 +129,9 @@ class Simulation:
         watcher: Watcher | None,
     ) -> None:
         self._workload = workload
+        self._arrivals = workload.new_arrivals()
+        self._jobs = {job.job_id: job for job in workload.jobs}
+        self._profiles = profiles
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
         self._adaptive = is_adaptive(policy)
         self._known_throughput: dict[str, ThroughputParams] = {}
@@ -151,11 +159,11 @@ class Simulation:
     def run(self) -> Result:
         """Run until all jobs are complete, or to the horizon."""
         started = perf_counter()
-        for job in self._workload.jobs:
+        for job in self._jobs.values():
             self._at(job.submit_time, ARRIVAL, partial(self._arrive, job))
         if self._settings.horizon is not None:
             self._at(self._settings.horizon, HORIZON, self._finish)
-        if self._workload.jobs:
+        if self._jobs:
             self._env.run(until=self._done)
         self._recorder.took("simulate", perf_counter() - started)
         return self._finished()
@@ -163,10 +171,12 @@ class Simulation:
     def _finished(self) -> Result:
         """Return all records, with what can be said of the jobs only now."""
         started = perf_counter()
-        jobs = {job.job_id: job for job in self._workload.jobs}
+        jobs = sorted(self._jobs.values(), key=attrgetter("submit_time"))
         alone = TimesAlone(self._truths, self._cluster, self._settings, self._agent)
-        result = with_overheads(self._recorder.result(self._workload.jobs, self._env.now), self._settings.restart_delay)
-        result = with_fairness(result, self._nodes.mean_gpus(self._env.now), lambda job, share: alone.time(jobs[job.job], share))
+        now = self._env.now
+        result = with_overheads(self._recorder.result(jobs, now), self._settings.restart_delay)
+        gpus = self._nodes.mean_gpus(now)
+        result = with_fairness(result, gpus, lambda job, share: alone.time(self._jobs[job.job], share))
         self._recorder.took("fairness", perf_counter() - started)
         return replace(result, timing_records=self._recorder.timings)
 
@@ -179,7 +189,7 @@ class Simulation:
 
     def _arrive(self, job: Job) -> None:
         truth = self._truth(job)
-        order = len(self._workload.jobs) - self._arrivals_left
+        order = len(self._jobs) - self._arrivals_left
         running = RunningJob(job, truth, self._agent(job, truth), self._time_rule, order)
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
@@ -361,8 +371,22 @@ class Simulation:
         self._recorder.completed(job)
         for group in (self._active, self._views, self._placed, self._unsettled):
             group.pop(job.job.job_id, None)
+        self._follow(job.job, now)
         if not self._active and not self._arrivals_left:
             self._finish()
+
+    def _follow(self, job: Job, now: float) -> None:
+        """Have the jobs arrive that follow a complete one."""
+        for follower in self._arrivals.after(job, now):
+            workload = Workload((follower,), self._workload.source)
+            _check(workload, self._profiles, self._cluster, self._policy)
+            if follower.job_id in self._jobs:
+                raise workload.error(follower, "the workload has this name already, allowed is once")
+            if follower.submit_time < now:
+                raise workload.error(follower, f"submitted at {follower.submit_time:g} s, allowed is {now:g} s or later")
+            self._jobs[follower.job_id] = follower
+            self._arrivals_left += 1
+            self._at(follower.submit_time, ARRIVAL, partial(self._arrive, follower))
 
     def _finish(self) -> None:
         if not self._done.triggered:
