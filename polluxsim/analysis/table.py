@@ -70,6 +70,9 @@ def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
         "  jobs below 2": [_or_none(run.fair_share, ".1%") for run in runs],
         "GPU-hours": [f"{run.gpu_hours:.1f}" for run in runs],
     }
+    if any(run.cost for run in runs):
+        metrics["cost of nodes"] = [f"{run.cost:.2f}" for run in runs]
+    return metrics
 
 
 def _hours(run: Summary, seconds: float) -> str:

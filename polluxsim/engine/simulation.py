@@ -213,9 +213,7 @@ class Simulation:
     def _known(self, truth: Truth) -> ThroughputParams:
         name = truth.profile.application.name
         if (known := self._known_throughput.get(name)) is None:
-            known = self._known_throughput[name] = known_throughput(
-                truth.profile, max(self._cluster.gpus_per_node)
-            )
+            known = self._known_throughput[name] = known_throughput(truth.profile, max(self._cluster.gpus_per_node))
         return known
 
     def _call_round(self, index: int) -> None:
@@ -383,7 +381,9 @@ class Simulation:
             if follower.job_id in self._jobs:
                 raise workload.error(follower, "the workload has this name already, allowed is once")
             if follower.submit_time < now:
-                raise workload.error(follower, f"submitted at {follower.submit_time:g} s, allowed is {now:g} s or later")
+                raise workload.error(
+                    follower, f"submitted at {follower.submit_time:g} s, allowed is {now:g} s or later"
+                )
             self._jobs[follower.job_id] = follower
             self._arrivals_left += 1
             self._at(follower.submit_time, ARRIVAL, partial(self._arrive, follower))

@@ -47,7 +47,7 @@ class Autoscaler:
             raise InvalidConfigError(f"policy.measure is {self.measure!r}, allowed are {', '.join(MEASURES)}")
         if not 0 < self.aim < self.grow_above <= 1:
             raise InvalidConfigError(
-                f"policy.aim is {self.aim} and policy.grow_above {self.grow_above}, allowed are 0 < aim < grow_above ≤ 1"
+                f"policy.aim is {self.aim}, policy.grow_above {self.grow_above}, allowed are 0 < aim < grow_above ≤ 1"
             )
 
     @property
@@ -68,14 +68,14 @@ class Autoscaler:
 
     def _num_nodes(self, job: JobView, nodes: NodeCounts) -> int:
         """Return the number of nodes to have, as many as before where their use is good."""
-        if job.goodput is None:
+        if (model := job.goodput) is None:
             return nodes.requested
-        now = self._use(job.goodput, nodes, nodes.requested)
+        now = self._use(model, nodes, nodes.requested)
         if self.aim <= now <= self.grow_above:
             return nodes.requested
         # A job may not have more GPUs than its agent can speak of, and no node is to be idle.
         most = [count for count in range(nodes.least, nodes.most + 1) if nodes.gpus(count) <= job.max_replicas]
-        wanted = min(most or [nodes.least], key=lambda count: abs(self._use(job.goodput, nodes, count) - self.aim))
+        wanted = min(most or [nodes.least], key=lambda count: abs(self._use(model, nodes, count) - self.aim))
         return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, nodes.requested)
 
     def _use(self, model: GoodputModel, nodes: NodeCounts, count: int) -> float:

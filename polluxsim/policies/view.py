@@ -153,11 +153,12 @@ class Policy(Protocol):
     """Says at every scheduling round who gets which GPUs.
 
     A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
-    Where jobs choose their own batch size under it, it says so by an attribute `adaptive = True`; without one,
-    jobs keep the batch size their users asked for; by `known_throughput = True`, that their agents start with the θ_sys
-    of their application instead of exploring it; by `maximises_throughput = True`, that they take throughput for goodput.
-    Where it can do nothing with a job that has no profile but a known
-    duration, it says so by an attribute `needs_profiles = True`.
+    Attributes that it may have, all of them false where they are missing, say what it is for:
+
+    - `adaptive`: jobs choose their own batch sizes; else they keep what their users asked for;
+    - `known_throughput`: their agents start with the θ_sys of their application instead of exploring it;
+    - `maximises_throughput`: their agents take throughput for goodput;
+    - `needs_profiles`: it can do nothing with a job that has no profile but a known duration.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:

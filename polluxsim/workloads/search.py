@@ -29,9 +29,9 @@ class HyperParameters(NamedTuple):
 def surrogate_accuracy(parameters: HyperParameters) -> float:
     """Return what stands for a trial's final accuracy, in (0, 0.95].
 
-    Nothing is trained in a simulation, so the searcher needs a score from somewhere. This is not a measurement: a smooth
-    bowl over the logarithms of the parameters, best at the values commonly used for ResNet on CIFAR-10 (0.1, 0.9, 5e-4).
-    A trial takes as long whatever its parameters, so the score decides which parameters come next and no time.
+    Nothing is trained in a simulation, so the searcher needs a score from somewhere. This one is not measured: a smooth
+    bowl over the logarithms of the parameters, best at what is commonly used for ResNet on CIFAR-10 (0.1, 0.9, 5e-4).
+    A trial takes as long whatever its parameters, so the score decides which parameters come next, and no time.
     """
     distance = (
         log10(parameters.learning_rate / 0.1) ** 2
@@ -55,11 +55,10 @@ class Trials:
     """
 
     def __init__(self, template: Job, num_trials: int, seed: int) -> None:
-        optuna = _optuna()
         self.scores: dict[str, tuple[HyperParameters, float]] = {}
         self._template = template
         self._num_trials = num_trials
-        self._study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+        self._study = _new_study(seed)
         self._running: dict[str, tuple[optuna.Trial, HyperParameters]] = {}
         self._num_started = 0
 
@@ -135,7 +134,8 @@ class HyperParameterSearch:
             )
         batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
         template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
-        return Workload(self._first(template)[1], "search", partial(self._arrivals, template))
+        followers = self.num_trials - self.at_once
+        return Workload(self._first(template)[1], "search", partial(self._arrivals, template), followers)
 
     def _arrivals(self, template: Job) -> Trials:
         return self._first(template)[0]
@@ -146,10 +146,10 @@ class HyperParameterSearch:
         return trials, tuple(trials.start(0.0) for _ in range(self.at_once))
 
 
-def _optuna():  # type: ignore[no-untyped-def]  # an extra, which may be missing
+def _new_study(seed: int) -> optuna.Study:
     try:
-        import optuna  # noqa: PLC0415  (slow to load, and needed by this workload only)
+        import optuna  # noqa: PLC0415  (slow to load, an extra, and needed by this workload only)
     except ImportError:
         raise InvalidConfigError("workload=search needs Optuna: pip install 'polluxsim[hpo]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+    return optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))

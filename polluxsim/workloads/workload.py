@@ -89,11 +89,14 @@ class Workload:
         Where they come from, for messages: a file's path, or what made them.
     new_arrivals
         Makes what says, in one run, which further jobs follow when one completes.
+    num_followers
+        How many will follow, if all goes well; for who shows progress.
     """
 
     jobs: tuple[Job, ...]
     source: str = "workload"
     new_arrivals: Callable[[], Arrivals] = NothingFollows
+    num_followers: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
