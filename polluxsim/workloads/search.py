@@ -135,7 +135,8 @@ class HyperParameterSearch:
         batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
         template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
         followers = self.num_trials - self.at_once
-        return Workload(self._first(template)[1], "search", partial(self._arrivals, template), followers)
+        first, arrivals = self._first(template)[1], partial(self._arrivals, template)
+        return Workload(first, "search", new_arrivals=arrivals, num_followers=followers)
 
     def _arrivals(self, template: Job) -> Trials:
         return self._first(template)[0]

@@ -87,6 +87,8 @@ class Workload:
         The jobs.
     source
         Where they come from, for messages: a file's path, or what made them.
+    notes
+        What was left out or altered on the way, with counts; empty if nothing was.
     new_arrivals
         Makes what says, in one run, which further jobs follow when one completes.
     num_followers
@@ -95,6 +97,7 @@ class Workload:
 
     jobs: tuple[Job, ...]
     source: str = "workload"
+    notes: tuple[str, ...] = ()
     new_arrivals: Callable[[], Arrivals] = NothingFollows
     num_followers: int = 0
 
