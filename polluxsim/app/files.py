@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from polluxsim.analysis.fit_figure import compare, draw, error_table
 from polluxsim.analysis.table import comparison
 from polluxsim.app.console import console
+from polluxsim.app.folders import run_folders
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.card import CardProfile
-from polluxsim.storage import RUN_FILE, read_run
+from polluxsim.storage import read_run
 from polluxsim.traces.cards import fit_cards, write_cards
 from polluxsim.traces.importing import import_trace
 from polluxsim.traces.osdi21 import read_profiles
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def show_table(folders: Sequence[Path]) -> int:
     """Print runs side by side; a folder of several runs stands for all of them."""
     summaries = {}
-    for folder in _runs(folders):
+    for folder in run_folders(folders):
         run = read_run(folder)
         summary = summarise(run.result)
         if summary is None:
@@ -99,12 +100,3 @@ def _write_drawn(source: PhillySample | PhillyLike, options: Namespace) -> int:
     write_workload(workload, output)
     print(f"{output}: {len(workload.jobs)} jobs")
     return 0
-
-
-def _runs(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs, with those that hold several in their place."""
-    found = []
-    for folder in folders:
-        inside = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
-        found += [folder] if (folder / RUN_FILE).is_file() or not inside else inside
-    return found
