@@ -9,6 +9,7 @@ import numpy as np
 from polluxsim.analysis.figures.lines import name_lines
 from polluxsim.analysis.figures.style import (
     ONE_COLUMN,
+    POLICY_COLOURS,
     SECONDS_PER_HOUR,
     hour_ticks,
     looks,
@@ -31,14 +32,14 @@ def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Fi
     Parameters
     ----------
     runs
-        A line each, by its name.
+        A line each, by its name; five at most.
     width
         [cm].
     """
     figure = new_figure(width, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}
-    for (name, result), look in zip(runs.items(), looks(list(runs)), strict=True):
+    for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):
         rounds = result.rounds
         hours = np.append(rounds["time"], result.end_time) / SECONDS_PER_HOUR
         for axes, column in ((upper, "nodes"), (lower, "efficiency")):

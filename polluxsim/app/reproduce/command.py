@@ -160,7 +160,9 @@ def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -
 def _compared(runs: Runs) -> Outcome:
     samples = Samples(runs.experiment.load_module().measure(runs))
     published, others = over_the_same_workloads(runs)
-    must_match = runs.inputs.must_match(needs_workloads=bool(runs.experiment.arms))
+    must_match = runs.inputs.must_match(
+        needs_workloads=bool(runs.experiment.arms) and not runs.experiment.own_workload
+    )
     return Outcome(runs, tuple(compare(samples, published, must_match=must_match, other_workloads=others)))
 
 

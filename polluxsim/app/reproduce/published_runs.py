@@ -35,7 +35,7 @@ def over_the_same_workloads(runs: Runs) -> tuple[list[Published], list[str]]:
     list of Published, list of str
         The values; and the names of arms whose published value is over other workloads, so that it cannot be matched.
     """
-    if not runs.inputs.is_measured:
+    if not runs.inputs.is_measured or runs.experiment.own_workload:
         return list(runs.experiment.published), []
     ours = {arm.name: (arm, _workloads(runs, arm)) for arm in runs.arms}
     known = {name: _published_metrics(runs, *pair) for name, pair in ours.items()}
