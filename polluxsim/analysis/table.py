@@ -65,7 +65,7 @@ def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
         "makespan": [_hours(run, run.makespan) for run in runs],
         "restarts": [str(run.restarts) for run in runs],
         "  minutes between restarts": [_or_none(run.time_between_restarts, ".1f", 1 / 60) for run in runs],
-        "  share of run time": [f"{run.restart_share:.1%}" for run in runs],
+        "  share of run time in them": [f"{run.restart_share:.1%}" for run in runs],
         "largest finish-time fairness": [_or_none(run.max_fairness, ".2f") for run in runs],
         "  jobs below 2": [_or_none(run.fair_share, ".1%") for run in runs],
         "GPU-hours": [f"{run.gpu_hours:.1f}" for run in runs],
