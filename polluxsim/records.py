@@ -43,6 +43,8 @@ class JobRecord(NamedTuple):
 class RoundRecord(NamedTuple):
     """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
 
+    `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost so far.
+
     `fitness` is the policy's objective, `upper_bound` what it cannot exceed, `gap` how far it is below that as a share
     of it; None where the policy does not say.
     """
@@ -55,6 +57,9 @@ class RoundRecord(NamedTuple):
     fitness: float | None = None
     upper_bound: float | None = None
     gap: float | None = None
+    nodes: int = 0
+    hourly_cost: float = 0.0
+    cost: float = 0.0
 
 
 class AllocationRecord(NamedTuple):

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)
 """What is assumed of a gradient before any is measured: a noise scale of 0."""
 
+ALL_NOISE = GradientStatistics(sqr=0.0, var=1.0)
+"""An infinite noise scale: an example is worth the same in a batch of any size, so that goodput is throughput."""
+
 
 class AdaptiveAgent:
     """Pollux's agent.
@@ -32,17 +35,22 @@ class AdaptiveAgent:
     known
         θ_sys where it is known from earlier jobs: then nothing is fitted, no GPU count has to be explored, and until
         its gradients are measured a job is priced as if a larger batch brought it nothing.
+    maximises_throughput
+        Whether it takes throughput for goodput, as if all batch sizes were equally efficient.
 
     Source: Pollux (OSDI '21), §4.1, and its artifact; known θ_sys, §5.3.
     """
 
     learns: ClassVar[bool] = True
 
-    def __init__(self, application: Application, known: ThroughputParams | None = None) -> None:
+    def __init__(
+        self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False
+    ) -> None:
         self._application = application
         self._observed: dict[tuple[int, int, int], StepTime] = {}
         self._statistics: GradientStatistics | None = None
         self._known = known
+        self._maximises_throughput = maximises_throughput
         self._params = known
         self._most_observed = 0
         self._model = None if known is None else GoodputModel(application, known, NO_NOISE)
@@ -68,8 +76,9 @@ class AdaptiveAgent:
         elif statistics == self._statistics:
             return
         self._statistics = statistics
+        assumed = ALL_NOISE if self._maximises_throughput else statistics
         if self._params is not None:
-            self._model = GoodputModel(self._application, self._params, statistics)
+            self._model = GoodputModel(self._application, self._params, assumed)
 
     def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
         """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""

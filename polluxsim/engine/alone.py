@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 
-def run_alone(
-    job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings
-) -> float:
+def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
     Its start costs the restart delay, and its agent may change the batch size at every epoch and at every round

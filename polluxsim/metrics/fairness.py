@@ -43,8 +43,10 @@ def mean_contention(starts: Sequence[float], ends: Sequence[float]) -> NDArray[n
     area = np.empty(len(times))
     area[order] = areas
     lives = end - begin
-    gone = np.divide(area[len(begin) :] - area[: len(begin)], lives, out=np.ones(len(begin)), where=lives > 0)
-    return np.maximum(gone, 1.0)  # what rounding may have taken
+    contention: NDArray[np.float64] = np.divide(
+        area[len(begin) :] - area[: len(begin)], lives, out=np.ones(len(begin)), where=lives > 0
+    )
+    return contention.clip(min=1.0)  # what rounding may have taken
 
 
 def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
@@ -57,7 +59,7 @@ def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
     time_alone
         Completion time alone on a whole number of GPUs [s].
 
-    Between two whole numbers it is interpolated linearly; below one GPU it is that of one GPU, used so much of the time.
+    Between two whole numbers it is interpolated linearly; below one GPU it is that of one GPU over the share.
 
     >>> time_on_share(1.5, lambda gpus: 60.0 / gpus), time_on_share(0.25, lambda gpus: 60.0 / gpus)
     (45.0, 240.0)

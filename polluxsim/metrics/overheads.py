@@ -27,9 +27,7 @@ class Overhead(NamedTuple):
     restart_time: float = 0.0
 
 
-def overheads(
-    changes: Iterable[AllocationRecord], restart_delay: float, end_time: float
-) -> Mapping[JobId, Overhead]:
+def overheads(changes: Iterable[AllocationRecord], restart_delay: float, end_time: float) -> Mapping[JobId, Overhead]:
     """Return what every job that ever ran lost to starts, from the record of its changes.
 
     Parameters

@@ -52,6 +52,8 @@ class Summary:
         Largest finish-time fairness ρ of a complete job; None if there was none.
     fair_share
         Part of the complete jobs with ρ < 2; None if there was none.
+    cost
+        Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
     """
 
     num_jobs: int
@@ -68,6 +70,7 @@ class Summary:
     restart_share: float = 0.0
     max_fairness: float | None = None
     fair_share: float | None = None
+    cost: float = 0.0
 
 
 def summarise(result: Result) -> Summary | None:
@@ -99,7 +102,15 @@ def summarise(result: Result) -> Summary | None:
         restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
         max_fairness=float(fairness.max()) if fairness.size else None,
         fair_share=float((fairness < FAIR).mean()) if fairness.size else None,
+        cost=_cost(result),
     )
+
+
+def _cost(result: Result) -> float:
+    if not result.round_records:
+        return 0.0
+    last = result.round_records[-1]
+    return last.cost + last.hourly_cost * (result.end_time - last.time) / SECONDS_PER_HOUR
 
 
 def _jct(job: JobRecord, end_time: float) -> float:

@@ -1,4 +1,4 @@
-"""θ_sys of an application as it is known from earlier jobs: fitted to its step times on the cluster's own placements."""
+"""θ_sys of an application as earlier jobs would have taught it: fitted to its step times on packed placements."""
 
 from __future__ import annotations
 

@@ -175,7 +175,8 @@ def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -
 
 def _compared(runs: Runs) -> Outcome:
     samples = Samples(runs.experiment.load_module().measure(runs))
-    must_match = runs.inputs.must_match(needs_workloads=bool(runs.experiment.arms))
+    needs_workloads = bool(runs.experiment.arms) and not runs.experiment.own_workload
+    must_match = runs.inputs.must_match(needs_workloads=needs_workloads)
     return Outcome(runs, tuple(compare(samples, over_the_same_workloads(runs), must_match=must_match)))
 
 

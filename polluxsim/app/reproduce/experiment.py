@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONFIG_DIRS = (shipped("experiments"),)
 
-SETTINGS = ("title", "module", "arms", "axis", "workloads")
+SETTINGS = ("title", "module", "arms", "axis", "workloads", "own_workload")
 
 
 class Module(Protocol):
@@ -90,6 +90,8 @@ class Experiment:
         Which of the published workloads it is on, None for all there are.
     published
         The published values.
+    own_workload
+        Whether its file chooses the workload, instead of the published or generated ones.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Experiment:
     arms: tuple[Arm, ...]
     workloads: tuple[str, ...] | None
     published: tuple[Published, ...]
+    own_workload: bool = False
 
     def load_module(self) -> Module:
         """Import the module."""
@@ -135,6 +138,7 @@ def read_experiment(name: str) -> Experiment:
         module=section["module"],
         arms=tuple(_arms(section.get("arms") or {}, section.get("axis") or {})),
         workloads=None if workloads is None else tuple(map(str, workloads)),
+        own_workload=bool(section.get("own_workload", False)),
         published=tuple(read_published(shipped("experiments") / "experiment" / f"{name}.csv")),
     )
 

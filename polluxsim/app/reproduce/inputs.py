@@ -88,7 +88,7 @@ class Inputs:
         list of Unit
             Empty where the folder has no such workload.
         """
-        common = () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
+        common = self._profiles()
         if self.workloads is None:
             return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
         return [
@@ -99,6 +99,13 @@ class Inputs:
             if only is None or number in only
             for seed in range(seeds)
         ]
+
+    def own(self) -> list[Unit]:
+        """Return the one unit of an experiment that has a workload of its own."""
+        return [Unit("", 0, (*self._profiles(), "seed=0"))]
+
+    def _profiles(self) -> tuple[str, ...]:
+        return () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
         """Return an arm's published workloads by number."""

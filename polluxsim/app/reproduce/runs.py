@@ -127,7 +127,7 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
     return [
         Planned(arm, unit.workload, unit.seed, (base, *unit.overrides, *extra, *arm.overrides))
         for arm in experiment.arms
-        for unit in inputs.units(arm, seeds, experiment.workloads)
+        for unit in (inputs.own() if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads))
     ]
 
 
