@@ -50,7 +50,7 @@ def key_of(config: Mapping[str, Json]) -> str:
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
         "guests": {name: _module_digest(name) for name in sorted(_foreign_modules(config))},
-        "versions": {name: version(name) for name in LIBRARIES},
+        "versions": library_versions(),
         "python": platform.python_version(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -78,6 +78,12 @@ def data_of(config: Json) -> dict[str, str]:
         elif (name == "path" or name.endswith("_path")) and path.is_dir():
             found[value] = _folder_digest(path)
     return found
+
+
+@lru_cache(maxsize=1)
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that results depend on."""
+    return {name: version(name) for name in LIBRARIES}
 
 
 @lru_cache(maxsize=1)

@@ -110,8 +110,8 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), raising():
-        clear([folder])
         entries = arranged(entries, finished_runs(folder))
+        clear([folder, *(entry.folder for entry in entries)])
         try:
             return _complete(entries, folder, workers, cache)
         except KeyboardInterrupt:
