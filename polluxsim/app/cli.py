@@ -111,7 +111,7 @@ def _add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most-seeds", type=int, default=40, metavar="N", help="but no more (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=160, metavar="N", help="of a generated workload at load 1")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a verdict is against us")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
     parser.set_defaults(action=_reproduce)
 
 

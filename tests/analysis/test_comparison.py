@@ -51,6 +51,7 @@ def test_an_order_names_who_stands_on_the_wrong_side() -> None:
     assert judge_order("a", ours, published).passed
     assert judge_order("b", ours, published) == ("other order: c", False)
     assert judge_order("d", ours, published).passed  # c and d are alike as published
+    assert judge_order("a", {**ours, "b": 10.0}, published) == ("other order: b", False)
 
 
 def samples(*values: tuple[str, str, int, float]) -> Samples:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ALL, LIST = "all", "list"
 DIFFERS = 1
-"""Exit status of --check where a verdict is against us."""
+"""Exit status of --check where a published number is not met."""
 
 FIGURE_ENDINGS = (".png", ".pdf")
 GENERATED_SEEDS = 8
@@ -75,7 +75,7 @@ def reproduce(options: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0; with --check, 1 if a verdict is against us.
+        0; with --check, 1 if a published number is not met.
     """
     wanted = [word for word in options.names if "=" not in word]
     if LIST in wanted:
@@ -91,7 +91,7 @@ def reproduce(options: argparse.Namespace) -> int:
         outcome.show(request)
     findings = [finding for outcome in outcomes for finding in outcome.findings]
     wrong, judged = failed(findings), sum(finding.verdict.passed is not None for finding in findings)
-    console().print(f"{judged - len(wrong)} of {judged} verdicts are for us; wrote {request.folder}")
+    console().print(f"{judged - len(wrong)} of {judged} published numbers are met; wrote {request.folder}")
     return DIFFERS if options.check and wrong else 0
 
 
