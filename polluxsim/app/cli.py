@@ -106,7 +106,8 @@ def _add_reproduce(parser: argparse.ArgumentParser) -> None:
         "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"
     )
     parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help="default: %(default)s")
-    parser.add_argument("--seeds", type=int, metavar="N", help="generated workloads, or runs of each published one")
+    words = "generated workloads (default: 8), or runs of each published one (6)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=words)
     parser.add_argument("--until", type=float, metavar="SHARE", help="add seeds until every interval is this narrow")
     parser.add_argument("--most-seeds", type=int, default=40, metavar="N", help="but no more (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=160, metavar="N", help="of a generated workload at load 1")

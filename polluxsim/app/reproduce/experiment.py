@@ -108,10 +108,10 @@ class Experiment:
 
 
 def names() -> list[str]:
-    """Return the names of all experiments that come with polluxsim, tables first."""
+    """Return the names of all experiments that come with polluxsim, tables and figures first."""
     found = (path.stem for path in (shipped("experiments") / "experiment").glob("*.yaml"))
     with_values = [name for name in found if (shipped("experiments") / "experiment" / f"{name}.csv").is_file()]
-    return sorted(with_values, key=lambda name: (not name.startswith("table"), name.startswith("fig"), name))
+    return sorted(with_values, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
 
 
 def read_experiment(name: str) -> Experiment:
