@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import simpy
 
-from polluxsim.agent.adaptive import AdaptiveAgent
-from polluxsim.agent.agent import FixedBatchAgent
 from polluxsim.engine.afterwards import with_fairness, with_overheads
+from polluxsim.engine.agents import Agents
 from polluxsim.engine.allocation_check import checked_allocation, checked_node_count
 from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
@@ -24,25 +23,14 @@ from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
-from polluxsim.models.known import known_throughput
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import (
-    Change,
-    ClusterView,
-    JobView,
-    is_adaptive,
-    knows_throughput,
-    maximises_throughput,
-    needs_profiles,
-)
+from polluxsim.policies.view import Change, ClusterView, JobView, needs_profiles
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile
-    from polluxsim.models.throughput import ThroughputParams
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
@@ -134,8 +122,7 @@ class Simulation:
         self._jobs = {job.job_id: job for job in workload.jobs}
         self._profiles = profiles
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
-        self._adaptive = is_adaptive(policy)
-        self._known_throughput: dict[str, ThroughputParams] = {}
+        self._agents = Agents(policy, max(cluster.gpus_per_node))
         self._cluster = cluster
         self._nodes = Nodes(cluster)
         self._policy = policy
@@ -176,7 +163,7 @@ class Simulation:
         """Return all records, with what can be said of the jobs only now."""
         started = perf_counter()
         jobs = sorted(self._jobs.values(), key=attrgetter("submit_time"))
-        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agent)
+        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agents.new)
         now = self._env.now
         result = with_overheads(self._recorder.result(jobs, now), self._settings.restart_delay)
         gpus = self._nodes.mean_gpus(now)
@@ -194,7 +181,7 @@ class Simulation:
     def _arrive(self, job: Job) -> None:
         truth = self._truth(job)
         order = len(self._jobs) - self._arrivals_left
-        running = RunningJob(job, truth, self._agent(job, truth), self._time_rule, order)
+        running = RunningJob(job, truth, self._agents.new(job, truth), self._time_rule, order)
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
@@ -206,19 +193,6 @@ class Simulation:
         if job.duration is None:
             return self._truths[job.application]
         return Truth(RigidProfile(job.num_replicas, job.duration))
-
-    def _agent(self, job: Job, truth: Truth) -> Agent:
-        application = truth.profile.application
-        if not self._adaptive or job.duration is not None:
-            return FixedBatchAgent(application, job.batch_size)
-        known = self._known(truth) if knows_throughput(self._policy) else None
-        return AdaptiveAgent(application, known, maximises_throughput=maximises_throughput(self._policy))
-
-    def _known(self, truth: Truth) -> ThroughputParams:
-        name = truth.profile.application.name
-        if (known := self._known_throughput.get(name)) is None:
-            known = self._known_throughput[name] = known_throughput(truth.profile, max(self._cluster.gpus_per_node))
-        return known
 
     def _call_round(self, index: int) -> None:
         """Call the round at `index` times the interval, unless one is called already: it is as early or earlier."""
