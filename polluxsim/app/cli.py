@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
+    _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
     _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
@@ -81,6 +82,18 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print completion times, makespan, restarts and GPU time of finished runs side by side."
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.set_defaults(action=_table)
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write a finished run as a timeline: a track for every GPU, counters, and arrows from the GPUs a job had to "
+        "those it got instead. Open the file at https://ui.perfetto.dev or in chrome://tracing."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="file to write (.json or .json.gz; default: after the run)"
+    )
+    parser.set_defaults(action=_trace)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +152,12 @@ def _table(options: argparse.Namespace) -> int:
     from polluxsim.app.files import show_table
 
     return show_table(options.runs)
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from polluxsim.app.trace import trace
+
+    return trace(options.run, options.output)
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from polluxsim.metrics.summary import Summary
     from polluxsim.policies.view import ClusterView
     from polluxsim.records import Result, RoundRecord
-    from polluxsim.types import Allocation
+    from polluxsim.types import Allocation, Cluster
 
 
 # Hydra's options that take a value as the next word.
@@ -136,7 +136,7 @@ def _run_one(config: DictConfig, output: Path) -> None:
         result = simulate(workload, profiles, cluster, policy, settings=settings, seed=config.seed, watcher=watch)
     result = _timed(result, load=loaded - started)
     summary = summarise(result)
-    info = _info(config, summary)
+    info = _info(config, cluster, summary)
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
@@ -157,10 +157,11 @@ def _timed(result: Result, **phases: float) -> Result:
     return replace(result, timing_records=more + result.timing_records)
 
 
-def _info(config: DictConfig, summary: Summary | None) -> dict[str, Any]:
+def _info(config: DictConfig, cluster: Cluster, summary: Summary | None) -> dict[str, Any]:
     return {
         "config": OmegaConf.to_container(config, resolve=True),
         "seed": config.seed,
+        "nodes": cluster.groups,
         "versions": versions(),
         "git_commit": git_commit(),
         "summary": None if summary is None else asdict(summary),
