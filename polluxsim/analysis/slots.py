@@ -184,7 +184,6 @@ class _Holding:
         if now is None or not now.nodes or end <= now.time:
             return None
         source = self.came_from._replace(came_from=None) if self.came_from is not None else None
-        self.last = Stay(
-            now.job, now.time, end, self.slots, now.batch_size, now.accumulation_steps, self.placed, self.starts - 1, source
-        )  # fmt: skip
+        batch = (now.batch_size, now.accumulation_steps)
+        self.last = Stay(now.job, now.time, end, self.slots, *batch, self.placed, self.starts - 1, source)
         return self.last

@@ -20,11 +20,11 @@ from polluxsim.analysis.slots import Slot, cluster_of, stays
 from polluxsim.records import RoundRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from polluxsim.analysis.slots import Stay
-    from polluxsim.records import JobRecord, Result
+    from polluxsim.records import AllocationRecord, JobRecord, Result
     from polluxsim.storage import Run
     from polluxsim.types import Cluster
 
@@ -156,9 +156,9 @@ def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]
 
 
 def _counters(run: Run) -> Iterator[Event]:
-    """Yield the counters of every round, and zeros where the cluster falls idle: there are no rounds until the next job.
+    """Yield the counters of every round, and zeros where the cluster falls idle and has no rounds until the next job.
 
-    The queue are the jobs that are submitted, not complete and without a GPU.
+    The queue: jobs that are submitted, not complete and without a GPU.
     """
     idle = deque(_idle_times(run.result.job_records))
     for record, queue in zip(run.result.round_records, _queue(run.result), strict=True):
@@ -177,17 +177,22 @@ def _queue(result: Result) -> list[int]:
     rounds = np.array([record.time for record in result.round_records])
     submitted = np.sort([job.submit_time for job in result.job_records])
     completed = np.sort([job.completion_time for job in result.job_records if job.completion_time is not None])
-    changes, last = list[tuple[float, int]](), dict[str, bool]()
-    for record in result.allocation_records:
-        holds = bool(record.nodes)
-        changes.append((record.time, holds - last.get(record.job, False)))
-        last[record.job] = holds
-    times, steps = zip(*changes, strict=True) if changes else ((), ())
-    holding = np.concatenate([[0], np.cumsum(steps)]).astype(int)
-    holders = holding[np.searchsorted(times, rounds, side="right")]
+    records = result.allocation_records
+    times = np.fromiter((record.time for record in records), dtype=float, count=len(records))
+    steps = np.fromiter(_holder_steps(records), dtype=np.int8, count=len(records))
+    holders = np.concatenate([[0], np.cumsum(steps)])[np.searchsorted(times, rounds, side="right")]
     active = np.searchsorted(submitted, rounds, side="right") - np.searchsorted(completed, rounds, side="right")
     queue: list[int] = (active - holders).tolist()
     return queue
+
+
+def _holder_steps(records: Iterable[AllocationRecord]) -> Iterator[int]:
+    """Yield by how much each change raises the number of jobs that hold GPUs."""
+    holders = set[str]()
+    for record in records:
+        before = len(holders)
+        (holders.add if record.nodes else holders.discard)(record.job)
+        yield len(holders) - before
 
 
 def _idle_times(jobs: Sequence[JobRecord]) -> Iterator[float]:
