@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.problem import SpeedupTables, build_problem
 from polluxsim.policies.pollux.searches import search_named
 from polluxsim.policies.view import Decision
@@ -58,4 +59,5 @@ class Pollux:
             for job_id, row in zip(problem.job_ids, answer.allocation.tolist(), strict=True)
         )
         decision.fitness, decision.upper_bound = answer.fitness, answer.upper_bound
+        decision.explain = lambda jobs: Explanation(view, problem, answer).reasons(jobs)
         return decision
