@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 
 class _Dealt(NamedTuple):
-    """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much [s]."""
+    """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much [s].
+
+    `remaining` are the optimiser steps that the jobs with GPUs have left, in order of submission.
+    """
 
     counts: dict[JobId, int]
+    remaining: list[float]
     winner: JobId | None
     winning_gain: float
 
@@ -74,7 +78,7 @@ class Optimus:
             counts[job.job_id] += 1
             gain = self._gain(job, counts[job.job_id], remaining[order], node_size)
             heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
-        return _Dealt(counts, winner, winning_gain)
+        return _Dealt(counts, remaining, winner, winning_gain)
 
     def _reasons(self, view: ClusterView, dealt: _Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
         """Say of some jobs why they get as many GPUs as they do.
@@ -94,7 +98,7 @@ class Optimus:
         gpus = dealt.counts[job.job_id]
         if not gpus:
             return Reason("no-gpu-left", {"position": position, "num_gpus": num_gpus})
-        remaining = job.oracle.remaining_iterations(job.batch_size)
+        remaining = dealt.remaining[position - 1]
         next_gain = self._gain(job, gpus, remaining, node_size)
         numbers = {"gpus": gpus, "max_replicas": job.max_replicas, "next_gain": next_gain}
         if gpus > 1:

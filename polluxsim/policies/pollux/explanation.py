@@ -120,14 +120,17 @@ class Explanation:
 
     @cached_property
     def _spread(self) -> NDArray[np.bool_]:
-        return (self._answer.allocation > 0).sum(axis=1) > 1
+        spread: NDArray[np.bool_] = (self._answer.allocation > 0).sum(axis=1) > 1
+        return spread
 
     @cached_property
     def _logs(self) -> NDArray[np.float64]:
         """Return the logarithm of what each job has, shape (J,), as the fitness counts it."""
         rows = np.arange(len(self._gpus))
         speedups = self._problem.speedups[rows, self._spread.astype(int), self._gpus]
-        return np.log(np.where(self._changed, speedups * self._problem.restart_factors, speedups) + SPEEDUP_FLOOR)
+        worth = np.where(self._changed, speedups * self._problem.restart_factors, speedups)
+        logs: NDArray[np.float64] = np.log(worth + SPEEDUP_FLOOR)
+        return logs
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
@@ -153,7 +156,8 @@ class Explanation:
         now, fewer = power * self._logs, power * self._logs_fewer
         # Counted from the largest term, so that nothing overflows; what vanishes beside it decides nothing.
         largest = max(float(now.max()), float(fewer.max()))
-        return np.sign(power) * (np.exp(now - largest) - np.exp(fewer - largest))
+        losses: NDArray[np.float64] = np.sign(power) * (np.exp(now - largest) - np.exp(fewer - largest))
+        return losses
 
     def _fitness_exchange(self, row: int, other: int) -> float:
         logs = self._logs.copy()
