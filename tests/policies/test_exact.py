@@ -281,3 +281,26 @@ def test_recorded_rounds_are_near_the_bound_and_no_worse_than_recorded(data_fold
         assert answer.upper_bound == pytest.approx(bound, rel=TOLERANCE)
         gaps.append(1 - answer.fitness / bound)
     assert np.mean(gaps) <= 0.0025
+
+
+@given(problems(), st.integers(0, 2**32), st.floats(0.0, 1.0))
+@settings(max_examples=150)
+def test_what_stands_still_is_an_optimum_and_stays_one_with_smaller_restart_factors(problem, seed, share):
+    """From any start, and from an optimum, where standing still is common and has to be proven."""
+    settled = replace(problem, placements=solve(problem).allocation)
+    rng = np.random.default_rng(seed)
+    for start in (problem, settled):
+        if not ExactSearch().stands_still(start):
+            continue
+        factors = start.restart_factors * rng.uniform(share, 1.0, len(start.job_ids))
+        for each in (start, replace(start, restart_factors=factors)):
+            answer = solve(each, seed)
+            assert (answer.allocation == start.placements).all()
+            assert answer.fitness == answer.upper_bound == pytest.approx(brute_force(each), rel=TOLERANCE)
+
+
+def test_standing_still_is_proven_more_often_than_not_at_an_optimum() -> None:
+    """Otherwise the test above would be empty."""
+    problems_met = [random_problem(seed, 3, (4, 4, 4, 4)) for seed in range(40)]
+    settled = [replace(each, placements=solve(each).allocation) for each in problems_met]
+    assert sum(map(ExactSearch().stands_still, settled)) >= 20
