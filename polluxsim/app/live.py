@@ -171,8 +171,9 @@ class Picture:
         label = len(str(len(nodes) - 1)) + 1
         for wide, labelled in CELLS:
             cell = size * wide + labelled * label + 2
-            columns = max(width // cell, 1)
-            if -(-len(nodes) // columns) <= (height // 2 if wide > 1 else height):
+            columns = width // cell
+            rows = -(-len(nodes) // columns) if columns else height + 1
+            if rows <= (height // 2 if wide > 1 else height):
                 return [
                     [part for node in row for part in self._node(node, nodes, wide, size, label * labelled)]
                     for row in _rows(len(nodes), columns)
