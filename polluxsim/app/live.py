@@ -37,7 +37,9 @@ SHARE = 0.04
 """Most of the time that frames may take."""
 
 GOLDEN_RATIO = 0.618033988749895
-"""Hues of consecutive jobs are this far apart: no few of them are ever alike."""
+"""Hues of consecutive jobs are this far apart, so that those of one time are unlike each other."""
+
+SQRT_2 = 1.41421356
 
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 """Characters for a GPU, and whether nodes have their numbers, from the largest that may be to the smallest."""
@@ -245,8 +247,10 @@ class Picture:
     def _style(self, job: JobId | None) -> Style:
         """Return a job's colour, the same throughout the run and in every run of the workload."""
         if (style := self._styles.get(job)) is None:
-            hue = self._order[job or ""] * GOLDEN_RATIO % 1
-            red, green, blue = (255 * part for part in hsv_to_rgb(hue, 0.65, 0.95))
+            number = self._order[job or ""]
+            # Brightness differs too, for those that come round to nearly the same hue.
+            colour = hsv_to_rgb(number * GOLDEN_RATIO % 1, 0.65, 0.95 - 0.3 * (number * SQRT_2 % 1))
+            red, green, blue = (255 * part for part in colour)
             style = self._styles[job] = Style(color=Color.from_rgb(red, green, blue))
         return style
 
