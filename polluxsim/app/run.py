@@ -136,7 +136,7 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     cluster = build(config, "cluster")
     loaded = perf_counter()
     policy, settings = build(config, "policy"), build(config, "engine")
-    shown = live_view(workload, cluster, settings.round_interval) if live else progress(workload, cluster)
+    shown = live_view(workload, cluster) if live else progress(workload, cluster)
     with shown as show, interruptible() as stop_if_interrupted:
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag, auto
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -121,6 +122,16 @@ class Reason(NamedTuple):
     others: tuple[JobId, ...] = ()
 
 
+class Change(Flag):
+    """What happens between rounds that a policy can see."""
+
+    ARRIVAL = auto()
+    EPOCH = auto()
+    COMPLETION = auto()
+    LEARNING = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING
+
+
 class Decision(dict["JobId", "Placement"]):
     """An allocation, and what the policy knows of it.
 
@@ -131,8 +142,10 @@ class Decision(dict["JobId", "Placement"]):
     upper_bound
         What the objective cannot exceed at any allocation, None if it does not know.
     valid_until
-        Time until which the policy, asked again after this allocation was carried out, would answer the same, while
-        no job arrives, ends an epoch, completes or learns [s]. It is not asked before then.
+        Time until which the policy, asked again after this allocation was carried out, would answer the same for the
+        jobs that are left, unless something in `outdated_by` happens [s]. It is not asked before then.
+    outdated_by
+        What ends that earlier.
     explain
         Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
         the next round and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
@@ -141,6 +154,7 @@ class Decision(dict["JobId", "Placement"]):
     fitness: float | None = None
     upper_bound: float | None = None
     valid_until: float = -inf
+    outdated_by: Change = Change.ANY
     explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
 
 
