@@ -274,6 +274,34 @@ def test_what_is_recorded_of_one_instant_may_stand_in_any_order() -> None:
     ]
 
 
+def test_an_arrow_leads_to_new_gpus_only() -> None:
+    """Not to the same ones at another batch size; a job that had to pause is led past its pause."""
+    records = (
+        AllocationRecord(0.0, "a", (0,), (1,), 10, 0),
+        AllocationRecord(60.0, "a", (1,), (1,), 10, 0),
+        AllocationRecord(120.0, "a", (1,), (1,), 20, 0),
+        AllocationRecord(180.0, "a", (), (), 0, 0),
+        AllocationRecord(240.0, "a", (1,), (1,), 20, 0),
+    )
+    result = replace(
+        simulate(toy_workload(), PROFILES, Cluster((1,)), Fifo()), allocation_records=records, end_time=300.0
+    )
+    run = Run("made", {"nodes": [[2, 1]], "config": {"engine": {"restart_delay": 30.0}}}, result)
+    found = list(events(run))
+    arrows = [(e["ph"], e["pid"], e["ts"]) for e in found if e["ph"] in "sf"]
+    assert arrows == [("s", 2, 59_999_999), ("f", 3, 60_000_000), ("s", 3, 179_999_999), ("f", 3, 240_000_000)]
+    slices = [(e["name"], e["ts"] / 1e6, e["dur"] / 1e6, e["args"]["batch size"]) for e in found if e["ph"] == "X"]
+    assert slices == [
+        ("start", 0, 30, 10),
+        ("a", 30, 30, 10),
+        ("restart", 60, 30, 10),
+        ("a", 90, 30, 10),
+        ("a", 120, 60, 20),
+        ("restart", 240, 30, 20),
+        ("a", 270, 30, 20),
+    ]
+
+
 def test_more_gpus_than_there_are_is_said_in_a_line() -> None:
     both = [AllocationRecord(0.0, name, (0,), (1,), 10, 0) for name in "ab"]
     with pytest.raises(InvalidInputError, match=r"at 0 s jobs hold more GPUs of node 0 than the cluster has"):
