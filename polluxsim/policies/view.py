@@ -38,8 +38,7 @@ class Oracle(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(NamedTuple):
     """One job that is submitted and not complete.
 
     Attributes

@@ -274,6 +274,19 @@ def test_what_is_recorded_of_one_instant_may_stand_in_any_order() -> None:
     ]
 
 
+def test_a_job_gets_the_lowest_free_slots_and_those_that_stay_keep_theirs() -> None:
+    changes = [(0.0, "a", 1), (10.0, "b", 2), (20.0, "a", 0), (30.0, "c", 2), (40.0, "b", 1), (50.0, "d", 1)]
+    records = [AllocationRecord(t, job, (0,) * (gpus > 0), (gpus,) * (gpus > 0), 10, 0) for t, job, gpus in changes]
+    found = {(stay.job, stay.start): [slot.gpu for slot in stay.slots] for stay in stays(records, Cluster((4,)), 60.0)}
+    assert found == {
+        ("a", 0.0): [0],
+        ("b", 10.0): [1, 2],
+        ("c", 30.0): [0, 3],
+        ("b", 40.0): [1],
+        ("d", 50.0): [2],
+    }
+
+
 def test_an_arrow_leads_to_new_gpus_only() -> None:
     """Not to the same ones at another batch size; a job that had to pause is led past its pause."""
     records = (
