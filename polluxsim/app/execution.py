@@ -84,6 +84,7 @@ class Execution:
         return {
             "config": self._resolved,
             "seed": self._config.seed,
+            "nodes": self.cluster.groups,
             "key": self._key,
             "versions": versions(),
             "git_commit": git_commit(),
