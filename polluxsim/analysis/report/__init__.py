@@ -1,0 +1,5 @@
+"""The interactive report of finished runs: one HTML file that needs nothing else."""
+
+from polluxsim.analysis.report.page import report
+
+__all__ = ["report"]

@@ -1,0 +1,109 @@
+// The page of one job: facts, its life as figures, when it waited, and every change in words.
+"use strict";
+polluxReport.job = (() => {
+  const { format, data } = polluxReport;
+  const LINES = ["job-gpus-line", "job-batch-line", "job-service-line"];
+  let life, restarts, waits, hours, lines;
+
+  function init(model) {
+    life = model("job-life"); restarts = model("job-restarts"); waits = model("job-waits"); hours = model("job-hours");
+    lines = LINES.map(model);
+  }
+
+  function show(run, job) {
+    const changes = [];
+    for (let i = run.changeFirst[job]; i < run.changeFirst[job + 1]; i++) changes.push(i);
+    const ended = run.jobEnd[job] >= 0, end = ended ? run.jobEnd[job] : run.end;
+    const application = run.applications[run.jobApplication[job]], submit = run.jobSubmit[job];
+    document.getElementById("job-title").textContent = run.jobs[job];
+    document.getElementById("job-line").textContent = `${application} · ${ended ? "completed" : "cut off at the end of the run"}`;
+    document.getElementById("job-run").textContent = `in ${run.label}`;
+    const stretches = waiting(run, changes, submit, end), waited = stretches.reduce((sum, [a, b]) => sum + b - a, 0);
+    format.facts("job-facts", [
+      ["JCT", `${ended ? "" : "≥ "}${format.span(end - submit)}`],
+      ["submitted at", format.hours(submit)],
+      ["first GPU after", run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
+      ["waited in all", format.span(waited)],
+      ["GPU-hours", format.number(run.jobGpuSeconds[job] / 3600, 2)],
+      ["restarts", format.number(run.jobRestarts[job])],
+    ]);
+    draw(run, job, changes, submit, end, stretches);
+    tellWaits(run, job, stretches);
+    tellChanges(run, changes);
+    step("job-previous", run, job - 1);
+    step("job-next", run, job + 1);
+  }
+
+  function step(id, run, job) {
+    const link = document.getElementById(id), exists = job >= 0 && job < run.numJobs;
+    link.hidden = !exists;
+    if (exists) link.setAttribute("href", format.jobLink(run, job));
+  }
+
+  // Stretches of time without a GPU, from submission on.
+  function waiting(run, changes, submit, end) {
+    const found = [];
+    let since = submit;
+    for (const i of changes) {
+      const has = run.changeGpus[i] > 0;
+      if (has && since !== null) { if (run.changeTime[i] > since) found.push([since, run.changeTime[i]]); since = null; }
+      if (!has && since === null) since = run.changeTime[i];
+    }
+    if (since !== null && since < end) found.push([since, end]);
+    return found;
+  }
+
+  function draw(run, job, changes, submit, end, stretches) {
+    const time = [submit / 3600], gpus = [0], batch = [0], service = [0];
+    let used = 0, before = submit, held = 0;
+    const add = (now, nowGpus, nowBatch) => {
+      used += held * (now - before) / 3600;
+      time.push(now / 3600); gpus.push(nowGpus); batch.push(nowBatch); service.push(used);
+      before = now; held = nowGpus;
+    };
+    for (const i of changes) add(run.changeTime[i], run.changeGpus[i], run.changeBatch[i]);
+    if (before < end) add(end, held, batch[batch.length - 1]);
+    life.data = { time, gpus, batch, service };
+    restarts.data = { time: changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i] / 3600) };
+    waits.data = { start: stretches.map(([a]) => a / 3600), end: stretches.map(([, b]) => b / 3600) };
+    const margin = Math.max((end - submit) * 0.02, 1) / 3600;
+    hours.setv({ start: submit / 3600 - margin, end: end / 3600 + margin });
+    for (const line of lines) line.glyph.line_color = run.color[job];
+  }
+
+  // What the records say of a stretch: how full the cluster was, and who else waited.
+  function tellWaits(run, job, stretches) {
+    const items = stretches.map(([start, end]) => {
+      const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length;
+      const free = run.numRows - then.gpus;
+      return format.element("li", {}, `${format.span(end - start)} from ${format.hours(start)}: at its beginning `,
+        `${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(run.numRows)} were free` : `all ${format.number(run.numRows)} GPUs were held`}`,
+        ` and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`);
+    });
+    format.fill("job-waiting", ...(items.length ? items : [format.element("li", {}, "It never waited.")]));
+  }
+
+  function tellChanges(run, changes) {
+    let gpus = 0, started = false;
+    const rows = changes.map((i) => {
+      const now = run.changeGpus[i], what = words(run, i, gpus, started);
+      gpus = now; started = started || now > 0;
+      const cells = now ? [now, run.changeNodes[i], run.changeBatch[i], run.changeAccumulation[i]] : ["–", "–", "–", "–"];
+      return format.element("tr", {}, format.element("th", { scope: "row" }, format.hours(run.changeTime[i], 3)),
+        format.element("td", {}, what),
+        ...cells.map((cell) => format.element("td", {}, typeof cell === "number" ? format.number(cell) : cell)));
+    });
+    format.fill("job-changes", ...rows);
+  }
+
+  function words(run, change, before, started) {
+    const now = run.changeGpus[change];
+    if (!now) return run.changeTime[change] === run.jobEnd[run.changeJob[change]] ? "completes" : "loses its GPUs and waits";
+    if (!run.changeMoved[change]) return "changes its batch size";
+    if (!before) return started ? `restarts on ${format.plural(now, "GPU")}` : `starts on ${format.plural(now, "GPU")}`;
+    if (now === before) return "moves";
+    return now > before ? `grows by ${format.plural(now - before, "GPU")}` : `shrinks by ${format.plural(before - now, "GPU")}`;
+  }
+
+  return { init, show };
+})();

@@ -1,0 +1,153 @@
+"""What the page fills with one run: the map of GPUs over time, the cluster at a moment, the table of jobs, one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from bokeh.events import Tap
+from bokeh.models import (
+    CDSView,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSHover,
+    DataTable,
+    HoverTool,
+    HTMLTemplateFormatter,
+    IndexFilter,
+    InlineStyleSheet,
+    NumberFormatter,
+    Range1d,
+    TableColumn,
+)
+
+from polluxsim.analysis.report.style import FONT, moment, plain_figure
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
+MAP_HEIGHT, CLUSTER_HEIGHT, JOB_HEIGHT, TABLE_HEIGHT = 460, 320, 190, 480
+"""[px]"""
+
+TABLE_STYLE = """
+:host { --slick: var(--surface); }
+.bk-slick-header-columns, .slick-header-columns, .slick-header-column, .slick-header {
+  background: var(--surface-2) !important; color: var(--ink) !important; border-color: var(--line) !important; }
+.slick-row, .slick-cell, .bk-data-table { background: var(--surface) !important; color: var(--ink) !important;
+  border-color: var(--line) !important; }
+.slick-row.odd .slick-cell { background: var(--surface-2) !important; }
+.slick-row:hover .slick-cell, .slick-cell.selected { background: var(--accent-soft) !important; }
+.slick-cell { font: 13px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
+.slick-column-name { font: 600 13px system-ui, sans-serif; }
+.slick-sort-indicator { filter: grayscale(1); }
+a { color: var(--accent); }
+"""
+
+LINK = '<a href="<%- href %>"><%- value %></a>'
+
+
+def occupancy_map(hours: Range1d) -> figure:
+    """Return the map of GPUs over time: an image that the page paints for what is in sight, and labels on it.
+
+    Parameters
+    ----------
+    hours
+        The axis of time that it shares with other figures [h].
+    """
+    plot = plain_figure("map", MAP_HEIGHT, x_range=hours, y_range=Range1d(0, 1))
+    nothing = ColumnDataSource(
+        {"image": [np.zeros((1, 1), dtype=np.uint32)], "x": [0.0], "y": [0.0], "dw": [1.0], "dh": [1.0]}, name="map-image"
+    )
+    image = plot.image_rgba("image", "x", "y", "dw", "dh", source=nothing)
+    labels = ColumnDataSource({"x": [], "y": [], "text": [], "color": []}, name="map-labels")
+    plot.text(
+        "x", "y", "text", source=labels, text_color="color", text_font=FONT, text_font_size="11px",
+        text_baseline="middle", x_offset=4,
+    )  # fmt: skip
+    formatter = CustomJSHover(code="return polluxReport.map.tell(special_vars.x, special_vars.y, format)")
+    tooltips = [("job", "$x{job}"), ("", "$x{gpus}"), ("batch size", "$x{batch}"), ("held", "$x{held}")]
+    plot.add_tools(HoverTool(renderers=[image], tooltips=tooltips, formatters={"$x": formatter}))
+    plot.js_on_event(Tap, CustomJS(code="polluxReport.map.tapped(cb_obj.x, cb_obj.y)"))
+    plot.xaxis.axis_label = "time [h]"
+    plot.yaxis.axis_label = "node"
+    plot.ygrid.grid_line_alpha = 0.9
+    plot.ygrid.level = "overlay"
+    moment(plot)
+    return plot
+
+
+def cluster_view() -> figure:
+    """Return the cluster at a moment: a square for each GPU, the GPUs of a node together."""
+    plot = plain_figure("cluster", CLUSTER_HEIGHT, x_range=Range1d(0, 1), y_range=Range1d(1, 0))
+    columns: dict[str, list[object]] = {name: [] for name in ("x", "y", "color", "line", "node", "gpu", "job", "held")}
+    source = ColumnDataSource(columns, name="cluster-gpus")
+    gpus = plot.rect("x", "y", 0.9, 0.9, source=source, fill_color="color", line_color="line", line_width=1)
+    nodes = ColumnDataSource({"x": [], "y": [], "text": []}, name="cluster-nodes")
+    plot.text("x", "y", "text", source=nodes, text_font=FONT, text_font_size="11px", text_baseline="bottom")
+    tooltips = [("job", "@job"), ("", "node @node, GPU @gpu"), ("", "@held")]
+    plot.add_tools(HoverTool(renderers=[gpus], tooltips=tooltips))
+    plot.js_on_event(Tap, CustomJS(code="polluxReport.cluster.tapped(cb_obj.x, cb_obj.y)"))
+    plot.axis.visible = False
+    plot.grid.visible = False
+    plot.toolbar_location = None
+    plot.min_border_left = 4
+    return plot
+
+
+def job_table() -> DataTable:
+    """Return the table of jobs; it sorts by itself, and the page filters it."""
+    number, whole = NumberFormatter(format="0,0.00", text_align="right"), NumberFormatter(format="0,0", text_align="right")
+    columns = [
+        TableColumn(field="job", title="job", formatter=HTMLTemplateFormatter(template=LINK), width=150),
+        TableColumn(field="application", title="application", width=120),
+        TableColumn(field="status", title="status", width=90),
+        TableColumn(field="submitted", title="submitted [h]", formatter=number, width=110),
+        TableColumn(field="delay", title="first GPU after [min]", formatter=number, width=150),
+        TableColumn(field="jct", title="JCT [h]", formatter=number, width=90),
+        TableColumn(field="gpu_hours", title="GPU-hours", formatter=number, width=100),
+        TableColumn(field="mean_gpus", title="GPUs on average", formatter=number, width=130),
+        TableColumn(field="restarts", title="restarts", formatter=whole, width=80),
+    ]
+    source = ColumnDataSource({column.field: [] for column in columns} | {"href": []}, name="jobs")
+    return DataTable(
+        name="job-table",
+        source=source,
+        view=CDSView(filter=IndexFilter(indices=[])),
+        columns=columns,
+        index_position=None,
+        height=TABLE_HEIGHT,
+        row_height=30,
+        sizing_mode="stretch_width",
+        autosize_mode="none",
+        selectable=True,
+        stylesheets=[InlineStyleSheet(css=TABLE_STYLE)],
+    )
+
+
+def job_figures() -> list[figure]:
+    """Return the figures of one job's life: GPUs, batch size, GPU time used."""
+    hours = Range1d(0, 1, name="job-hours")
+    source = ColumnDataSource({"time": [], "gpus": [], "batch": [], "service": []}, name="job-life")
+    restarts = ColumnDataSource({"time": []}, name="job-restarts")
+    waits = ColumnDataSource({"start": [], "end": []}, name="job-waits")
+    figures = []
+    for name, field, title in (
+        ("job-gpus", "gpus", "GPUs"),
+        ("job-batch", "batch", "batch size [examples]"),
+        ("job-service", "service", "GPU-hours used"),
+    ):
+        plot = plain_figure(name, JOB_HEIGHT, x_range=hours)
+        plot.y_range.start = 0
+        plot.vstrip("start", "end", source=waits, fill_color="#999999", fill_alpha=0.18, line_color=None)
+        plot.vspan("time", source=restarts, line_color="#999999", line_dash="dotted", line_width=1)
+        if field == "service":
+            line = plot.line("time", field, source=source, line_width=2)
+        else:
+            line = plot.step("time", field, source=source, line_width=2, mode="after")
+        line.name = f"{name}-line"
+        tooltips = [("at", "@time{0.00} h"), (title, f"@{field}{{0,0.[00]}}")]
+        plot.add_tools(HoverTool(renderers=[line], tooltips=tooltips, mode="vline", line_policy="prev"))
+        plot.yaxis.axis_label = title
+        figures.append(plot)
+    figures[-1].xaxis.axis_label = "time [h]"
+    return figures
