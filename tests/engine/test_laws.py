@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -20,10 +21,10 @@ from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Policy
+from polluxsim.policies.view import ClusterView, Decision, Policy, is_adaptive, needs_profiles
 from polluxsim.records import Result
 from polluxsim.types import Cluster
-from polluxsim.workloads.workload import Workload
+from polluxsim.workloads.workload import Job, Workload
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fifo": Fifo,
@@ -32,6 +33,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "tiresias": lambda: Tiresias(queue_threshold=500.0),
     "optimus": Optimus,
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
+    "pollux-exact": Pollux,
 }
 PROFILES = {
     "toy": ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)),
@@ -43,7 +45,7 @@ policies = st.sampled_from(sorted(POLICIES))
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Cluster, Workload]:
+def cases(draw: st.DrawFn, with_rigid: bool = False) -> tuple[Cluster, Workload]:
     cluster = draw(clusters)
     jobs = [
         toy_job(
@@ -54,7 +56,32 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, Workload]:
         )
         for index in range(draw(st.integers(1, 7)))
     ]
+    if with_rigid:
+        durations = [draw(st.none() | st.integers(1, 80).map(lambda steps: steps * 12.5)) for _ in jobs]
+        jobs = [
+            job if duration is None else Job.rigid(job.job_id, job.submit_time, job.num_replicas, duration)
+            for job, duration in zip(jobs, durations, strict=True)
+        ]
     return cluster, toy_workload(*jobs)
+
+
+# Every policy with jobs that it can do something with.
+policies_and_cases = policies.flatmap(
+    lambda name: st.tuples(st.just(name), cases(with_rigid=not needs_profiles(POLICIES[name]())))
+)
+
+
+class AskedEveryRound:
+    """A policy whose decisions never stand."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.adaptive = is_adaptive(policy)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        decision = self._policy.allocate(view, rng)
+        decision.valid_until = -inf
+        return decision
 
 
 def held_service(result: Result) -> dict[str, float]:
@@ -68,10 +95,10 @@ def held_service(result: Result) -> dict[str, float]:
     return service
 
 
-@given(policies, cases(), st.booleans())
-@settings(max_examples=150)
-def test_every_policy_obeys_the_laws(name: str, case: tuple[Cluster, Workload], whole_seconds: bool) -> None:
-    cluster, workload = case
+@given(policies_and_cases, st.booleans())
+@settings(max_examples=200)
+def test_every_policy_obeys_the_laws(given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool) -> None:
+    name, (cluster, workload) = given
     rules = EngineSettings(whole_seconds=whole_seconds)
     result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     # Everybody completes, after submission, a start at a round, and at least the delay.
@@ -101,6 +128,19 @@ def test_every_policy_obeys_the_laws(name: str, case: tuple[Cluster, Workload], 
         assert job.num_restarts == placements[job.job] - 1
 
 
+@given(policies_and_cases, st.booleans(), st.sampled_from([0.0, 0.4]))
+@settings(max_examples=300)
+def test_a_decision_stands_as_long_as_its_policy_says(
+    given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, interference: float
+) -> None:
+    """To ask at every round changes nothing."""
+    name, (cluster, workload) = given
+    rules = EngineSettings(whole_seconds=whole_seconds, interference=interference)
+    once = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
+    always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
+    assert once == always
+
+
 @given(policies, cases())
 @settings(max_examples=40)
 def test_the_same_seed_gives_the_same_result(name: str, case: tuple[Cluster, Workload]) -> None:
@@ -122,7 +162,7 @@ def test_nothing_starts_before_it_is_submitted(interval: float, times: list[floa
     assert all(job.queueing_delay is None or 0 <= job.queueing_delay <= interval for job in result.job_records)
 
 
-@given(policies.filter(lambda name: name != "pollux"), cases())  # its fit has a start and bounds in seconds
+@given(policies.filter(lambda name: not name.startswith("pollux")), cases())  # its fit has a start and bounds in seconds
 @settings(max_examples=60)
 def test_twice_the_times_give_twice_the_completion_times(name: str, case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
