@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
+    _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
     _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
@@ -81,6 +82,16 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print completion times, makespan, restarts and GPU time of finished runs side by side."
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.set_defaults(action=_table)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write finished runs as one interactive HTML file that needs no network."
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
+        help="HTML file to write (default: %(default)s)",
+    )  # fmt: skip
+    parser.set_defaults(action=_report)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +150,12 @@ def _table(options: argparse.Namespace) -> int:
     from polluxsim.app.files import show_table
 
     return show_table(options.runs)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from polluxsim.app.report import write_report
+
+    return write_report(options.runs, options.output)
 
 
 def _import(options: argparse.Namespace) -> int:

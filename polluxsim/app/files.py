@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def show_table(folders: Sequence[Path]) -> int:
     """Print runs side by side; a folder of several runs stands for all of them."""
     summaries = {}
-    for folder in _runs(folders):
+    for folder in run_folders(folders):
         run = read_run(folder)
         summary = summarise(run.result)
         if summary is None:
@@ -101,7 +101,7 @@ def _write_drawn(source: PhillySample | PhillyLike, options: Namespace) -> int:
     return 0
 
 
-def _runs(folders: Sequence[Path]) -> list[Path]:
+def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of runs, with those that hold several in their place."""
     found = []
     for folder in folders:

@@ -111,7 +111,7 @@ def _models(shown: Sequence[Shown]) -> dict[str, Model]:
     hours = max(run.result.end_time for run in shown) / SECONDS_PER_HOUR
     span = Range1d(0, hours, bounds=(0, hours), name="hours")
     gpus, efficiency, queue = over_time(shown, span)
-    gpus_of_job, batch_of_job, service_of_job = job_figures()
+    of_job = job_figures()
     return {
         "cdf": distribution(shown),
         "applications": by_application(shown),
@@ -121,10 +121,7 @@ def _models(shown: Sequence[Shown]) -> dict[str, Model]:
         "map": occupancy_map(span),
         "cluster": cluster_view(),
         "table": job_table(),
-        "job_gpus": gpus_of_job,
-        "job_batch": batch_of_job,
-        "job_service": service_of_job,
-    }
+    } | {f"job_{number}": plot for number, plot in enumerate(of_job)}
 
 
 def _title(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:

@@ -71,6 +71,7 @@ def run_columns(result: Result, held: Occupancy) -> dict[str, NDArray[Any]]:
         "held_row": _column("uint32", held.row),
         "held_rows": _column("uint32", held.rows),
         "round_time": _column("float64", [record.time for record in rounds]),
+        "round_gpus": _column("uint32", [record.gpus_in_use for record in rounds]),
         "round_goodput": _column("float32", [record.goodput for record in rounds]),
         "round_efficiency": _column("float32", [record.efficiency for record in rounds]),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from bokeh.core.properties import value
 from bokeh.events import Tap
 from bokeh.models import (
     CDSView,
@@ -12,11 +13,13 @@ from bokeh.models import (
     CustomJS,
     CustomJSHover,
     DataTable,
+    FixedTicker,
     HoverTool,
     HTMLTemplateFormatter,
     IndexFilter,
     InlineStyleSheet,
     NumberFormatter,
+    NumeralTickFormatter,
     Range1d,
     TableColumn,
 )
@@ -30,17 +33,17 @@ MAP_HEIGHT, CLUSTER_HEIGHT, JOB_HEIGHT, TABLE_HEIGHT = 460, 320, 190, 480
 """[px]"""
 
 TABLE_STYLE = """
-:host { --slick: var(--surface); }
-.bk-slick-header-columns, .slick-header-columns, .slick-header-column, .slick-header {
-  background: var(--surface-2) !important; color: var(--ink) !important; border-color: var(--line) !important; }
-.slick-row, .slick-cell, .bk-data-table { background: var(--surface) !important; color: var(--ink) !important;
-  border-color: var(--line) !important; }
-.slick-row.odd .slick-cell { background: var(--surface-2) !important; }
-.slick-row:hover .slick-cell, .slick-cell.selected { background: var(--accent-soft) !important; }
-.slick-cell { font: 13px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
-.slick-column-name { font: 600 13px system-ui, sans-serif; }
+.slick-header, .slick-header-columns, .slick-header-column, .slick-row, .slick-cell, .bk-data-table, .slick-viewport {
+  background: var(--surface) !important; color: var(--ink) !important; border-color: var(--line) !important; }
+.slick-header-column { border: 0 !important; border-bottom: 2px solid var(--line) !important; height: 34px !important; }
+.slick-cell { border: 0 !important; border-bottom: 1px solid var(--line) !important; padding: 0 8px !important;
+  font: 14px/32px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
+.slick-row:hover .slick-cell { background: var(--surface-2) !important; }
+.slick-cell > * { line-height: inherit; }
+.slick-column-name { font: 600 13px/28px system-ui, sans-serif; }
 .slick-sort-indicator { filter: grayscale(1); }
 a { color: var(--accent); }
+a:focus-visible { outline: 3px solid var(--accent); }
 """
 
 LINK = '<a href="<%- href %>"><%- value %></a>'
@@ -61,7 +64,7 @@ def occupancy_map(hours: Range1d) -> figure:
     image = plot.image_rgba("image", "x", "y", "dw", "dh", source=nothing)
     labels = ColumnDataSource({"x": [], "y": [], "text": [], "color": []}, name="map-labels")
     plot.text(
-        "x", "y", "text", source=labels, text_color="color", text_font=FONT, text_font_size="11px",
+        "x", "y", "text", source=labels, text_color="color", text_font=value(FONT), text_font_size="11px",
         text_baseline="middle", x_offset=4,
     )  # fmt: skip
     formatter = CustomJSHover(code="return polluxReport.map.tell(special_vars.x, special_vars.y, format)")
@@ -70,7 +73,9 @@ def occupancy_map(hours: Range1d) -> figure:
     plot.js_on_event(Tap, CustomJS(code="polluxReport.map.tapped(cb_obj.x, cb_obj.y)"))
     plot.xaxis.axis_label = "time [h]"
     plot.yaxis.axis_label = "node"
-    plot.ygrid.grid_line_alpha = 0.9
+    plot.yaxis.ticker = FixedTicker(ticks=[])
+    plot.ygrid[0].name = "map-nodes"
+    plot.ygrid[0].ticker = FixedTicker(ticks=[])
     plot.ygrid.level = "overlay"
     moment(plot)
     return plot
@@ -83,7 +88,7 @@ def cluster_view() -> figure:
     source = ColumnDataSource(columns, name="cluster-gpus")
     gpus = plot.rect("x", "y", 0.9, 0.9, source=source, fill_color="color", line_color="line", line_width=1)
     nodes = ColumnDataSource({"x": [], "y": [], "text": []}, name="cluster-nodes")
-    plot.text("x", "y", "text", source=nodes, text_font=FONT, text_font_size="11px", text_baseline="bottom")
+    plot.text("x", "y", "text", source=nodes, text_color="#808a96", text_font=value(FONT), text_font_size="11px", text_baseline="bottom")
     tooltips = [("job", "@job"), ("", "node @node, GPU @gpu"), ("", "@held")]
     plot.add_tools(HoverTool(renderers=[gpus], tooltips=tooltips))
     plot.js_on_event(Tap, CustomJS(code="polluxReport.cluster.tapped(cb_obj.x, cb_obj.y)"))
@@ -98,15 +103,15 @@ def job_table() -> DataTable:
     """Return the table of jobs; it sorts by itself, and the page filters it."""
     number, whole = NumberFormatter(format="0,0.00", text_align="right"), NumberFormatter(format="0,0", text_align="right")
     columns = [
-        TableColumn(field="job", title="job", formatter=HTMLTemplateFormatter(template=LINK), width=150),
-        TableColumn(field="application", title="application", width=120),
-        TableColumn(field="status", title="status", width=90),
-        TableColumn(field="submitted", title="submitted [h]", formatter=number, width=110),
-        TableColumn(field="delay", title="first GPU after [min]", formatter=number, width=150),
-        TableColumn(field="jct", title="JCT [h]", formatter=number, width=90),
-        TableColumn(field="gpu_hours", title="GPU-hours", formatter=number, width=100),
-        TableColumn(field="mean_gpus", title="GPUs on average", formatter=number, width=130),
-        TableColumn(field="restarts", title="restarts", formatter=whole, width=80),
+        TableColumn(field="job", title="job", formatter=HTMLTemplateFormatter(template=LINK), width=190),
+        TableColumn(field="application", title="application", width=130),
+        TableColumn(field="status", title="status", width=100),
+        TableColumn(field="submitted", title="submitted [h]", formatter=number, width=120),
+        TableColumn(field="delay", title="first GPU after [min]", formatter=number, width=170),
+        TableColumn(field="jct", title="JCT [h]", formatter=number, width=95),
+        TableColumn(field="gpu_hours", title="GPU-hours", formatter=number, width=110),
+        TableColumn(field="mean_gpus", title="GPUs on average", formatter=number, width=150),
+        TableColumn(field="restarts", title="restarts", formatter=whole, width=85),
     ]
     source = ColumnDataSource({column.field: [] for column in columns} | {"href": []}, name="jobs")
     return DataTable(
@@ -116,38 +121,56 @@ def job_table() -> DataTable:
         columns=columns,
         index_position=None,
         height=TABLE_HEIGHT,
-        row_height=30,
+        row_height=33,
         sizing_mode="stretch_width",
         autosize_mode="none",
-        selectable=True,
+        selectable=False,
+        reorderable=False,
         stylesheets=[InlineStyleSheet(css=TABLE_STYLE)],
     )
 
 
 def job_figures() -> list[figure]:
-    """Return the figures of one job's life: GPUs, batch size, GPU time used."""
+    """Return the figures of one job's life: GPUs, batch size, efficiency, GPU time used."""
     hours = Range1d(0, 1, name="job-hours")
-    source = ColumnDataSource({"time": [], "gpus": [], "batch": [], "service": []}, name="job-life")
-    restarts = ColumnDataSource({"time": []}, name="job-restarts")
-    waits = ColumnDataSource({"start": [], "end": []}, name="job-waits")
+    life = ColumnDataSource({"time": [], "gpus": [], "batch": [], "service": []}, name="job-life")
+    efficiency = ColumnDataSource({"time": [], "low": [], "high": []}, name="job-efficiency")
     figures = []
-    for name, field, title in (
-        ("job-gpus", "gpus", "GPUs"),
-        ("job-batch", "batch", "batch size [examples]"),
-        ("job-service", "service", "GPU-hours used"),
+    for name, title in (
+        ("job-gpus", "GPUs"),
+        ("job-batch", "batch size"),
+        ("job-band", "efficiency"),
+        ("job-service", "GPU-hours used"),
     ):
         plot = plain_figure(name, JOB_HEIGHT, x_range=hours)
         plot.y_range.start = 0
-        plot.vstrip("start", "end", source=waits, fill_color="#999999", fill_alpha=0.18, line_color=None)
-        plot.vspan("time", source=restarts, line_color="#999999", line_dash="dotted", line_width=1)
-        if field == "service":
-            line = plot.line("time", field, source=source, line_width=2)
-        else:
-            line = plot.step("time", field, source=source, line_width=2, mode="after")
-        line.name = f"{name}-line"
-        tooltips = [("at", "@time{0.00} h"), (title, f"@{field}{{0,0.[00]}}")]
-        plot.add_tools(HoverTool(renderers=[line], tooltips=tooltips, mode="vline", line_policy="prev"))
+        plot.min_border_left = 76
         plot.yaxis.axis_label = title
         figures.append(plot)
-    figures[-1].xaxis.axis_label = "time [h]"
+    gpus, batch, band, service = figures
+    lines = [
+        gpus.step("time", "gpus", source=life, mode="after", line_width=2),
+        batch.step("time", "batch", source=life, mode="after", line_width=2),
+        band.varea_step("time", "low", "high", source=efficiency, step_mode="after", fill_alpha=0.45),
+        service.line("time", "service", source=life, line_width=2),
+    ]
+    tooltips = ["@gpus{0,0}", "@batch{0,0}", "@low{0 %} to @high{0 %}", "@service{0,0.00}"]
+    for plot, line, tooltip in zip(figures, lines, tooltips, strict=True):
+        line.name = f"{plot.name}-line"
+        _mark_waits(plot)
+        label = plot.yaxis.axis_label
+        told = [("at", "@time{0.00} h"), (label, tooltip)]
+        mode = "mouse" if plot is band else "vline"
+        plot.add_tools(HoverTool(renderers=[line], tooltips=told, mode=mode, line_policy="prev"))
+    band.y_range = Range1d(0, 1.04)
+    band.yaxis.formatter = NumeralTickFormatter(format="0 %")
+    service.xaxis.axis_label = "time [h]"
     return figures
+
+
+def _mark_waits(plot: figure) -> None:
+    """Mark when the job waits, and when it starts or restarts."""
+    waits = ColumnDataSource({"start": [], "end": []}, name=f"{plot.name}-waits")
+    starts = ColumnDataSource({"time": []}, name=f"{plot.name}-starts")
+    plot.vstrip("start", "end", source=waits, fill_color="#999999", fill_alpha=0.22, line_color=None)
+    plot.vspan("time", source=starts, line_color="#999999", line_alpha=0.7, line_dash="dotted", line_width=1)

@@ -7,7 +7,7 @@ polluxReport.cluster = (() => {
 
   function init(model) {
     plot = model("cluster"); gpus = model("cluster-gpus"); nodes = model("cluster-nodes");
-    plot.properties.inner_width.change.connect(() => { if (run) { layOut(); draw(); } });
+    polluxReport.page.onResize(plot, () => { if (run) { layOut(); draw(); } });
   }
 
   function show(next) { run = next; layOut(); }
@@ -15,7 +15,7 @@ polluxReport.cluster = (() => {
   // Nodes in lines, the GPUs of each in a block as square as may be, in squares as large as the figure lets them be.
   function layOut() {
     const most = Math.max(...run.gpusPerNode), wide = Math.ceil(Math.sqrt(most)), high = Math.ceil(most / wide);
-    const ratio = Math.max(plot.inner_width, 100) / Math.max(plot.inner_height, 100);
+    const frame = polluxReport.page.frame(plot), ratio = Math.max(frame.width, 100) / Math.max(frame.height, 100);
     const columns = Math.min(run.gpusPerNode.length,
       Math.max(1, Math.ceil(Math.sqrt(run.gpusPerNode.length * ratio * (high + GAP) / (wide + GAP)))));
     const lines = Math.ceil(run.gpusPerNode.length / columns);
@@ -25,9 +25,9 @@ polluxReport.cluster = (() => {
         Math.floor(node / columns) * (high + GAP) + Math.floor(slot / wide) + 0.5 + GAP];
     });
     const width = columns * (wide + GAP) - GAP, height = lines * (high + GAP);
-    const scale = Math.max(width / plot.inner_width, height / plot.inner_height);
-    plot.x_range.setv({ start: 0, end: scale * plot.inner_width });
-    plot.y_range.setv({ start: scale * plot.inner_height, end: 0 });
+    const scale = Math.max(width / ratio, height);
+    plot.x_range.setv({ start: 0, end: scale * ratio });
+    plot.y_range.setv({ start: scale, end: 0 });
     const numbered = run.gpusPerNode.length <= MOST_NUMBERED;
     const of = numbered ? run.gpusPerNode.map((_, node) => node) : [];
     nodes.data = { x: of.map((node) => (node % columns) * (wide + GAP) + 0.05),

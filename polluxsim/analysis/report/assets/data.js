@@ -142,10 +142,15 @@ polluxReport.data = (() => {
       gpus += held;
       (held ? running : waiting).push(job);
     }
-    const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
+    const round = roundAt(run, time);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
       goodput: round < 0 ? NaN : run.roundGoodput[round] };
   }
 
-  return { load, holding, changeAt, gpusAt, at };
+  // The last round up to a time, or -1.
+  function roundAt(run, time) {
+    return lastUpTo(run.roundTime, time, 0, run.roundTime.length);
+  }
+
+  return { load, roundAt, holding, changeAt, gpusAt, at };
 })();

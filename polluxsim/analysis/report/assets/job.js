@@ -2,12 +2,12 @@
 "use strict";
 polluxReport.job = (() => {
   const { format, data } = polluxReport;
-  const LINES = ["job-gpus-line", "job-batch-line", "job-service-line"];
-  let life, restarts, waits, hours, lines;
+  const FIGURES = ["job-gpus", "job-batch", "job-band", "job-service"];
+  let life, efficiency, hours, lines, waits, starts;
 
   function init(model) {
-    life = model("job-life"); restarts = model("job-restarts"); waits = model("job-waits"); hours = model("job-hours");
-    lines = LINES.map(model);
+    life = model("job-life"); efficiency = model("job-efficiency"); hours = model("job-hours");
+    [lines, waits, starts] = ["line", "waits", "starts"].map((what) => FIGURES.map((name) => model(`${name}-${what}`)));
   }
 
   function show(run, job) {
@@ -64,11 +64,28 @@ polluxReport.job = (() => {
     for (const i of changes) add(run.changeTime[i], run.changeGpus[i], run.changeBatch[i]);
     if (before < end) add(end, held, batch[batch.length - 1]);
     life.data = { time, gpus, batch, service };
-    restarts.data = { time: changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i] / 3600) };
-    waits.data = { start: stretches.map(([a]) => a / 3600), end: stretches.map(([, b]) => b / 3600) };
+    efficiency.data = band(run, job, submit, end);
+    const placed = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i] / 3600);
+    for (const source of starts) source.data = { time: placed };
+    for (const source of waits) source.data = { start: stretches.map(([a]) => a / 3600), end: stretches.map(([, b]) => b / 3600) };
     const margin = Math.max((end - submit) * 0.02, 1) / 3600;
     hours.setv({ start: submit / 3600 - margin, end: end / 3600 + margin });
-    for (const line of lines) line.glyph.line_color = run.color[job];
+    for (const { glyph } of lines) {
+      if (glyph.properties.line_color) glyph.line_color = run.color[job]; else glyph.fill_color = run.color[job];
+    }
+  }
+
+  // Between what a job's efficiency lies: all jobs' mean is known, each has 0 to 1, and this one has `held` of the GPUs.
+  function band(run, job, submit, end) {
+    const time = [], low = [], high = [];
+    for (let round = data.roundAt(run, submit) + 1; round < run.roundTime.length && run.roundTime[round] <= end; round++) {
+      const all = run.roundGpus[round], total = run.roundEfficiency[round] * all;
+      const held = data.gpusAt(run, job, run.roundTime[round]);
+      time.push(run.roundTime[round] / 3600);
+      low.push(held ? Math.max(0, (total - (all - held)) / held) : NaN);
+      high.push(held ? Math.min(1, total / held) : NaN);
+    }
+    return { time, low, high };
   }
 
   // What the records say of a stretch: how full the cluster was, and who else waited.

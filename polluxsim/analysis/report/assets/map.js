@@ -3,16 +3,16 @@
 "use strict";
 polluxReport.map = (() => {
   const { format, data } = polluxReport;
-  const MOST_LABELS = 200, LABEL_WIDTH = 7, LABEL_HEIGHT = 13;
-  let plot, image, labels, NDArray, run, hours, due = false;
+  const MOST_LABELS = 200, LABEL_WIDTH = 7, LABEL_HEIGHT = 13, LINE_HEIGHT = 8;
+  let plot, grid, image, labels, NDArray, run, hours, due = false;
 
   function init(model) {
-    plot = model("map"); image = model("map-image"); labels = model("map-labels"); hours = model("hours");
+    plot = model("map"); grid = model("map-nodes"); image = model("map-image"); labels = model("map-labels"); hours = model("hours");
     NDArray = image.data.image[0].constructor;
     for (const range of [plot.x_range, plot.y_range]) {
       for (const name of ["start", "end"]) range.properties[name].change.connect(schedule);
     }
-    plot.properties.inner_width.change.connect(schedule);
+    polluxReport.page.onResize(plot, schedule);
   }
 
   function show(next) {
@@ -28,7 +28,8 @@ polluxReport.map = (() => {
   }
 
   function paint() {
-    const width = Math.max(plot.inner_width | 0, 1), height = Math.max(plot.inner_height | 0, 1);
+    const { width, height } = polluxReport.page.frame(plot);
+    if (!width || !height) return;
     const from = plot.x_range.start * 3600, to = plot.x_range.end * 3600;
     const bottom = Math.max(Math.floor(plot.y_range.start), 0), top = Math.min(Math.ceil(plot.y_range.end), run.numRows);
     if (!(to > from) || top <= bottom) return;
@@ -106,17 +107,23 @@ polluxReport.map = (() => {
       color: kept.map((e) => (run.isDark[run.heldJob[e[1]]] ? "#ffffff" : "#101418")) };
   }
 
-  // Lines between nodes, as many as can be told apart, and their numbers beside them.
+  // Lines between nodes where there is room for them, and the numbers of as many nodes as can be told apart.
   function nodes(bottom, top, height) {
-    const ticker = plot.left[0].ticker, ticks = [], overrides = new Map();
-    const step = Math.max(1, Math.ceil(run.gpusPerNode.length * 18 / height * (top - bottom) / run.numRows));
+    const numbers = [], lines = [], overrides = new Map();
+    const room = height / (top - bottom) * run.numRows / run.gpusPerNode.length, step = Math.max(1, Math.ceil(16 / room));
     let row = 0;
     run.gpusPerNode.forEach((gpus, node) => {
-      if (node % step === 0) { const place = run.numRows - row; ticks.push(place); overrides.set(place, String(node)); }
+      if (room > LINE_HEIGHT) lines.push(run.numRows - row);
+      if (node % step === 0) {
+        const middle = run.numRows - row - gpus / 2;
+        numbers.push(middle);
+        overrides.set(middle, String(node));
+      }
       row += gpus;
     });
-    ticker.ticks = ticks;
     plot.left[0].major_label_overrides = overrides;
+    plot.left[0].ticker.ticks = numbers;
+    grid.ticker.ticks = lines;
   }
 
   function rowAt(y) {

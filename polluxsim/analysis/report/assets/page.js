@@ -4,19 +4,20 @@ polluxReport.page = (() => {
   const { data, format } = polluxReport;
   const STEPS = 2000, PLAY_SECONDS = 30;
   const byId = (id) => document.getElementById(id);
+  const parts = ["map", "cluster", "table", "job"];
   let model, views, run, chosen = 0, playing = null;
 
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
     const { documents, items } = JSON.parse(byId("figures-data").textContent);
-    views = await Bokeh.embed.embed_items(documents, items);
+    [views] = await Bokeh.embed.embed_items(documents, items);
     const all = Bokeh.documents[0];
     model = (name) => {
       const found = all.get_model_by_name(name);
       if (!found) throw new Error(`the figures have no ${name}`);
       return found;
     };
-    for (const part of ["map", "cluster", "table", "job"]) polluxReport[part].init(model);
+    parts.forEach((part) => polluxReport[part].init(model));
     listen();
     await choose(0);
     moveTo(Math.min(busiest(), run.end));
@@ -128,8 +129,8 @@ polluxReport.page = (() => {
   // Figures are painted on canvases, which do not notice that a colour of the style sheet is another.
   function repaint() {
     for (const root of Bokeh.documents[0].roots()) {
-      const view = Bokeh.index.find_one(root);
-      if (view?.request_repaint) view.request_repaint();
+      const view = views.get_one(root);
+      if (view.request_repaint) view.request_repaint();
     }
     polluxReport.cluster.draw();
   }
@@ -140,5 +141,16 @@ polluxReport.page = (() => {
   }
 
   start().catch((error) => { fail(error); throw error; });
-  return { moveTo };
+  // The inside of a figure's axes, in pixels of the page; empty while the figure is not in sight.
+  function frame(plot) {
+    const { width, height } = views.get_one(plot).frame.bbox;
+    return { width: Math.floor(width), height: Math.floor(height) };
+  }
+
+  // Figures take their new size a moment after the page gave it to them.
+  function onResize(plot, action) {
+    new ResizeObserver(() => setTimeout(action, 100)).observe(views.get_one(plot).el);
+  }
+
+  return { moveTo, frame, onResize };
 })();

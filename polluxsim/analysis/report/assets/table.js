@@ -15,7 +15,7 @@ polluxReport.table = (() => {
     run = next;
     const jobs = [...run.jobs.keys()], ends = jobs.map((job) => (run.jobEnd[job] < 0 ? run.end : run.jobEnd[job]));
     const lives = jobs.map((job) => Math.max(ends[job] - run.jobSubmit[job], 0));
-    filter.indices = jobs;
+    filter.indices = [];
     source.data = {
       job: run.jobs, href: jobs.map((job) => format.jobLink(run, job)),
       application: jobs.map((job) => run.applications[run.jobApplication[job]]),

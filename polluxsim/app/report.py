@@ -1,0 +1,57 @@
+"""`polluxsim report`: finished runs as one interactive HTML file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import track
+
+from polluxsim.analysis.report import report
+from polluxsim.app.files import run_folders
+from polluxsim.errors import InvalidInputError
+from polluxsim.files import appearing_whole
+from polluxsim.storage import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from polluxsim.storage import Run
+
+SUFFIXES = (".html", ".htm")
+
+
+def write_report(folders: Sequence[Path], output: Path) -> int:
+    """Write the report of finished runs, whole or not at all.
+
+    Parameters
+    ----------
+    folders
+        Folders of runs, or of sweeps. The first run is what the others are compared with.
+    output
+        HTML file to write; its folder is made if it is not there.
+
+    Raises
+    ------
+    InvalidInputError
+        If a folder holds no finished run, a run has no jobs, or the name of the output is not that of an HTML file.
+    """
+    if output.suffix not in SUFFIXES:
+        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
+    screen = Console(stderr=True)
+    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
+    runs = [_read(folder) for folder in found]
+    text = report(runs)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with appearing_whole(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"wrote {output}: {len(runs)} run{'s' * (len(runs) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _read(folder: Path) -> Run:
+    run = read_run(folder)
+    if not run.result.job_records:
+        raise InvalidInputError(f"{folder}: a run without jobs has nothing to show")
+    return run
