@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim import __version__
 from polluxsim.app.interrupt import INTERRUPTED, MESSAGE, ending_at_once
+from polluxsim.app.plot_options import add_plot
 from polluxsim.errors import PolluxSimError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
     _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
+    add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
     _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
