@@ -55,7 +55,10 @@ def distribution(runs: Sequence[Shown]) -> figure:
     plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]")
     plot.add_tools(
-        HoverTool(tooltips=[("run", "@run"), ("within", "@x{0.000} h"), ("jobs", "@share{0.0 %}")], point_policy="snap_to_data")
+        HoverTool(
+            tooltips=[("run", "@run"), ("within", "@x{0.000} h"), ("jobs", "@share{0.0 %}")],
+            point_policy="snap_to_data",
+        )
     )
     return plot
 
@@ -84,9 +87,24 @@ def by_application(runs: Sequence[Shown]) -> figure:
             }
         )
         color = run_color(number)
-        plot.segment("low", "y", "high", "y", source=source, line_color=color, line_width=3, line_alpha=0.45, name=f"run-{number}")
+        plot.segment(
+            "low",
+            "y",
+            "high",
+            "y",
+            source=source,
+            line_color=color,
+            line_width=3,
+            line_alpha=0.45,
+            name=f"run-{number}",
+        )
         dots = plot.scatter("mean", "y", source=source, size=10, color=color, name=f"run-{number}")
-        tooltips = [("run", "@run"), ("", "@application, @jobs jobs"), ("mean", "@mean{0.000} h"), ("10–90 %", "@low{0.000}–@high{0.000} h")]
+        tooltips = [
+            ("run", "@run"),
+            ("", "@application, @jobs jobs"),
+            ("mean", "@mean{0.000} h"),
+            ("10–90 %", "@low{0.000}–@high{0.000} h"),
+        ]
         plot.add_tools(HoverTool(renderers=[dots], tooltips=tooltips))
     plot.xaxis.axis_label = "completion time [h]"
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,9 +14,11 @@ from bokeh.resources import Resources
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from polluxsim.analysis.figures.groups import policy_name, settings_of
 from polluxsim.analysis.report import words
 from polluxsim.analysis.report.comparison import lines
 from polluxsim.analysis.report.figures import Shown, by_application, distribution, over_time
+from polluxsim.analysis.report.lives import NO_LIVES, Lives
 from polluxsim.analysis.report.occupancy import occupancy
 from polluxsim.analysis.report.payload import packed, run_columns
 from polluxsim.analysis.report.style import run_color
@@ -40,6 +43,25 @@ MOST_NAMED = 3
 """More policies than this are counted in the headline, not named."""
 
 
+@dataclass(frozen=True)
+class Subject:
+    """A run to report on, and what is known beyond its tables.
+
+    Attributes
+    ----------
+    run
+        The run. It has jobs.
+    lives
+        Efficiency and progress of its jobs over time.
+    lives_note
+        Where those are from, or why there are none: a sentence for people.
+    """
+
+    run: Run
+    lives: Lives = NO_LIVES
+    lives_note: str = ""
+
+
 class Card(NamedTuple):
     """What the page says of one run in words."""
 
@@ -53,23 +75,24 @@ class Card(NamedTuple):
     info: str
 
 
-def report(runs: Sequence[Run]) -> str:
+def report(subjects: Sequence[Subject]) -> str:
     """Return the report of runs as the text of an HTML file that needs no other and no network.
 
     Parameters
     ----------
-    runs
-        The runs, of which the first is what the others are compared with. Each has jobs.
+    subjects
+        The runs, of which the first is what the others are compared with.
 
     Raises
     ------
     ValueError
         If there is no run, or one without jobs.
     """
-    summaries = [_summary(run) for run in runs]
-    if not runs:
+    if not subjects:
         raise ValueError("no runs, needed is one or more")
-    labels = words.labels([run.name for run in runs], [run.info for run in runs])
+    runs = [subject.run for subject in subjects]
+    summaries = [_summary(run) for run in runs]
+    labels = words.labels(runs)
     shown = [
         Shown(label, run.result, occupancy(run.result, words.configured_nodes(run.info)))
         for label, run in zip(labels, runs, strict=True)
@@ -94,7 +117,7 @@ def report(runs: Sequence[Run]) -> str:
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
         embedded=Markup(_json({"documents": documents, "items": [item.to_json()]})),
-        payloads=[Markup(packed(run_columns(show.result, show.held), _head(show))) for show in shown],
+        payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )
@@ -111,7 +134,6 @@ def _models(shown: Sequence[Shown]) -> dict[str, Model]:
     hours = max(run.result.end_time for run in shown) / SECONDS_PER_HOUR
     span = Range1d(0, hours, bounds=(0, hours), name="hours")
     gpus, efficiency, queue = over_time(shown, span)
-    of_job = job_figures()
     return {
         "cdf": distribution(shown),
         "applications": by_application(shown),
@@ -121,11 +143,11 @@ def _models(shown: Sequence[Shown]) -> dict[str, Model]:
         "map": occupancy_map(span),
         "cluster": cluster_view(),
         "table": job_table(),
-    } | {f"job_{number}": plot for number, plot in enumerate(of_job)}
+    } | {f"job_{number}": plot for number, plot in enumerate(job_figures())}
 
 
 def _title(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
-    policies = list(dict.fromkeys(words.policy_name(run.info) for run in runs))
+    policies = list(dict.fromkeys(policy_name(settings_of(run)) for run in runs))
     if len(policies) > MOST_NAMED:
         who = f"{len(policies)} policies"
     elif len(policies) > 1:
@@ -162,15 +184,17 @@ def _tiles(labels: Sequence[str], summaries: Sequence[Summary]) -> list[dict[str
     ]
 
 
-def _head(shown: Shown) -> dict[str, Any]:
+def _payload(subject: Subject, shown: Shown) -> str:
     jobs = shown.result.job_records
-    return {
+    head = {
         "label": shown.label,
         "end": shown.result.end_time,
         "jobs": [job.job for job in jobs],
         "applications": sorted({job.application for job in jobs}),
         "gpusPerNode": list(shown.held.gpus_per_node),
+        "livesNote": subject.lives_note,
     }
+    return packed(run_columns(shown.result, shown.held, subject.lives), head)
 
 
 def _template(name: str) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from polluxsim.analysis.report.lives import Lives
     from polluxsim.analysis.report.occupancy import Occupancy
     from polluxsim.records import AllocationRecord, Result
 
@@ -44,9 +45,12 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
     return base64.b64encode(zlib.compress(start + b"".join(blocks), 9)).decode("ascii")
 
 
-def run_columns(result: Result, held: Occupancy) -> dict[str, NDArray[Any]]:
-    """Return a run's columns; `job…` have an entry per job, `change…` per change in order of job and time, `held…` per
-    rectangle, `round…` per round."""
+def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDArray[Any]]:
+    """Return a run's columns.
+
+    `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle, `round…` per
+    round, `life…` per point of a job's life.
+    """
     jobs, rounds = result.job_records, result.round_records
     index = {job.job: number for number, job in enumerate(jobs)}
     changes = sorted(result.allocation_records, key=lambda record: index[record.job])
@@ -71,9 +75,12 @@ def run_columns(result: Result, held: Occupancy) -> dict[str, NDArray[Any]]:
         "held_row": _column("uint32", held.row),
         "held_rows": _column("uint32", held.rows),
         "round_time": _column("float64", [record.time for record in rounds]),
-        "round_gpus": _column("uint32", [record.gpus_in_use for record in rounds]),
         "round_goodput": _column("float32", [record.goodput for record in rounds]),
         "round_efficiency": _column("float32", [record.efficiency for record in rounds]),
+        "life_job": lives.job,
+        "life_time": lives.time,
+        "life_efficiency": lives.efficiency,
+        "life_progress": lives.progress,
     }
 
 

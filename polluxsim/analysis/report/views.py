@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,7 +60,8 @@ def occupancy_map(hours: Range1d) -> figure:
     """
     plot = plain_figure("map", MAP_HEIGHT, x_range=hours, y_range=Range1d(0, 1))
     nothing = ColumnDataSource(
-        {"image": [np.zeros((1, 1), dtype=np.uint32)], "x": [0.0], "y": [0.0], "dw": [1.0], "dh": [1.0]}, name="map-image"
+        {"image": [np.zeros((1, 1), dtype=np.uint32)], "x": [0.0], "y": [0.0], "dw": [1.0], "dh": [1.0]},
+        name="map-image",
     )
     image = plot.image_rgba("image", "x", "y", "dw", "dh", source=nothing)
     labels = ColumnDataSource({"x": [], "y": [], "text": [], "color": []}, name="map-labels")
@@ -88,7 +90,16 @@ def cluster_view() -> figure:
     source = ColumnDataSource(columns, name="cluster-gpus")
     gpus = plot.rect("x", "y", 0.9, 0.9, source=source, fill_color="color", line_color="line", line_width=1)
     nodes = ColumnDataSource({"x": [], "y": [], "text": []}, name="cluster-nodes")
-    plot.text("x", "y", "text", source=nodes, text_color="#808a96", text_font=value(FONT), text_font_size="11px", text_baseline="bottom")
+    plot.text(
+        "x",
+        "y",
+        "text",
+        source=nodes,
+        text_color="#808a96",
+        text_font=value(FONT),
+        text_font_size="11px",
+        text_baseline="bottom",
+    )
     tooltips = [("job", "@job"), ("", "node @node, GPU @gpu"), ("", "@held")]
     plot.add_tools(HoverTool(renderers=[gpus], tooltips=tooltips))
     plot.js_on_event(Tap, CustomJS(code="polluxReport.cluster.tapped(cb_obj.x, cb_obj.y)"))
@@ -101,7 +112,10 @@ def cluster_view() -> figure:
 
 def job_table() -> DataTable:
     """Return the table of jobs; it sorts by itself, and the page filters it."""
-    number, whole = NumberFormatter(format="0,0.00", text_align="right"), NumberFormatter(format="0,0", text_align="right")
+    number, whole = (
+        NumberFormatter(format="0,0.00", text_align="right"),
+        NumberFormatter(format="0,0", text_align="right"),
+    )
     columns = [
         TableColumn(field="job", title="job", formatter=HTMLTemplateFormatter(template=LINK), width=190),
         TableColumn(field="application", title="application", width=130),
@@ -131,40 +145,32 @@ def job_table() -> DataTable:
 
 
 def job_figures() -> list[figure]:
-    """Return the figures of one job's life: GPUs, batch size, efficiency, GPU time used."""
+    """Return the figures of one job's life: GPUs, batch size, efficiency, progress."""
     hours = Range1d(0, 1, name="job-hours")
-    life = ColumnDataSource({"time": [], "gpus": [], "batch": [], "service": []}, name="job-life")
-    efficiency = ColumnDataSource({"time": [], "low": [], "high": []}, name="job-efficiency")
+    had = ColumnDataSource({"time": [], "gpus": [], "batch": []}, name="job-had")
+    done = ColumnDataSource({"time": [], "efficiency": [], "progress": []}, name="job-done")
     figures = []
-    for name, title in (
-        ("job-gpus", "GPUs"),
-        ("job-batch", "batch size"),
-        ("job-band", "efficiency"),
-        ("job-service", "GPU-hours used"),
+    for name, title, source, tooltip in (
+        ("gpus", "GPUs", had, "@gpus{0,0}"),
+        ("batch", "batch size", had, "@batch{0,0}"),
+        ("efficiency", "efficiency", done, "@efficiency{0.0 %}"),
+        ("progress", "progress", done, "@progress{0.0 %}"),
     ):
-        plot = plain_figure(name, JOB_HEIGHT, x_range=hours)
+        plot = plain_figure(f"job-{name}", JOB_HEIGHT, x_range=hours)
+        _mark_waits(plot)
+        draw = plot.line if name == "progress" else partial(plot.step, mode="after")
+        line = draw("time", name, source=source, line_width=2)
+        line.name = f"{plot.name}-line"
+        told = [("at", "@time{0.00} h"), (title, tooltip)]
+        plot.add_tools(HoverTool(renderers=[line], tooltips=told, mode="vline", line_policy="prev"))
         plot.y_range.start = 0
         plot.min_border_left = 76
         plot.yaxis.axis_label = title
         figures.append(plot)
-    gpus, batch, band, service = figures
-    lines = [
-        gpus.step("time", "gpus", source=life, mode="after", line_width=2),
-        batch.step("time", "batch", source=life, mode="after", line_width=2),
-        band.varea_step("time", "low", "high", source=efficiency, step_mode="after", fill_alpha=0.45),
-        service.line("time", "service", source=life, line_width=2),
-    ]
-    tooltips = ["@gpus{0,0}", "@batch{0,0}", "@low{0 %} to @high{0 %}", "@service{0,0.00}"]
-    for plot, line, tooltip in zip(figures, lines, tooltips, strict=True):
-        line.name = f"{plot.name}-line"
-        _mark_waits(plot)
-        label = plot.yaxis.axis_label
-        told = [("at", "@time{0.00} h"), (label, tooltip)]
-        mode = "mouse" if plot is band else "vline"
-        plot.add_tools(HoverTool(renderers=[line], tooltips=told, mode=mode, line_policy="prev"))
-    band.y_range = Range1d(0, 1.04)
-    band.yaxis.formatter = NumeralTickFormatter(format="0 %")
-    service.xaxis.axis_label = "time [h]"
+    for plot in figures[2:]:
+        plot.y_range = Range1d(0, 1.04)
+        plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
+    figures[-1].xaxis.axis_label = "time [h]"
     return figures
 
 

@@ -91,6 +91,7 @@ polluxReport.data = (() => {
         const run = columns(buffer);
         Object.assign(run, byRow(run), nodes(run), colors(run), { number });
         run.changeFirst = firsts(run.changeJob, run.numJobs);
+        run.lifeFirst = firsts(run.lifeJob, run.numJobs);
         run.jobNumber = new Map(run.jobs.map((name, job) => [name, job]));
         return run;
       }));
@@ -142,15 +143,10 @@ polluxReport.data = (() => {
       gpus += held;
       (held ? running : waiting).push(job);
     }
-    const round = roundAt(run, time);
+    const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
       goodput: round < 0 ? NaN : run.roundGoodput[round] };
   }
 
-  // The last round up to a time, or -1.
-  function roundAt(run, time) {
-    return lastUpTo(run.roundTime, time, 0, run.roundTime.length);
-  }
-
-  return { load, roundAt, holding, changeAt, gpusAt, at };
+  return { load, holding, changeAt, gpusAt, at };
 })();

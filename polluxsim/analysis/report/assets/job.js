@@ -2,11 +2,12 @@
 "use strict";
 polluxReport.job = (() => {
   const { format, data } = polluxReport;
-  const FIGURES = ["job-gpus", "job-batch", "job-band", "job-service"];
-  let life, efficiency, hours, lines, waits, starts;
+  const FIGURES = ["job-gpus", "job-batch", "job-efficiency", "job-progress"];
+  const hour = (seconds) => seconds / 3600;
+  let had, done, hours, lines, waits, starts;
 
   function init(model) {
-    life = model("job-life"); efficiency = model("job-efficiency"); hours = model("job-hours");
+    had = model("job-had"); done = model("job-done"); hours = model("job-hours");
     [lines, waits, starts] = ["line", "waits", "starts"].map((what) => FIGURES.map((name) => model(`${name}-${what}`)));
   }
 
@@ -54,38 +55,21 @@ polluxReport.job = (() => {
   }
 
   function draw(run, job, changes, submit, end, stretches) {
-    const time = [submit / 3600], gpus = [0], batch = [0], service = [0];
-    let used = 0, before = submit, held = 0;
-    const add = (now, nowGpus, nowBatch) => {
-      used += held * (now - before) / 3600;
-      time.push(now / 3600); gpus.push(nowGpus); batch.push(nowBatch); service.push(used);
-      before = now; held = nowGpus;
-    };
-    for (const i of changes) add(run.changeTime[i], run.changeGpus[i], run.changeBatch[i]);
-    if (before < end) add(end, held, batch[batch.length - 1]);
-    life.data = { time, gpus, batch, service };
-    efficiency.data = band(run, job, submit, end);
-    const placed = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i] / 3600);
+    const time = [submit], gpus = [0], batch = [0];
+    for (const i of changes) { time.push(run.changeTime[i]); gpus.push(run.changeGpus[i]); batch.push(run.changeBatch[i]); }
+    if (time[time.length - 1] < end) { time.push(end); gpus.push(gpus[gpus.length - 1]); batch.push(batch[batch.length - 1]); }
+    had.data = { time: time.map(hour), gpus, batch };
+    const life = [run.lifeFirst[job], run.lifeFirst[job + 1]];
+    done.data = { time: Array.from(run.lifeTime.slice(...life), hour), efficiency: Array.from(run.lifeEfficiency.slice(...life)),
+      progress: Array.from(run.lifeProgress.slice(...life), (share) => Math.min(share, 1)) };
+    document.getElementById("job-work").hidden = life[0] === life[1];
+    document.getElementById("job-note").textContent = run.livesNote;
+    const placed = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => hour(run.changeTime[i]));
     for (const source of starts) source.data = { time: placed };
-    for (const source of waits) source.data = { start: stretches.map(([a]) => a / 3600), end: stretches.map(([, b]) => b / 3600) };
-    const margin = Math.max((end - submit) * 0.02, 1) / 3600;
-    hours.setv({ start: submit / 3600 - margin, end: end / 3600 + margin });
-    for (const { glyph } of lines) {
-      if (glyph.properties.line_color) glyph.line_color = run.color[job]; else glyph.fill_color = run.color[job];
-    }
-  }
-
-  // Between what a job's efficiency lies: all jobs' mean is known, each has 0 to 1, and this one has `held` of the GPUs.
-  function band(run, job, submit, end) {
-    const time = [], low = [], high = [];
-    for (let round = data.roundAt(run, submit) + 1; round < run.roundTime.length && run.roundTime[round] <= end; round++) {
-      const all = run.roundGpus[round], total = run.roundEfficiency[round] * all;
-      const held = data.gpusAt(run, job, run.roundTime[round]);
-      time.push(run.roundTime[round] / 3600);
-      low.push(held ? Math.max(0, (total - (all - held)) / held) : NaN);
-      high.push(held ? Math.min(1, total / held) : NaN);
-    }
-    return { time, low, high };
+    for (const source of waits) source.data = { start: stretches.map(([a]) => hour(a)), end: stretches.map(([, b]) => hour(b)) };
+    const margin = Math.max((end - submit) * 0.02, 1);
+    hours.setv({ start: hour(submit - margin), end: hour(end + margin) });
+    for (const { glyph } of lines) glyph.line_color = run.color[job];
   }
 
   // What the records say of a stretch: how full the cluster was, and who else waited.
