@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PROFILES = "polluxsim.traces.store.ProfileFolder"
 
+LEFT_OUT = "Efficiency and progress are not shown"
+
 SUFFIXES = (".html", ".htm")
 
 
@@ -66,19 +68,19 @@ def _lives(run: Run) -> tuple[Lives, str]:
     """Return the lives of a run's jobs and where they are from, or none and why: a report can do without them."""
     settings = settings_of(run)
     if settings.get("profiles._target_") != PROFILES:
-        return NO_LIVES, "Efficiency and progress are not shown: the run does not say where its profiles are."
+        return NO_LIVES, f"{LEFT_OUT}: the run does not say where its profiles are."
     if settings.get("engine.interference") != 0.0:
         return (
             NO_LIVES,
-            "Efficiency and progress are not shown: they do not follow from the records where jobs interfere.",
+            f"{LEFT_OUT}: they do not follow from the records where jobs interfere.",
         )
     path = settings["profiles.path"]
     where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
     try:
         lives = lives_of(run.result, ProfileFolder(path).load(), float(settings["engine.restart_delay"]))
     except (InvalidInputError, ProfileRangeError) as error:
-        return NO_LIVES, f"Efficiency and progress are not shown: {where} could not be used ({error})."
+        return NO_LIVES, f"{LEFT_OUT}: {where} could not be used ({error})."
     if not fit(run.result, lives):
-        return NO_LIVES, f"Efficiency and progress are not shown: {where} are not those the run was made with."
+        return NO_LIVES, f"{LEFT_OUT}: {where} are not those the run was made with."
     rule = "; it counts whole seconds, so that they are a little off" if settings.get("engine.whole_seconds") else ""
     return lives, f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {where}{rule}."

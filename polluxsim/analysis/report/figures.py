@@ -54,12 +54,8 @@ def distribution(runs: Sequence[Shown]) -> figure:
     plot.yaxis.axis_label = "share of jobs"
     plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]")
-    plot.add_tools(
-        HoverTool(
-            tooltips=[("run", "@run"), ("within", "@x{0.000} h"), ("jobs", "@share{0.0 %}")],
-            point_policy="snap_to_data",
-        )
-    )
+    tooltips = [("run", "@run"), ("within", "@x{0.000} h"), ("jobs", "@share{0.0 %}")]
+    plot.add_tools(HoverTool(tooltips=tooltips, point_policy="snap_to_data"))
     return plot
 
 
@@ -86,24 +82,14 @@ def by_application(runs: Sequence[Shown]) -> figure:
                 "run": [runs[number].label] * len(spread_list),
             }
         )
-        color = run_color(number)
-        plot.segment(
-            "low",
-            "y",
-            "high",
-            "y",
-            source=source,
-            line_color=color,
-            line_width=3,
-            line_alpha=0.45,
-            name=f"run-{number}",
-        )
-        dots = plot.scatter("mean", "y", source=source, size=10, color=color, name=f"run-{number}")
+        look = {"source": source, "color": run_color(number), "name": f"run-{number}"}
+        plot.segment("low", "y", "high", "y", line_width=3, alpha=0.45, **look)
+        dots = plot.scatter("mean", "y", size=10, **look)
         tooltips = [
             ("run", "@run"),
             ("", "@application, @jobs jobs"),
             ("mean", "@mean{0.000} h"),
-            ("10–90 %", "@low{0.000}–@high{0.000} h"),
+            ("10–90 %", "@low{0.000} to @high{0.000} h"),
         ]
         plot.add_tools(HoverTool(renderers=[dots], tooltips=tooltips))
     plot.xaxis.axis_label = "completion time [h]"

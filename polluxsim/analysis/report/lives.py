@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
     from polluxsim.records import Result
+
+    Array = NDArray[np.float64]
 
 SMALLEST_CHANGE = 0.01
 """Of efficiency, and of the share of the work that is done; smaller ones are not told one by one."""
@@ -84,9 +87,7 @@ def fit(result: Result, lives: Lives) -> bool:
     return not len(ends) or float(np.median(np.abs(ends - 1))) <= LARGEST_MISFIT
 
 
-def _thinned(
-    number: int, time: NDArray[np.float64], efficiency: NDArray[np.float64], done: NDArray[np.float64]
-) -> Lives:
+def _thinned(number: int, time: Array, efficiency: Array, done: Array) -> Lives:
     kept = _kept(efficiency.tolist(), done.tolist())
     return Lives(
         np.full(len(kept), number, np.uint32),
@@ -101,7 +102,7 @@ def _kept(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
     kept = [0]
     for point in range(1, len(done)):
         before, now = efficiency[kept[-1]], efficiency[point]
-        moved = (before != before) != (now != now) or abs(now - before) >= SMALLEST_CHANGE
+        moved = isnan(before) != isnan(now) or abs(now - before) >= SMALLEST_CHANGE
         if moved or abs(done[point] - done[kept[-1]]) >= SMALLEST_CHANGE or point == len(done) - 1:
             kept.append(point)
     return kept

@@ -91,7 +91,7 @@ class _Slots:
         return list(self._held)
 
     def change(self, time: float, placements: Mapping[str, Mapping[int, int]]) -> None:
-        """Give jobs other placements at one moment: first all give back what they lose, then each gets what it gains."""
+        """Give jobs other placements at one moment: all give back what they lose, then each gets what it gains."""
         kept = {job: self._release(time, job, placement) for job, placement in placements.items()}
         for job, placement in placements.items():
             if placement:

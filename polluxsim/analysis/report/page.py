@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
 from bokeh.embed.util import standalone_docs_json_and_render_items
 from bokeh.models import Range1d
 from bokeh.resources import Resources
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from polluxsim.analysis.figures.groups import policy_name, settings_of
@@ -197,10 +198,9 @@ def _payload(subject: Subject, shown: Shown) -> str:
     return packed(run_columns(shown.result, shown.held, subject.lives), head)
 
 
-def _template(name: str) -> Any:
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        _asset(name)
-    )
+def _template(name: str) -> Template:
+    rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return rules.from_string(_asset(name))
 
 
 def _asset(name: str) -> str:
@@ -209,6 +209,4 @@ def _asset(name: str) -> str:
 
 def _json(value: Any) -> str:
     """Return JSON that can stand inside a script element: no text in it can end the element."""
-    from bokeh.core.json_encoder import serialize_json  # noqa: PLC0415  (knows the library's own values)
-
-    return serialize_json(value).replace("<", "\\u003c")
+    return str(serialize_json(value)).replace("<", "\\u003c")

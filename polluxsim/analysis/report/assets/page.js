@@ -23,6 +23,7 @@ polluxReport.page = (() => {
     moveTo(Math.min(busiest(), run.end));
     await follow();
     document.documentElement.dataset.ready = "true";
+    performance.mark("ready");
   }
 
   function listen() {
