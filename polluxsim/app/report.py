@@ -46,6 +46,8 @@ def write_report(folders: Sequence[Path], output: Path) -> int:
     """
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
+    if output.is_dir():
+        raise InvalidInputError(f"{output}: a folder, allowed is a file")
     screen = Console(stderr=True)
     found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
     subjects = [_subject(folder) for folder in found]

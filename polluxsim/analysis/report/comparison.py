@@ -69,7 +69,7 @@ def _difference(value: float | None, first: float | None) -> tuple[str, str]:
     >>> _difference(3.0, 2.0)
     ('+50.0 %', 'worse')
     """
-    if not value or not first:
+    if value is None or not first:
         return "", ""
     percent = 100 * (value / first - 1)
     if abs(percent) < 0.05:

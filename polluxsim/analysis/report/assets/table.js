@@ -7,7 +7,7 @@ polluxReport.table = (() => {
   function init(model) {
     table = model("job-table"); source = model("jobs"); filter = table.view.filter;
     const form = document.getElementById("filter");
-    form.addEventListener("input", apply);
+    for (const event of ["input", "change"]) form.addEventListener(event, apply);
     form.addEventListener("submit", (event) => event.preventDefault());
   }
 
