@@ -150,7 +150,7 @@ def test_hovering_over_the_map_tells_the_job(browser: Any, by_hand: Path) -> Non
         actions = ActionChains(browser)
         actions.w3c_actions.pointer_action.move_to_location(*over_map(page, hours, y))
         actions.perform()
-        told = DEEP.replace("SELECTOR", "'.bk-tooltip-row-value'") + "return found.map((e) => e.textContent.trim())"
+        told = DEEP.replace("SELECTOR", "'.told'") + "return found.map((e) => e.textContent.trim())"
         page.until(f"{told}.includes({json.dumps(expected)})", f"the tooltip says {expected}")
 
 

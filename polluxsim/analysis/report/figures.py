@@ -9,7 +9,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 
 from polluxsim.analysis.report.series import Timeline, bin_width, completion_times, cumulative, spreads, steps, timeline
-from polluxsim.analysis.report.style import moment, plain_figure, run_color, run_dash
+from polluxsim.analysis.report.style import moment, plain_figure, run_color, run_dash, tooltip
 from polluxsim.metrics.summary import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def distribution(runs: Sequence[Shown]) -> figure:
     plot.yaxis.axis_label = "share of jobs"
     plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]")
-    tooltips = [("run", "@run"), ("within", "@x{0.000} h"), ("jobs", "@share{0.0 %}")]
+    tooltips = tooltip(("run", "@run"), ("within", "@x{0.000} h"), ("jobs", "@share{0.0 %}"))
     plot.add_tools(HoverTool(tooltips=tooltips, point_policy="snap_to_data"))
     return plot
 
@@ -85,12 +85,12 @@ def by_application(runs: Sequence[Shown]) -> figure:
         look = {"source": source, "color": run_color(number), "name": f"run-{number}"}
         plot.segment("low", "y", "high", "y", line_width=3, alpha=0.45, **look)
         dots = plot.scatter("mean", "y", size=10, **look)
-        tooltips = [
+        tooltips = tooltip(
             ("run", "@run"),
             ("", "@application, @jobs jobs"),
             ("mean", "@mean{0.000} h"),
             ("10–90 %", "@low{0.000} to @high{0.000} h"),
-        ]
+        )
         plot.add_tools(HoverTool(renderers=[dots], tooltips=tooltips))
     plot.xaxis.axis_label = "completion time [h]"
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]")
@@ -143,7 +143,7 @@ def _lines(
         source = {"time": time, "value": values, "run": [runs[number].label] * len(time)}
         plot.step("time", "value", source=ColumnDataSource(source), mode="center", **_line(number))
     value = "@value{0 %}" if name == "efficiency" else "@value{0,0.0}"
-    plot.add_tools(HoverTool(tooltips=[("run", "@run"), ("at", "@time{0.00} h"), (title, value)], mode="vline"))
+    plot.add_tools(HoverTool(tooltips=tooltip(("run", "@run"), ("at", "@time{0.00} h"), (title, value)), mode="vline"))
     plot.xaxis.axis_label = "time [h]"
     plot.yaxis.axis_label = title
     moment(plot)

@@ -68,6 +68,18 @@ def plain_figure(name: str, height: int, **options: Any) -> figure:
     return plot
 
 
+def tooltip(*lines: tuple[str, str]) -> str:
+    """Return the text of a tooltip in the page's colours, from what each line is about and its value."""
+    rows = "".join(
+        f'<div><span style="color: var(--muted)">{label}</span> <b class="told">{value}</b></div>'
+        for label, value in lines
+    )
+    return (
+        '<div style="margin: -7px -13px; padding: 8px 12px; border-radius: 4px; background: var(--surface); '
+        f'border: 1px solid var(--line); color: var(--ink); font: 13px/1.5 {FONT}">{rows}</div>'
+    )
+
+
 def moment(plot: figure) -> None:
     """Add the line that marks the moment which the time slider shows; the page moves it."""
     plot.add_layout(Span(name=f"now-{plot.name}", dimension="height", location=0, line_width=1, line_color="#888888"))

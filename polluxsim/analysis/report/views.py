@@ -25,7 +25,7 @@ from bokeh.models import (
     TableColumn,
 )
 
-from polluxsim.analysis.report.style import FONT, moment, plain_figure
+from polluxsim.analysis.report.style import FONT, moment, plain_figure, tooltip
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
@@ -70,7 +70,7 @@ def occupancy_map(hours: Range1d) -> figure:
         text_baseline="middle", x_offset=4,
     )  # fmt: skip
     formatter = CustomJSHover(code="return polluxReport.map.tell(special_vars.x, special_vars.y, format)")
-    tooltips = [("job", "$x{job}"), ("", "$x{gpus}"), ("batch size", "$x{batch}"), ("held", "$x{held}")]
+    tooltips = tooltip(("job", "$x{job}"), ("", "$x{gpus}"), ("batch size", "$x{batch}"), ("held", "$x{held}"))
     plot.add_tools(HoverTool(renderers=[image], tooltips=tooltips, formatters={"$x": formatter}))
     plot.js_on_event(Tap, CustomJS(code="polluxReport.map.tapped(cb_obj.x, cb_obj.y)"))
     plot.xaxis.axis_label = "time [h]"
@@ -100,7 +100,7 @@ def cluster_view() -> figure:
         text_font_size="11px",
         text_baseline="bottom",
     )
-    tooltips = [("job", "@job"), ("", "node @node, GPU @gpu"), ("", "@held")]
+    tooltips = tooltip(("job", "@job"), ("", "node @node, GPU @gpu"), ("", "@held"))
     plot.add_tools(HoverTool(renderers=[gpus], tooltips=tooltips))
     plot.js_on_event(Tap, CustomJS(code="polluxReport.cluster.tapped(cb_obj.x, cb_obj.y)"))
     plot.axis.visible = False
@@ -150,7 +150,7 @@ def job_figures() -> list[figure]:
     had = ColumnDataSource({"time": [], "gpus": [], "batch": []}, name="job-had")
     done = ColumnDataSource({"time": [], "efficiency": [], "progress": []}, name="job-done")
     figures = []
-    for name, title, source, tooltip in (
+    for name, title, source, field in (
         ("gpus", "GPUs", had, "@gpus{0,0}"),
         ("batch", "batch size", had, "@batch{0,0}"),
         ("efficiency", "efficiency", done, "@efficiency{0.0 %}"),
@@ -161,7 +161,7 @@ def job_figures() -> list[figure]:
         draw = plot.line if name == "progress" else partial(plot.step, mode="after")
         line = draw("time", name, source=source, line_width=2)
         line.name = f"{plot.name}-line"
-        told = [("at", "@time{0.00} h"), (title, tooltip)]
+        told = tooltip(("at", "@time{0.00} h"), (title, field))
         plot.add_tools(HoverTool(renderers=[line], tooltips=told, mode="vline", line_policy="prev"))
         plot.y_range.start = 0
         plot.min_border_left = 76
