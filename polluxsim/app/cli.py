@@ -73,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
     _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
     add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
+    _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
+    _add_why(commands.add_parser("why", help="say why a job waited, started, grew, shrank or moved"))
     _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
@@ -94,6 +96,29 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
         help="HTML file to write (default: %(default)s)",
     )  # fmt: skip
     parser.set_defaults(action=_report)
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write a finished run as a timeline: a track for every GPU, counters, and arrows from the GPUs a job had to "
+        "those it got instead. Open the file at https://ui.perfetto.dev or in chrome://tracing."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="file to write (.json or .json.gz; default: after the run)"
+    )
+    parser.set_defaults(action=_trace)
+
+
+def _add_why(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Say in words what decided about a job: its whole story, or with TIME what held at that moment. Policies of "
+        "your own are explained by what they say of themselves, or else as far as the allocations tell."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("job", metavar="JOB", help="name of a job of it")
+    parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds or as H:MM:SS")
+    parser.set_defaults(action=_why)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -158,6 +183,18 @@ def _report(options: argparse.Namespace) -> int:
     from polluxsim.app.report import write_report
 
     return write_report(options.runs, options.output)
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from polluxsim.app.trace import trace
+
+    return trace(options.run, options.output)
+
+
+def _why(options: argparse.Namespace) -> int:
+    from polluxsim.app.why import why
+
+    return why(options.run, options.job, options.time)
 
 
 def _import(options: argparse.Namespace) -> int:

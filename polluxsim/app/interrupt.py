@@ -17,7 +17,11 @@ PATIENCE = 0.5
 INTERRUPTED = 130
 MESSAGE = "polluxsim: interrupted, nothing was written"
 SHOW_CURSOR = "\x1b[?25h"
+LEAVE_SCREEN = "\x1b[?1049l" + SHOW_CURSOR
 STANDARD_ERROR = 2
+
+# What brings the terminal back to what it was, the innermost last.
+_restoring = [SHOW_CURSOR]
 
 
 @contextmanager
@@ -64,6 +68,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
+def on_a_screen_of_its_own() -> Iterator[None]:
+    """Leave the terminal's alternate screen too, should the process have to end at once meanwhile."""
+    _restoring.append(LEAVE_SCREEN)
+    try:
+        yield
+    finally:
+        _restoring.pop()
+
+
+@contextmanager
 def _handling(handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
     """Handle SIGINT in another way for a while."""
     before = signal.signal(signal.SIGINT, handler)
@@ -83,6 +97,6 @@ def _end_in_time(receiver: int, over: threading.Event) -> None:
 
 def _end_process() -> None:
     # Straight to the file: the interrupted thread may be in the middle of a print.
-    cursor = SHOW_CURSOR if os.isatty(STANDARD_ERROR) else ""
-    os.write(STANDARD_ERROR, f"{cursor}{MESSAGE}\n".encode())
+    restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
+    os.write(STANDARD_ERROR, f"{restored}{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)

@@ -22,6 +22,7 @@ from polluxsim.analysis.table import comparison
 from polluxsim.app.building import build
 from polluxsim.app.console import console
 from polluxsim.app.interrupt import interruptible, uninterrupted
+from polluxsim.app.live import live_view
 from polluxsim.app.progress import progress
 from polluxsim.app.provenance import git_commit, versions
 from polluxsim.engine.simulation import simulate
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from polluxsim.metrics.summary import Summary
     from polluxsim.policies.view import ClusterView
     from polluxsim.records import Result, RoundRecord
-    from polluxsim.types import Allocation
+    from polluxsim.types import Allocation, Cluster
 
 
 # Hydra's options that take a value as the next word.
@@ -46,6 +47,8 @@ OPTIONS_WITH_VALUE = {
     "-i", "--experimental-rerun",
 }  # fmt: skip
 
+MULTIRUN = {"-m", "--multirun"}
+LIVE = "--live"
 
 TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
 
@@ -63,8 +66,13 @@ def run(arguments: Sequence[str]) -> int:
     # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
+    # Options of our own are taken out before Hydra, which would not know them.
+    live = LIVE in arguments
+    arguments = [argument for argument in arguments if argument != LIVE]
+    if live and MULTIRUN & set(arguments):
+        raise InvalidConfigError(f"{LIVE} shows one run, and -m makes several")
     sys.argv = ["polluxsim run", *options_first(arguments)]
-    outcome = _Outcome()
+    outcome = _Outcome(live=live)
     try:
         hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -97,7 +105,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 class _Outcome:
     """Carries an error past Hydra, which would add lines of its own to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
         self.error: PolluxSimError | OSError | None = None
         self.is_composed = False
         self._started = time()
@@ -107,7 +116,7 @@ class _Outcome:
         hydra_config = HydraConfig.get()
         output = Path(hydra_config.runtime.output_dir)
         try:
-            _run_one(config, output)
+            _run_one(config, output, live=self._live)
         except (PolluxSimError, OSError) as error:
             if hydra_config.mode is RunMode.MULTIRUN:
                 # The other runs of a sweep go on; Hydra raises the first error when all have ended.
@@ -119,7 +128,7 @@ class _Outcome:
                     output.rmdir()  # made for this run, and nothing was written into it
 
 
-def _run_one(config: DictConfig, output: Path) -> None:
+def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     started = perf_counter()
     _check_top_level(config)
     profiles = build(config, "profiles").load()
@@ -127,7 +136,8 @@ def _run_one(config: DictConfig, output: Path) -> None:
     cluster = build(config, "cluster")
     loaded = perf_counter()
     policy, settings = build(config, "policy"), build(config, "engine")
-    with progress(workload, cluster) as show, interruptible() as stop_if_interrupted:
+    shown = live_view(workload, cluster, settings.round_interval) if live else progress(workload, cluster)
+    with shown as show, interruptible() as stop_if_interrupted:
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
             stop_if_interrupted()
@@ -136,7 +146,7 @@ def _run_one(config: DictConfig, output: Path) -> None:
         result = simulate(workload, profiles, cluster, policy, settings=settings, seed=config.seed, watcher=watch)
     result = _timed(result, load=loaded - started)
     summary = summarise(result)
-    info = _info(config, summary)
+    info = _info(config, cluster, summary)
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
@@ -157,10 +167,11 @@ def _timed(result: Result, **phases: float) -> Result:
     return replace(result, timing_records=more + result.timing_records)
 
 
-def _info(config: DictConfig, summary: Summary | None) -> dict[str, Any]:
+def _info(config: DictConfig, cluster: Cluster, summary: Summary | None) -> dict[str, Any]:
     return {
         "config": OmegaConf.to_container(config, resolve=True),
         "seed": config.seed,
+        "nodes": cluster.groups,
         "versions": versions(),
         "git_commit": git_commit(),
         "summary": None if summary is None else asdict(summary),

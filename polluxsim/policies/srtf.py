@@ -22,7 +22,11 @@ class Srtf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
         node_size = max(view.gpus_per_node)
-        return schedule_gangs(view, sorted(view.jobs, key=lambda job: remaining_time(job, node_size)))
+        return schedule_gangs(
+            view,
+            sorted(view.jobs, key=lambda job: remaining_time(job, node_size)),
+            describe=lambda job: {"remaining_time": remaining_time(job, node_size)},
+        )
 
 
 def remaining_time(job: JobView, gpus_per_node: int) -> float:

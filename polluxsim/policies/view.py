@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     import numpy as np
 
     from polluxsim.models.goodput import GoodputModel
@@ -100,6 +102,25 @@ class ClusterView:
         return sum(self.gpus_per_node)
 
 
+class Reason(NamedTuple):
+    """What decided about one job in a round.
+
+    Attributes
+    ----------
+    kind
+        What it was, in a word that the policy chooses; `analysis/why/words.py` has sentences for those of ours, and
+        says any other as it is.
+    numbers
+        The figures that it came down to, by name; `REASON_UNITS` in `records.py` has the units of ours.
+    others
+        The jobs it came down to, as `kind` says.
+    """
+
+    kind: str
+    numbers: Mapping[str, float]
+    others: tuple[JobId, ...] = ()
+
+
 class Decision(dict["JobId", "Placement"]):
     """An allocation, and what the policy knows of it.
 
@@ -112,11 +133,15 @@ class Decision(dict["JobId", "Placement"]):
     valid_until
         Time until which the policy, asked again after this allocation was carried out, would answer the same, while
         no job arrives, ends an epoch, completes or learns [s]. It is not asked before then.
+    explain
+        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
+        the next round and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
     """
 
     fitness: float | None = None
     upper_bound: float | None = None
     valid_until: float = -inf
+    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
 
 
 class Policy(Protocol):
