@@ -13,7 +13,7 @@ from polluxsim.app.files import run_folders
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.storage import read_run
+from polluxsim.storage import read_reasons, read_run
 from polluxsim.traces.store import ProfileFolder
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _subject(folder: Path) -> Subject:
     run = read_run(folder)
     if not run.result.job_records:
         raise InvalidInputError(f"{folder}: a run without jobs has nothing to show")
-    return Subject(run, *_lives(run))
+    return Subject(run, *_lives(run), read_reasons(folder) or ())
 
 
 def _lives(run: Run) -> tuple[Lives, str]:

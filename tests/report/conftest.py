@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.app.cli import main
-from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status
+from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, RoundRecord, Status
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def hand_made() -> Result:
         AllocationRecord(7200.0, "large", (), (), 0, 0),
     )
     rounds = tuple(RoundRecord(60.0 * i, 2, 4, 10.0, 0.75) for i in range(1, 120))
-    return Result(jobs, rounds, allocations, end_time=7200.0)
+    said = {"gpus_needed": 8.0, "gpus_left": 4.0, "position": 2.0}
+    reasons = tuple(ReasonRecord(t, "large", "kept waiting", (*said.items(),), ("small",)) for t in (3600.0, 3720.0))
+    return Result(jobs, rounds, allocations, end_time=7200.0, reason_records=reasons)
 
 
 CONFIG = {
@@ -57,7 +59,7 @@ CONFIG = {
 
 
 def write_hand_made(folder: Path, **config: Any) -> Path:
-    write_run(folder, hand_made(), {"config": CONFIG | config, "seed": 7})
+    write_run(folder, hand_made(), {"config": CONFIG | config, "seed": 7, "nodes": [[2, 4]]})
     return folder
 
 

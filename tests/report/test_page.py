@@ -93,7 +93,9 @@ def test_the_slider_moves_the_cluster(browser: Any, by_hand: Path) -> None:
     assert "8 of 8" in page.text("#moment-numbers")
     assert page.texts("#running a") == ["large 8 GPUs"]
     assert page.texts("#waiting a") == [f"{HOSTILE} since 1 h 20 min"]
-    assert page.run("return Bokeh.documents[0].get_model_by_name('now-map').location") == pytest.approx(5000 / 3600, abs=1e-3)
+    assert page.run("return Bokeh.documents[0].get_model_by_name('now-map').location") == pytest.approx(
+        5000 / 3600, abs=1e-3
+    )
 
 
 def test_the_slider_goes_by_keyboard_and_shows_its_focus(browser: Any, by_hand: Path) -> None:
@@ -197,10 +199,12 @@ def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
         "restarts on 8 GPUs",
         "completes",
     ]
-    waits = page.texts("#job-waiting li")
+    waits = page.texts("#job-waiting > li")
     assert len(waits) == 2
     assert waits[0].startswith("20 s from 0.03 h: at its beginning 4 GPUs of 8 were free and nobody else waited")
     assert waits[1].startswith("10 min from 1.00 h: at its beginning 4 GPUs of 8 were free and 1 other job waited too")
+    assert "1.00 h the policy says: kept waiting (gpus_needed = 8 GPUs" in waits[1]
+    assert "jobs small" in waits[1]
     data = page.run("return Bokeh.documents[0].get_model_by_name('job-had').data")
     assert data["gpus"] == [0, 2, 2, 4, 0, 8, 0]
     assert not page.deep("#job-work")

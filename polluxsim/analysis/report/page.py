@@ -22,8 +22,10 @@ from polluxsim.analysis.report.figures import Shown, by_application, distributio
 from polluxsim.analysis.report.lives import NO_LIVES, Lives
 from polluxsim.analysis.report.occupancy import occupancy
 from polluxsim.analysis.report.payload import packed, run_columns
+from polluxsim.analysis.report.reasons import packed_reasons
 from polluxsim.analysis.report.style import run_color
 from polluxsim.analysis.report.views import cluster_view, job_figures, job_table, occupancy_map
+from polluxsim.analysis.slots import cluster_of
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, summarise
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from bokeh.model import Model
 
     from polluxsim.metrics.summary import Summary
+    from polluxsim.records import ReasonRecord
     from polluxsim.storage import Run
 
 SCRIPTS = ("data", "format", "map", "cluster", "table", "job", "page")
@@ -56,11 +59,14 @@ class Subject:
         Efficiency and progress of its jobs over time.
     lives_note
         Where those are from, or why there are none: a sentence for people.
+    reasons
+        What decided about its jobs, as far as it is recorded.
     """
 
     run: Run
     lives: Lives = NO_LIVES
     lives_note: str = ""
+    reasons: Sequence[ReasonRecord] = ()
 
 
 class Card(NamedTuple):
@@ -95,7 +101,7 @@ def report(subjects: Sequence[Subject]) -> str:
     summaries = [_summary(run) for run in runs]
     labels = words.labels(runs)
     shown = [
-        Shown(label, run.result, occupancy(run.result, words.configured_nodes(run.info)))
+        Shown(label, run.result, occupancy(run.result, cluster_of(run)))
         for label, run in zip(labels, runs, strict=True)
     ]
     models = _models(shown)
@@ -119,6 +125,10 @@ def report(subjects: Sequence[Subject]) -> str:
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
         embedded=Markup(_json({"documents": documents, "items": [item.to_json()]})),
         payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
+        reasons=[
+            Markup(packed_reasons(subject.run.result, subject.reasons)) if subject.reasons else None
+            for subject in subjects
+        ],
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )

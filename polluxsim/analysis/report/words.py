@@ -53,14 +53,6 @@ def cluster_words(gpus_per_node: Sequence[int]) -> str:
     )
 
 
-def configured_nodes(info: Mapping[str, Any]) -> list[int]:
-    """Return the GPUs of each node as far as a run says so in one of our own ways, else nothing."""
-    cluster = _part(info, "cluster")
-    groups = info.get("nodes") or cluster.get("groups")
-    groups = groups or [[cluster.get("num_nodes", 0), cluster.get("gpus_per_node", 0)]]
-    return [int(gpus) for count, gpus in groups for _ in range(int(count))]
-
-
 def setting(info: Mapping[str, Any], group: str, name: str) -> str:
     """Return one number of the configuration in words, an en dash where there is none."""
     value = _part(info, group).get(name)

@@ -99,6 +99,27 @@ polluxReport.data = (() => {
     return decoded.get(number);
   }
 
+  // What decided about a run's jobs, decoded when a job is first shown; null where nothing is recorded.
+  function loadReasons(number) {
+    const key = `reasons-${number}`, text = document.getElementById(key);
+    if (text && !decoded.has(key)) {
+      decoded.set(key, inflate(text.textContent).then((buffer) => columns(buffer)));
+    }
+    return text ? decoded.get(key) : Promise.resolve(null);
+  }
+
+  // A job's reasons from one time until before another: the first, each of another kind than the one before, the last.
+  function reasonsWithin(reasons, job, from, to) {
+    const found = [];
+    if (!reasons) return found;
+    let i = lastUpTo(reasons.reasonJob, job - 0.5, 0, reasons.reasonJob.length) + 1;
+    for (; i < reasons.reasonJob.length && reasons.reasonJob[i] === job; i++) {
+      if (reasons.reasonTime[i] < from || reasons.reasonTime[i] >= to) continue;
+      found.push({ time: reasons.reasonTime[i], kind: reasons.reasonKind[i], text: reasons.sentences[i] });
+    }
+    return found.filter((each, k) => k === 0 || k === found.length - 1 || each.kind !== found[k - 1].kind);
+  }
+
   // Last index of a sorted stretch whose value is not above the wanted one, or the one before its first.
   function lastUpTo(values, wanted, from, to, at = (i) => values[i]) {
     let low = from, high = to;
@@ -148,5 +169,5 @@ polluxReport.data = (() => {
       goodput: round < 0 ? NaN : run.roundGoodput[round] };
   }
 
-  return { load, holding, changeAt, gpusAt, at };
+  return { load, loadReasons, reasonsWithin, holding, changeAt, gpusAt, at };
 })();

@@ -11,8 +11,8 @@ polluxReport.job = (() => {
     [lines, waits, starts] = ["line", "waits", "starts"].map((what) => FIGURES.map((name) => model(`${name}-${what}`)));
   }
 
-  function show(run, job) {
-    const changes = [];
+  async function show(run, job) {
+    const reasons = await data.loadReasons(run.number), changes = [];
     for (let i = run.changeFirst[job]; i < run.changeFirst[job + 1]; i++) changes.push(i);
     const ended = run.jobEnd[job] >= 0, end = ended ? run.jobEnd[job] : run.end;
     const application = run.applications[run.jobApplication[job]], submit = run.jobSubmit[job];
@@ -29,8 +29,8 @@ polluxReport.job = (() => {
       ["restarts", format.number(run.jobRestarts[job])],
     ]);
     draw(run, job, changes, submit, end, stretches);
-    tellWaits(run, job, stretches);
-    tellChanges(run, changes);
+    tellWaits(run, job, stretches, reasons);
+    tellChanges(run, job, changes, reasons);
     step("job-previous", run, job - 1);
     step("job-next", run, job + 1);
   }
@@ -73,25 +73,33 @@ polluxReport.job = (() => {
   }
 
   // What the records say of a stretch: how full the cluster was, and who else waited.
-  function tellWaits(run, job, stretches) {
+  function tellWaits(run, job, stretches, reasons) {
     const items = stretches.map(([start, end]) => {
       const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length;
       const free = run.numRows - then.gpus;
       return format.element("li", {}, `${format.span(end - start)} from ${format.hours(start)}: at its beginning `,
         `${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(run.numRows)} were free` : `all ${format.number(run.numRows)} GPUs were held`}`,
-        ` and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`);
+        ` and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`, told(reasons, job, start, end));
     });
     format.fill("job-waiting", ...(items.length ? items : [format.element("li", {}, "It never waited.")]));
   }
 
-  function tellChanges(run, changes) {
+  // What the policy said in a stretch of time, where that is recorded.
+  function told(reasons, job, from, to, most = Infinity) {
+    const said = data.reasonsWithin(reasons, job, from, to).slice(0, most).map(({ time, text }) => format.element("li", {},
+      format.element("small", {}, format.hours(time)), ` ${text}`));
+    return said.length ? format.element("ul", { class: "why" }, ...said) : "";
+  }
+
+  function tellChanges(run, job, changes, reasons) {
     let gpus = 0, started = false;
-    const rows = changes.map((i) => {
+    const rows = changes.map((i, place) => {
       const now = run.changeGpus[i], what = words(run, i, gpus, started);
+      const until = place + 1 < changes.length ? run.changeTime[changes[place + 1]] : Infinity;
       gpus = now; started = started || now > 0;
       const cells = now ? [now, run.changeNodes[i], run.changeBatch[i], run.changeAccumulation[i]] : ["–", "–", "–", "–"];
       return format.element("tr", {}, format.element("th", { scope: "row" }, format.hours(run.changeTime[i], 3)),
-        format.element("td", {}, what),
+        format.element("td", {}, what, now ? told(reasons, job, run.changeTime[i], until, 1) : ""),
         ...cells.map((cell) => format.element("td", {}, typeof cell === "number" ? format.number(cell) : cell)));
     });
     format.fill("job-changes", ...rows);

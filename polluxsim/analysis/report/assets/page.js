@@ -104,7 +104,7 @@ polluxReport.page = (() => {
     byId("job").hidden = job === undefined;
     if (job !== undefined) {
       play(false);
-      polluxReport.job.show(run, job);
+      await polluxReport.job.show(run, job);
       scrollTo({ top: 0, behavior: "instant" });
       byId("job-title").focus({ preventScroll: true });
     } else if (wasJob) {
