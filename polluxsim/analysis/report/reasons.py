@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from polluxsim.analysis.why.words import sentence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from polluxsim.records import ReasonRecord, Result
 
 
@@ -20,7 +22,7 @@ def packed_reasons(result: Result, reasons: Sequence[ReasonRecord]) -> str:
     index = {job.job: number for number, job in enumerate(result.job_records)}
     ordered = sorted(reasons, key=lambda reason: (index[reason.job], reason.time))
     kinds = sorted({reason.kind for reason in ordered})
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "reason_job": np.array([index[reason.job] for reason in ordered], np.uint32),
         "reason_time": np.array([reason.time for reason in ordered], np.float64),
         "reason_kind": np.array([kinds.index(reason.kind) for reason in ordered], np.uint32),
