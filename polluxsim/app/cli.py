@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
     _add_reproduce(commands.add_parser("reproduce", help="reproduce a table or figure of the paper"))
+    _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
     add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
     _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
     _add_why(commands.add_parser("why", help="say why a job waited, started, grew, shrank or moved"))
@@ -117,6 +118,16 @@ def _add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
     parser.set_defaults(action=_reproduce)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write finished runs as one interactive HTML file that needs no network."
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
+        help="HTML file to write (default: %(default)s)",
+    )  # fmt: skip
+    parser.set_defaults(action=_report)
 
 
 def _add_trace(parser: argparse.ArgumentParser) -> None:
@@ -250,6 +261,12 @@ def _reproduce(options: argparse.Namespace) -> int:
     from polluxsim.app.reproduce.command import reproduce
 
     return reproduce(options)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from polluxsim.app.report import write_report
+
+    return write_report(options.runs, options.output)
 
 
 def _trace(options: argparse.Namespace) -> int:
