@@ -121,7 +121,7 @@ class _Outcome:
 
 def _run_one(config: DictConfig, output: Path) -> None:
     started = perf_counter()
-    _check_top_level(config)
+    check_top_level(config)
     profiles = build(config, "profiles").load()
     workload = build(config, "workload").load(profiles)
     cluster = build(config, "cluster")
@@ -136,7 +136,7 @@ def _run_one(config: DictConfig, output: Path) -> None:
         result = simulate(workload, profiles, cluster, policy, settings=settings, seed=config.seed, watcher=watch)
     result = _timed(result, load=loaded - started)
     summary = summarise(result)
-    info = _info(config, summary)
+    info = run_info(config, summary)
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
@@ -144,7 +144,8 @@ def _run_one(config: DictConfig, output: Path) -> None:
     print(f"wrote {output}")
 
 
-def _check_top_level(config: DictConfig) -> None:
+def check_top_level(config: DictConfig) -> None:
+    """Check what belongs to no group: that nothing else is there, and the seed."""
     if unknown := sorted(set(map(str, config)) - set(TOP_LEVEL)):
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
@@ -157,7 +158,8 @@ def _timed(result: Result, **phases: float) -> Result:
     return replace(result, timing_records=more + result.timing_records)
 
 
-def _info(config: DictConfig, summary: Summary | None) -> dict[str, Any]:
+def run_info(config: DictConfig, summary: Summary | None) -> dict[str, Any]:
+    """Return what run.json says of a run."""
     return {
         "config": OmegaConf.to_container(config, resolve=True),
         "seed": config.seed,
