@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.fitting import fit_throughput
@@ -29,6 +29,8 @@ class AdaptiveAgent:
 
     Source: Pollux (OSDI '21), §4.1, and its artifact.
     """
+
+    learns: ClassVar[bool] = True
 
     def __init__(self, application: Application) -> None:
         self._application = application

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from polluxsim.models.batch_size import split_batch_size
 
@@ -40,6 +40,11 @@ class Agent(Protocol):
     """Runs beside one job."""
 
     @property
+    def learns(self) -> bool:
+        """Return whether observations can change what it says; if not, nothing is asked of it between placements."""
+        ...
+
+    @property
     def max_replicas(self) -> int:
         """Return the most GPUs the job may be given now."""
         ...
@@ -72,6 +77,7 @@ class FixedBatchAgent:
 
     application: Application
     batch_size: int
+    learns: ClassVar[bool] = False
 
     @property
     def max_replicas(self) -> int:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import InvalidAllocationError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
+    from polluxsim.policies.view import JobView
     from polluxsim.types import Cluster, JobId, Placement
 
 
-def checked_allocation(answer: object, active: Container[JobId], cluster: Cluster) -> dict[JobId, Placement]:
+def checked_allocation(answer: object, active: Mapping[JobId, JobView], cluster: Cluster) -> dict[JobId, Placement]:
     """Return a policy's answer as plain tuples of whole numbers, which nobody can change any more.
 
     Raises
@@ -31,8 +30,16 @@ def checked_allocation(answer: object, active: Container[JobId], cluster: Cluste
     for job_id, placement in answer.items():
         if not isinstance(job_id, str) or job_id not in active:
             raise InvalidAllocationError(f"the policy gave GPUs to job {_short(job_id)}, which is not active")
-        allocation[job_id] = plain = _plain(job_id, placement)
-        _take(free, job_id, plain, cluster)
+        if placement is active[job_id].placement:  # kept, and looked at when it was new
+            plain = active[job_id].placement
+        else:
+            plain = _plain(job_id, placement)
+            _check_nodes(job_id, plain, cluster)
+        allocation[job_id] = plain
+        for node, gpus in plain:
+            free[node] -= gpus
+            if free[node] < 0:
+                raise _over_allocated(job_id, node, free[node], cluster)
     return allocation
 
 
@@ -49,7 +56,7 @@ def _plain(job_id: JobId, placement: object) -> Placement:
     return pairs
 
 
-def _take(free: list[int], job_id: JobId, placement: Placement, cluster: Cluster) -> None:
+def _check_nodes(job_id: JobId, placement: Placement, cluster: Cluster) -> None:
     if len({node for node, _ in placement}) != len(placement):
         raise InvalidAllocationError(f"the policy named a node twice for job {job_id!r}: {placement}")
     for node, gpus in placement:
@@ -61,13 +68,14 @@ def _take(free: list[int], job_id: JobId, placement: Placement, cluster: Cluster
             raise InvalidAllocationError(
                 f"the policy gave job {job_id!r} {gpus} GPUs of node {node}, allowed are 1 or more"
             )
-        free[node] -= gpus
-        if free[node] < 0:
-            size = cluster.gpus_per_node[node]
-            raise InvalidAllocationError(
-                f"the policy over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} "
-                f"GPUs, allowed are {size}"
-            )
+
+
+def _over_allocated(job_id: JobId, node: int, missing: int, cluster: Cluster) -> InvalidAllocationError:
+    size = cluster.gpus_per_node[node]
+    return InvalidAllocationError(
+        f"the policy over-allocated node {node}: with job {job_id!r} it is asked for {size - missing} GPUs, "
+        f"allowed are {size}"
+    )
 
 
 def _short(value: object) -> str:

@@ -8,7 +8,7 @@ from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, 
 from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from polluxsim.engine.running import RunningJob
     from polluxsim.types import Allocation, BatchChoice, JobId, Placement
@@ -20,6 +20,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._submitted: dict[JobId, RunningJob] = {}
+        self._completed: dict[JobId, JobRecord] = {}
         self._rounds: list[RoundRecord] = []
         self._allocations: list[AllocationRecord] = []
         self._timings: list[TimingRecord] = []
@@ -42,17 +43,22 @@ class Recorder:
             AllocationRecord(now, job_id, nodes, gpus_by_node(placement), job.batch_size, job.choice.accumulation_steps)
         )
 
-    def round(self, now: float, active: Collection[RunningJob], decision: Allocation) -> RoundRecord:
+    def completed(self, job: RunningJob) -> None:
+        """Take note of a job that is complete, of which no more than its record is kept."""
+        submitted = self._submitted.pop(job.job.job_id)
+        self._completed[job.job.job_id] = _job_record(job.job, submitted, job.completion_time or 0.0)
+        del self._last[job.job.job_id]
+
+    def round(self, now: float, active_jobs: int, placed: Sequence[RunningJob], decision: Allocation) -> RoundRecord:
         """Take note of the cluster after a round, and of what the policy says of its decision."""
-        running = [job for job in active if job.num_replicas]
-        in_use = sum(job.num_replicas for job in running)
-        weighted = sum(job.num_replicas * job.efficiency for job in running)
+        in_use = sum(job.num_replicas for job in placed)
+        weighted = sum(job.num_replicas * job.efficiency for job in placed)
         fitness, bound = getattr(decision, "fitness", None), getattr(decision, "upper_bound", None)
         record = RoundRecord(
             time=now,
-            active_jobs=len(active),
+            active_jobs=active_jobs,
             gpus_in_use=in_use,
-            goodput=sum(job.goodput for job in running),
+            goodput=sum(job.goodput for job in placed),
             efficiency=weighted / in_use if in_use else 0.0,
             fitness=fitness,
             upper_bound=bound,
@@ -61,6 +67,10 @@ class Recorder:
         self._rounds.append(record)
         return record
 
+    def round_without_change(self, now: float) -> None:
+        """Take note of a round after which everything is as after the one before."""
+        self._rounds.append(self._rounds[-1]._replace(time=now))
+
     def took(self, phase: str, seconds: float, time: float | None = None) -> None:
         """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
         self._timings.append(TimingRecord(phase, time, seconds))
@@ -68,26 +78,29 @@ class Recorder:
     def result(self, jobs: Sequence[Job], now: float) -> Result:
         """Return all records; jobs that are not complete by `now` are cut off."""
         return Result(
-            job_records=tuple(self._job_record(job, now) for job in jobs),
+            job_records=tuple(
+                self._completed.get(job.job_id) or _job_record(job, self._submitted.get(job.job_id), now)
+                for job in jobs
+            ),
             round_records=tuple(self._rounds),
             allocation_records=tuple(self._allocations),
             end_time=now,
             timing_records=tuple(self._timings),
         )
 
-    def _job_record(self, job: Job, now: float) -> JobRecord:
-        running = self._submitted.get(job.job_id)
-        start = running.start_time if running else None
-        completion = running.completion_time if running else None
-        return JobRecord(
-            job=job.job_id,
-            application=job.application,
-            submit_time=job.submit_time,
-            start_time=start,
-            completion_time=completion,
-            jct=None if completion is None else completion - job.submit_time,
-            queueing_delay=None if start is None else start - job.submit_time,
-            num_restarts=running.num_restarts if running else 0,
-            gpu_seconds=running.attained_service(now) if running else 0.0,
-            status=Status.CUT_OFF if completion is None else Status.COMPLETED,
-        )
+
+def _job_record(job: Job, running: RunningJob | None, now: float) -> JobRecord:
+    start = running.start_time if running else None
+    completion = running.completion_time if running else None
+    return JobRecord(
+        job=job.job_id,
+        application=job.application,
+        submit_time=job.submit_time,
+        start_time=start,
+        completion_time=completion,
+        jct=None if completion is None else completion - job.submit_time,
+        queueing_delay=None if start is None else start - job.submit_time,
+        num_restarts=running.num_restarts if running else 0,
+        gpu_seconds=running.attained_service(now) if running else 0.0,
+        status=Status.CUT_OFF if completion is None else Status.COMPLETED,
+    )

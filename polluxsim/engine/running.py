@@ -12,8 +12,9 @@ from polluxsim.types import BatchChoice, gpus_by_node
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
+    from polluxsim.engine.oracle import Truth
     from polluxsim.engine.time_rules import TimeRule
-    from polluxsim.models.profile import Profile, StepTime
+    from polluxsim.models.profile import StepTime
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
 
@@ -25,29 +26,34 @@ class RunningJob:
     """State and dynamics of one submitted job.
 
     Between two changes a job progresses at a constant rate; such a stretch is a segment. `milestone` is when the
-    present segment reaches the end of the epoch if nothing changes before, and `segment` counts the segments.
+    present segment reaches the end of the epoch if nothing changes before, and `segment` counts the segments. Within a
+    segment nothing has to be done for a job once it is settled: its progress is computed where it is asked for.
 
     Parameters
     ----------
     job
         What was submitted.
-    profile
+    truth
         The truth about its application.
     agent
         What runs beside it.
     time_rule
         How progress becomes time.
+    order
+        How many were submitted before it.
     """
 
-    def __init__(self, job: Job, profile: Profile, agent: Agent, time_rule: TimeRule) -> None:
+    def __init__(self, job: Job, truth: Truth, agent: Agent, time_rule: TimeRule, order: int = 0) -> None:
         self.job = job
-        self.profile = profile
+        self.order = order
+        self.truth = truth
+        self.profile = truth.profile
         self.agent = agent
         self.placement: Placement = ()
         self.num_replicas = 0
         self.choice = NO_BATCH
         self.epoch = 0
-        self.progress = 0.0
+        self.is_settled = False
         self.milestone = NEVER
         self.segment = 0
         self.rate = 0.0
@@ -58,9 +64,9 @@ class RunningJob:
         self.completion_time: float | None = None
         self._time_rule = time_rule
         self._gpus_by_node: tuple[int, ...] = ()
+        self._progress = 0.0
         self._segment_start = 0.0
         self._observed = False
-        self._settled = False
         self._held_since = 0.0
         self._service = 0.0
         self._step: StepTime
@@ -88,8 +94,18 @@ class RunningJob:
         """Return whether the job has GPUs and is past its restart delay."""
         return bool(self.placement) and now > self._segment_start
 
+    def progress_at(self, now: float) -> float:
+        """Return the work done by a scheduling round [M0-steps]."""
+        if not self.is_at_work(now):
+            return self._progress
+        self._progress, self._segment_start = self._time_rule.advance(
+            self._progress, self.rate, self._segment_start, now
+        )
+        return self._time_rule.progress_at(self._progress, self.rate, self._segment_start, now)
+
     def place(self, placement: Placement, now: float, restart_delay: float) -> None:
         """Give the job another placement, or none; `begin_segment` must follow where it has one."""
+        self._progress = self.progress_at(now)
         self._service = self.attained_service(now)
         self._held_since = now
         self.placement = placement
@@ -109,8 +125,10 @@ class RunningJob:
         """Fix rate and milestone from here on; work that waits for a restart starts when that is over."""
         application = self.profile.application
         self.segment += 1
+        self._progress = self.progress_at(now)
         self._segment_start = max(self._segment_start, now)
-        self._observed = self._settled = False
+        self._observed = False
+        self.is_settled = not self.agent.learns
         self._step = self.profile.step_time(self._gpus_by_node, self.choice.atomic_batch_size)
         scale = self.batch_size / application.init_batch_size
         statistics = self.profile.gradient_statistics(self.batch_size, self.epoch)
@@ -118,26 +136,22 @@ class RunningJob:
         self.rate = gain(statistics, scale) / step_time * (1 - self.interference)
         self.efficiency = efficiency(statistics, scale)
         boundary = self.profile.epoch_end(self.epoch)
-        self.milestone = self._time_rule.reach(self.progress, self.rate, self._segment_start, boundary)
+        self.milestone = self._time_rule.reach(self._progress, self.rate, self._segment_start, boundary)
 
     def end_interval(self, now: float) -> bool:
-        """Bring progress up to a scheduling round and let the agent choose again.
+        """Let the agent observe and choose again at a scheduling round, unless it is settled.
 
         Returns
         -------
         bool
             Whether the batch size changed, so that a new segment must begin.
         """
-        if now <= self._segment_start:
-            return False
-        self.progress = self._time_rule.progress_at(self.progress, self.rate, self._segment_start, now)
-        self._segment_start = now
-        if self._settled:
+        if self.is_settled or not self.is_at_work(now):
             return False
         self._observe()
         # The same choice after the same observation stays the same until the epoch or the placement changes.
-        self._settled = not self._choose_again()
-        return not self._settled
+        self.is_settled = not self._choose_again()
+        return not self.is_settled
 
     def end_epoch(self) -> bool:
         """Pass the milestone.
@@ -149,7 +163,7 @@ class RunningJob:
         """
         self._observe()
         self._segment_start = self.milestone.time
-        self.progress = self.profile.epoch_end(self.epoch)
+        self._progress = self.profile.epoch_end(self.epoch)
         self.epoch += 1
         if self.epoch == self.profile.application.num_epochs:
             self._complete()

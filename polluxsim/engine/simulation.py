@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from math import ceil
+from math import ceil, inf
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,10 +20,11 @@ from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
-from polluxsim.policies.view import ClusterView, JobView, is_adaptive
+from polluxsim.models.rigid import RigidProfile
+from polluxsim.policies.view import ClusterView, JobView, is_adaptive, needs_profiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile
@@ -42,7 +44,7 @@ class Watcher(Protocol):
     """Follows a run while it goes on."""
 
     def __call__(self, view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-        """Take note of a round that has just been carried out."""
+        """Take note of a round in which the policy was asked, and which has just been carried out."""
         ...
 
 
@@ -73,7 +75,7 @@ def simulate(
     seed
         Seed of the policy's random generator; the same seed gives the same result.
     watcher
-        Called after every scheduling round.
+        Called after every scheduling round in which the policy was asked.
 
     Returns
     -------
@@ -83,13 +85,15 @@ def simulate(
     Raises
     ------
     InvalidInputError
-        If a job cannot run on this cluster or with these profiles.
+        If a job cannot run on this cluster, with these profiles or under this policy.
     InvalidAllocationError
         If the policy gives what is not there.
     StalledError
         If the policy lets all jobs starve.
     """
     workload.check(profiles, cluster)
+    if needs_profiles(policy) and (rigid := workload.first_rigid_job) is not None:
+        raise workload.error(rigid, f"has no profile, and {type(policy).__name__} needs one of every job")
     return Simulation(workload, profiles, cluster, policy, settings or EngineSettings(), seed, watcher).run()
 
 
@@ -108,6 +112,7 @@ class Simulation:
     ) -> None:
         self._workload = workload
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
+        self._adaptive = is_adaptive(policy)
         self._cluster = cluster
         self._policy = policy
         self._settings = settings
@@ -116,9 +121,13 @@ class Simulation:
         (policy_seed,) = np.random.SeedSequence(seed).spawn(1)
         self._rng = np.random.default_rng(policy_seed)
         self._recorder = Recorder()
+        # All in order of submission: the jobs not complete, what a policy saw of them last, and those not settled.
         self._active: dict[JobId, RunningJob] = {}
+        self._views: dict[JobId, JobView] = {}
+        self._placed: dict[JobId, RunningJob] = {}
+        self._unsettled: dict[JobId, RunningJob] = {}
         self._arrivals_left = len(workload.jobs)
-        self._waiting: dict[JobId, JobView] = {}
+        self._decision_stands_until = -inf
         self._idle_rounds = 0
         self._round_is_due = False
         self._env = simpy.Environment()
@@ -144,17 +153,26 @@ class Simulation:
         self._env.schedule(event, priority, time - self._env.now)  # type: ignore[arg-type]  # any int will do
 
     def _arrive(self, job: Job) -> None:
-        profile = self._truths[job.application].profile
-        self._active[job.job_id] = running = RunningJob(job, profile, self._agent(job, profile), self._time_rule)
+        truth = self._truth(job)
+        order = len(self._workload.jobs) - self._arrivals_left
+        running = RunningJob(job, truth, self._agent(job, truth.profile), self._time_rule, order)
+        self._active[job.job_id] = running
+        self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
         self._arrivals_left -= 1
+        self._outdate_decision()
         interval = self._settings.round_interval
         index = max(ceil(self._env.now / interval), 1)
         # The quotient may have been rounded down to a whole number.
         self._call_round(index if index * interval >= self._env.now else index + 1)
 
+    def _truth(self, job: Job) -> Truth:
+        if job.duration is None:
+            return self._truths[job.application]
+        return Truth(RigidProfile(job.num_replicas, job.duration))
+
     def _agent(self, job: Job, profile: Profile) -> Agent:
-        if is_adaptive(self._policy):
+        if self._adaptive and job.duration is None:
             return AdaptiveAgent(profile.application)
         return FixedBatchAgent(profile.application, job.batch_size)
 
@@ -170,7 +188,30 @@ class Simulation:
         if not self._active:
             return
         self._guard_against_standstill(now)
-        changed = {job: None for job in self._active.values() if job.placement and job.end_interval(now)}
+        chosen_anew = self._end_interval(now)
+        if now < self._decision_stands_until:
+            self._recorder.round_without_change(now)
+        else:
+            self._ask(now, chosen_anew)
+        self._call_round(round(now / self._settings.round_interval) + 1)
+
+    def _end_interval(self, now: float) -> list[RunningJob]:
+        """Let the agents that still learn choose again; return the jobs whose batch size is another."""
+        working = [job for job in _in_order(self._unsettled.values()) if job.is_at_work(now)]
+        if working:
+            self._outdate_decision()
+        chosen_anew = [job for job in working if job.end_interval(now)]
+        for job in working:
+            if job.is_settled:
+                del self._unsettled[job.job.job_id]
+        return chosen_anew
+
+    def _outdate_decision(self) -> None:
+        self._decision_stands_until = -inf
+
+    def _ask(self, now: float, chosen_anew: list[RunningJob]) -> None:
+        """Have the policy decide, and carry that out."""
+        changed = dict.fromkeys(chosen_anew)
         view = self._view(now)
         decision, allocation = self._decide(view)
         changed.update(dict.fromkeys(self._apply(allocation, now)))
@@ -178,10 +219,10 @@ class Simulation:
         for job in changed:
             if job.placement:
                 self._begin_segment(job, now)
-        record = self._recorder.round(now, self._active.values(), decision)
+        self._decision_stands_until = getattr(decision, "valid_until", -inf)
+        record = self._recorder.round(now, len(self._active), _in_order(self._placed.values()), decision)
         if self._watcher is not None:
             self._watcher(view, allocation, record)
-        self._call_round(round(now / self._settings.round_interval) + 1)
 
     def _decide(self, view: ClusterView) -> tuple[Allocation, Allocation]:
         """Return the policy's decision as it gave it, and as it will be carried out."""
@@ -195,22 +236,23 @@ class Simulation:
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise PolicyError(f"policy {name} failed in the round at {view.time:g} s: {what}") from error
         self._recorder.took("decide", perf_counter() - started, view.time)
-        return decision, checked_allocation(decision, self._active, self._cluster)
+        return decision, checked_allocation(decision, self._views, self._cluster)
 
     def _view(self, now: float) -> ClusterView:
+        # While a job waits, nothing of its view changes.
+        for job_id, job in self._placed.items():
+            self._views[job_id] = self._job_view(job, now)
         return ClusterView(
             time=now,
             gpus_per_node=self._cluster.gpus_per_node,
-            jobs=tuple(self._job_view(job, now) for job in self._active.values()),
+            jobs=tuple(self._views.values()),
             restart_delay=self._settings.restart_delay,
         )
 
     def _job_view(self, job: RunningJob, now: float) -> JobView:
-        """Return what a policy sees of a job; while it waits, nothing of that changes."""
+        """Return what a policy sees of a job."""
         submitted, agent = job.job, job.agent
-        if not job.placement and (known := self._waiting.get(submitted.job_id)) is not None:
-            return known
-        view = JobView(
+        return JobView(
             job_id=submitted.job_id,
             submit_time=submitted.submit_time,
             num_replicas=submitted.num_replicas,
@@ -220,31 +262,32 @@ class Simulation:
             num_restarts=job.num_restarts,
             max_replicas=agent.max_replicas,
             goodput=agent.goodput,
-            oracle=JobOracle(self._truths[submitted.application], job.epoch, job.progress),
+            oracle=JobOracle(job.truth, job.epoch, job.progress_at(now)),
         )
-        if not job.placement:
-            self._waiting[submitted.job_id] = view
-        return view
 
     def _apply(self, allocation: Allocation, now: float) -> list[RunningJob]:
-        """Give the jobs their new placements; return those whose placement is another."""
-        moved = []
-        for job_id, job in self._active.items():
-            placement = allocation.get(job_id, ())
-            if placement != job.placement:
-                self._waiting.pop(job_id, None)
-                job.place(placement, now, self._settings.restart_delay)
-                moved.append(job)
-                if not placement:
-                    self._recorder.changed(now, job)
+        """Give the jobs their new placements; return those whose placement is another, in order."""
+        placed = [job for job_id, job in self._placed.items() if allocation.get(job_id, ()) != job.placement]
+        started = [self._active[job_id] for job_id, new in allocation.items() if new and job_id not in self._placed]
+        moved = _in_order(placed + started)
+        for job in moved:
+            job_id = job.job.job_id
+            job.place(allocation.get(job_id, ()), now, self._settings.restart_delay)
+            if job.placement:
+                self._placed[job_id] = job
+                continue
+            del self._placed[job_id]
+            self._unsettled.pop(job_id, None)
+            self._views[job_id] = self._job_view(job, now)
+            self._recorder.changed(now, job)
         return moved
 
     def _interfere(self) -> list[RunningJob]:
-        """Judge who disturbs whom until the next round; return the jobs for which that changed."""
+        """Judge who disturbs whom until the next round; return the jobs for which that changed, in order."""
         slowdown = self._settings.interference
         if not slowdown:
             return []
-        crowded = crowded_nodes(job.placement for job in self._active.values())
+        crowded = crowded_nodes(job.placement for job in self._placed.values())
         changed = []
         for job in self._active.values():
             share = slowdown if interferes(job.placement, crowded) else 0.0
@@ -255,6 +298,8 @@ class Simulation:
 
     def _begin_segment(self, job: RunningJob, now: float) -> None:
         job.begin_segment(now)
+        if not job.is_settled:
+            self._unsettled[job.job.job_id] = job
         self._recorder.changed(now, job)
         time, after_round = job.milestone
         priority = AFTER_ROUND if after_round else COMPLETION
@@ -263,12 +308,15 @@ class Simulation:
     def _end_epoch(self, job: RunningJob, segment: int) -> None:
         if job.segment != segment:
             return  # something changed meanwhile, and a later milestone is on its way
+        self._outdate_decision()
         now = job.milestone.time
         if not job.end_epoch():
             self._begin_segment(job, now)
             return
         self._recorder.changed(now, job)
-        del self._active[job.job.job_id]
+        self._recorder.completed(job)
+        for group in (self._active, self._views, self._placed, self._unsettled):
+            group.pop(job.job.job_id, None)
         if not self._active and not self._arrivals_left:
             self._finish()
 
@@ -279,10 +327,15 @@ class Simulation:
     def _guard_against_standstill(self, now: float) -> None:
         """Raise an error where nobody has made progress for long and nobody more arrives."""
         settings = self._settings
-        at_work = self._arrivals_left or any(job.is_at_work(now) for job in self._active.values())
+        at_work = self._arrivals_left or any(job.is_at_work(now) for job in self._placed.values())
         self._idle_rounds = 0 if at_work else self._idle_rounds + 1
         if self._idle_rounds >= STALLED_ROUNDS + STALLED_DELAYS * settings.restart_delay / settings.round_interval:
             raise StalledError(
                 f"none of the {len(self._active)} jobs left, the first is {next(iter(self._active))!r}, has made any "
                 f"progress in {self._idle_rounds} rounds up to {now:g} s: it gave no GPU, or moved them every time"
             )
+
+
+def _in_order(jobs: Iterable[RunningJob]) -> list[RunningJob]:
+    """Return jobs in order of submission, in which all that happens at one instant happens to them."""
+    return sorted(jobs, key=attrgetter("order"))

@@ -42,6 +42,10 @@ class TimeRule(Protocol):
         """Return the progress at `now`, a scheduling round at which the boundary is not reached."""
         ...
 
+    def advance(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
+        """Return progress and a time from which to go on counting it, without a change to any later result."""
+        ...
+
 
 @dataclass(frozen=True)
 class ExactTime:
@@ -54,6 +58,10 @@ class ExactTime:
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return progress + rate · time."""
         return progress + rate * (now - start)
+
+    def advance(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
+        """Return what was given: a sum of products is not their product in floating point."""
+        return progress, start
 
 
 @dataclass(frozen=True)
@@ -91,3 +99,7 @@ class WholeSeconds:
             start += left
             left = self.round_interval
         return progress
+
+    def advance(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
+        """Return the progress at `now`, so that no interval is added up twice."""
+        return self.progress_at(progress, rate, start, now), now

@@ -10,8 +10,7 @@ from polluxsim.policies.gangs import schedule_gangs
 if TYPE_CHECKING:
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.types import Allocation
+    from polluxsim.policies.view import ClusterView, Decision
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Fifo:
 
     backfill: bool = False
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then start the waiting in order."""
         order = sorted(view.jobs, key=lambda job: not job.placement)
         return schedule_gangs(view, order, overtaking=self.backfill)

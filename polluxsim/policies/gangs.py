@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.policies.packing import pack, remove
+from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.view import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Allocation, JobId, Placement
 
 
-def schedule_gangs(view: ClusterView, order: Iterable[JobView], *, overtaking: bool = True) -> Allocation:
+def schedule_gangs(view: ClusterView, order: Iterable[JobView], *, overtaking: bool = True) -> Decision:
     """Give GPUs to as many whole jobs as fit, in order.
 
     Parameters
@@ -27,19 +28,20 @@ def schedule_gangs(view: ClusterView, order: Iterable[JobView], *, overtaking: b
 
     Returns
     -------
-    Allocation
-        Jobs that run on keep their GPUs; the others take the emptiest nodes first.
+    Decision
+        Jobs that run on keep their GPUs; the others take the emptiest nodes first. It stands while nothing happens
+        and no job that has GPUs by it falls behind another one; that they rise changes nothing.
     """
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
-    allocation: dict[JobId, Placement] = {job.job_id: job.placement for job in admitted if job.placement}
-    free = view.gpus_per_node
-    for placement in allocation.values():
-        free = remove(free, placement)
+    decision = Decision((job.job_id, job.placement) for job in admitted if job.placement)
+    decision.valid_until = inf
+    free = FreeGpus(view.gpus_per_node)
+    for placement in decision.values():
+        free.take(placement)
     for job in admitted:
-        if job.job_id not in allocation and (found := pack(free, job.num_replicas)):
-            allocation[job.job_id] = found
-            free = remove(free, found)
-    return allocation
+        if not job.placement and (found := free.pack(job.num_replicas)):
+            decision[job.job_id] = found
+    return decision
 
 
 def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> list[JobView]:
@@ -48,6 +50,8 @@ def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> lis
         if job.num_replicas <= budget:
             budget -= job.num_replicas
             admitted.append(job)
+            if not budget:
+                break
         elif not overtaking:
             break
     return admitted

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.packing import pack, remove
+from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.view import Decision
 from polluxsim.types import num_replicas, packed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Allocation, JobId, Placement
+    from polluxsim.types import JobId
 
 
 @dataclass
@@ -24,21 +26,23 @@ class Optimus:
     Source: Peng et al., "Optimus" (EuroSys '18), with the oracle of Pollux (OSDI '21), §5.2, and its artifact.
     """
 
+    needs_profiles: ClassVar[bool] = True
     _step_times: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
         counts = self._counts(view)
         kept = {job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)}
-        free = view.gpus_per_node
+        free = FreeGpus(view.gpus_per_node)
         for placement in kept.values():
-            free = remove(free, placement)
-        allocation: dict[JobId, Placement] = dict(kept)
+            free.take(placement)
+        decision = Decision(kept)
+        # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
+        decision.valid_until = inf
         moved = [job.job_id for job in view.jobs if job.job_id not in kept]
         for job_id in sorted(moved, key=counts.__getitem__):
-            allocation[job_id] = placement = pack(free, counts[job_id]) or ()
-            free = remove(free, placement)
-        return allocation
+            decision[job_id] = free.pack(counts[job_id]) or ()
+        return decision
 
     def _counts(self, view: ClusterView) -> dict[JobId, int]:
         """Return each job's number of GPUs: one each while there are any, the rest by largest gain."""

@@ -1,4 +1,4 @@
-"""Finding GPUs for one job on nodes with free GPUs."""
+"""Finding GPUs for jobs on nodes with free GPUs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,48 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from polluxsim.types import Placement
+
+
+class FreeGpus:
+    """The free GPUs of each node, as one job after the other takes some.
+
+    Parameters
+    ----------
+    gpus_per_node
+        Free GPUs of each node at first.
+    """
+
+    def __init__(self, gpus_per_node: Sequence[int]) -> None:
+        self._free = list(gpus_per_node)
+        self._total = sum(self._free)
+
+    def take(self, placement: Placement) -> None:
+        """Take the GPUs of a placement."""
+        for node, gpus in placement:
+            self._free[node] -= gpus
+            self._total -= gpus
+
+    def pack(self, num_replicas: int) -> Placement | None:
+        """Find GPUs for one job, and take them.
+
+        Returns
+        -------
+        Placement or None
+            Repeatedly as many GPUs as needed of the node with the most free ones (the lowest number at a tie);
+            None, and nothing taken, if there are too few.
+        """
+        if num_replicas > self._total:
+            return None
+        placement = []
+        while num_replicas:
+            most = max(self._free)
+            node = self._free.index(most)
+            taken = min(most, num_replicas)
+            placement.append((node, taken))
+            self._free[node] -= taken
+            self._total -= taken
+            num_replicas -= taken
+        return tuple(placement)
 
 
 def fits(free: Sequence[int], placement: Placement) -> bool:
@@ -21,7 +63,7 @@ def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placem
     Parameters
     ----------
     free
-        Free GPUs of each node.
+        Free GPUs of each node, left as they are.
     num_replicas
         GPUs to find.
     keep
@@ -30,21 +72,11 @@ def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placem
     Returns
     -------
     Placement or None
-        Repeatedly as many GPUs as needed of the node with the most free ones (the lowest number at a tie);
-        None if there are too few.
+        What it holds, or what `FreeGpus.pack` finds.
     """
     if keep and sum(gpus for _, gpus in keep) == num_replicas and fits(free, keep):
         return keep
-    if num_replicas > sum(free):
-        return None
-    placement = []
-    for node in sorted(range(len(free)), key=lambda node: -free[node]):
-        if not num_replicas:
-            break
-        taken = min(free[node], num_replicas)
-        placement.append((node, taken))
-        num_replicas -= taken
-    return tuple(placement)
+    return FreeGpus(free).pack(num_replicas)
 
 
 def remove(free: Sequence[int], placement: Placement) -> tuple[int, ...]:

@@ -12,15 +12,14 @@ from polluxsim.types import packed
 if TYPE_CHECKING:
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Allocation
+    from polluxsim.policies.view import ClusterView, Decision, JobView
 
 
 @dataclass(frozen=True)
 class Srtf:
     """Run the jobs with the least true remaining time, on the GPUs and batch size their users asked for."""
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
         node_size = max(view.gpus_per_node)
         return schedule_gangs(view, sorted(view.jobs, key=lambda job: remaining_time(job, node_size)))

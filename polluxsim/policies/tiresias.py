@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.gangs import schedule_gangs
@@ -10,8 +11,12 @@ from polluxsim.policies.gangs import schedule_gangs
 if TYPE_CHECKING:
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Allocation, JobId
+    from polluxsim.policies.view import ClusterView, Decision, JobView
+    from polluxsim.types import JobId
+
+
+# To ask a round too early costs nothing, to ask one too late after a rounding error would.
+NEARLY = 1 - 1e-9
 
 
 @dataclass
@@ -30,9 +35,16 @@ class Tiresias:
     queue_threshold: float = 16 * 3600.0
     _demoted: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs in queue order; a job that fits may overtake one that does not."""
-        return schedule_gangs(view, self._in_order(view))
+        decision = schedule_gangs(view, self._in_order(view))
+        decision.valid_until = view.time + NEARLY * self._next_demotion(view, decision)
+        return decision
+
+    def _next_demotion(self, view: ClusterView, decision: Decision) -> float:
+        """Return the time until a job that has GPUs now is demoted [s]."""
+        running = (job for job in view.jobs if job.job_id in decision and job.job_id not in self._demoted)
+        return min(((self.queue_threshold - job.attained_service) / job.num_replicas for job in running), default=inf)
 
     def _in_order(self, view: ClusterView) -> list[JobView]:
         """Return the first queue in order of submission, then the second in order of demotion."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class ClusterView:
 
 
 class Decision(dict["JobId", "Placement"]):
-    """An allocation, and how good the policy knows it to be.
+    """An allocation, and what the policy knows of it.
 
     Attributes
     ----------
@@ -108,10 +109,14 @@ class Decision(dict["JobId", "Placement"]):
         The policy's objective at this allocation, None if it does not say.
     upper_bound
         What the objective cannot exceed at any allocation, None if it does not know.
+    valid_until
+        Time until which the policy, asked again after this allocation was carried out, would answer the same, while
+        no job arrives, ends an epoch, completes or learns [s]. It is not asked before then.
     """
 
     fitness: float | None = None
     upper_bound: float | None = None
+    valid_until: float = -inf
 
 
 class Policy(Protocol):
@@ -119,13 +124,14 @@ class Policy(Protocol):
 
     A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
     Where jobs choose their own batch size under it, it says so by an attribute `adaptive = True`; without one,
-    jobs keep the batch size their users asked for.
+    jobs keep the batch size their users asked for. Where it can do nothing with a job that has no profile but a known
+    duration, it says so by an attribute `needs_profiles = True`.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return the placements to hold until the next round; a job left out holds no GPU.
 
-        A `Decision` is an allocation that also says how good it is.
+        A `Decision` is an allocation that also says how good it is, and how long it stands.
         """
         ...
 
@@ -133,3 +139,8 @@ class Policy(Protocol):
 def is_adaptive(policy: Policy) -> bool:
     """Return whether jobs choose their own batch size under this policy."""
     return bool(getattr(policy, "adaptive", False))
+
+
+def needs_profiles(policy: Policy) -> bool:
+    """Return whether this policy can do nothing with a job that has no profile."""
+    return bool(getattr(policy, "needs_profiles", False))

@@ -11,6 +11,7 @@ from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_lin
 from polluxsim.files import Row, appearing_whole, read_rows
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
+from polluxsim.models.rigid import RIGID
 from polluxsim.shipped import shipped
 from polluxsim.types import packed
 
@@ -37,13 +38,15 @@ class Job:
     submit_time
         When it arrives [s since the start of the workload].
     application
-        Name of the application it trains.
+        Name of the application it trains; `RIGID` for a job without a profile.
     num_replicas
         GPUs its user asks for.
     batch_size
         Total batch size its user asks for [examples].
     line
         Where it stands in the file it came from, for messages; 0 if in none.
+    duration
+        Time that a job without a profile needs on its GPUs [s]; None for one with a profile.
     """
 
     job_id: JobId
@@ -52,6 +55,12 @@ class Job:
     num_replicas: int
     batch_size: int
     line: int = 0
+    duration: float | None = None
+
+    @classmethod
+    def rigid(cls, job_id: JobId, submit_time: float, num_replicas: int, duration: float, line: int = 0) -> Job:
+        """Return a job without a profile: it needs so many GPUs for so long [s]."""
+        return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration)
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,11 @@ class Workload:
             return bad_line(self.source, job.line, what)
         return InvalidInputError(f"{self.source}, job {job.job_id!r}: {what}")
 
+    @property
+    def first_rigid_job(self) -> Job | None:
+        """Return the first job without a profile, None if every job has one."""
+        return next((job for job in self.jobs if job.duration is not None), None)
+
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster) -> None:
         """Check that every job can run.
 
@@ -93,32 +107,40 @@ class Workload:
             If a job asks for more GPUs than there are, or for a batch size outside its profile.
         """
         for job in self.jobs:
-            if (profile := profiles.get(job.application)) is None:
-                what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
-                raise UnknownApplicationError(str(self.error(job, what)))
+            if job.duration is None:
+                self._check_profile(job, profiles)
             if job.num_replicas > cluster.num_gpus:
                 raise self.error(
                     job,
                     f"num_replicas is {job.num_replicas}, allowed are the {cluster.num_gpus} GPUs there are",
                 )
-            limits = profile.application
-            if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
-                raise self.error(
-                    job,
-                    f"batch_size is {job.batch_size}, allowed for {job.application} are "
-                    f"{limits.init_batch_size} to {limits.max_batch_size}",
-                )
-            if job.batch_size < limits.min_atomic_batch_size * job.num_replicas:
-                raise self.error(
-                    job,
-                    f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
-                    f"allowed for {job.application} are {limits.min_atomic_batch_size} or more",
-                )
-            choice = split_batch_size(limits, job.batch_size, job.num_replicas)
-            try:
-                profile.step_time(packed(job.num_replicas, max(cluster.gpus_per_node)), choice.atomic_batch_size)
-            except ProfileRangeError as error:
-                raise self.error(job, str(error)) from None
+            if job.duration is None:
+                self._check_batch_size(job, profiles[job.application], max(cluster.gpus_per_node))
+
+    def _check_profile(self, job: Job, profiles: Mapping[str, Profile]) -> None:
+        if job.application not in profiles:
+            what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
+            raise UnknownApplicationError(str(self.error(job, what)))
+
+    def _check_batch_size(self, job: Job, profile: Profile, gpus_per_node: int) -> None:
+        limits = profile.application
+        if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
+            raise self.error(
+                job,
+                f"batch_size is {job.batch_size}, allowed for {job.application} are "
+                f"{limits.init_batch_size} to {limits.max_batch_size}",
+            )
+        if job.batch_size < limits.min_atomic_batch_size * job.num_replicas:
+            raise self.error(
+                job,
+                f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
+                f"allowed for {job.application} are {limits.min_atomic_batch_size} or more",
+            )
+        choice = split_batch_size(limits, job.batch_size, job.num_replicas)
+        try:
+            profile.step_time(packed(job.num_replicas, gpus_per_node), choice.atomic_batch_size)
+        except ProfileRangeError as error:
+            raise self.error(job, str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -20,10 +21,10 @@ from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Policy
+from polluxsim.policies.view import ClusterView, Decision, Policy, is_adaptive, needs_profiles
 from polluxsim.records import Result
 from polluxsim.types import Cluster
-from polluxsim.workloads.workload import Workload
+from polluxsim.workloads.workload import Job, Workload
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fifo": Fifo,
@@ -43,7 +44,7 @@ policies = st.sampled_from(sorted(POLICIES))
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Cluster, Workload]:
+def cases(draw: st.DrawFn, with_rigid: bool = False) -> tuple[Cluster, Workload]:
     cluster = draw(clusters)
     jobs = [
         toy_job(
@@ -54,7 +55,32 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, Workload]:
         )
         for index in range(draw(st.integers(1, 7)))
     ]
+    if with_rigid:
+        durations = [draw(st.none() | st.integers(1, 80).map(lambda steps: steps * 12.5)) for _ in jobs]
+        jobs = [
+            job if duration is None else Job.rigid(job.job_id, job.submit_time, job.num_replicas, duration)
+            for job, duration in zip(jobs, durations, strict=True)
+        ]
     return cluster, toy_workload(*jobs)
+
+
+# Every policy with jobs that it can do something with.
+policies_and_cases = policies.flatmap(
+    lambda name: st.tuples(st.just(name), cases(with_rigid=not needs_profiles(POLICIES[name]())))
+)
+
+
+class AskedEveryRound:
+    """A policy whose decisions never stand."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.adaptive = is_adaptive(policy)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        decision = self._policy.allocate(view, rng)
+        decision.valid_until = -inf
+        return decision
 
 
 def held_service(result: Result) -> dict[str, float]:
@@ -68,10 +94,10 @@ def held_service(result: Result) -> dict[str, float]:
     return service
 
 
-@given(policies, cases(), st.booleans())
-@settings(max_examples=150)
-def test_every_policy_obeys_the_laws(name: str, case: tuple[Cluster, Workload], whole_seconds: bool) -> None:
-    cluster, workload = case
+@given(policies_and_cases, st.booleans())
+@settings(max_examples=200)
+def test_every_policy_obeys_the_laws(given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool) -> None:
+    name, (cluster, workload) = given
     rules = EngineSettings(whole_seconds=whole_seconds)
     result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     # Everybody completes, after submission, a start at a round, and at least the delay.
@@ -99,6 +125,19 @@ def test_every_policy_obeys_the_laws(name: str, case: tuple[Cluster, Workload], 
         last[change.job] = where
     for job in result.job_records:
         assert job.num_restarts == placements[job.job] - 1
+
+
+@given(policies_and_cases, st.booleans(), st.sampled_from([0.0, 0.4]))
+@settings(max_examples=300)
+def test_a_decision_stands_as_long_as_its_policy_says(
+    given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, interference: float
+) -> None:
+    """To ask at every round changes nothing."""
+    name, (cluster, workload) = given
+    rules = EngineSettings(whole_seconds=whole_seconds, interference=interference)
+    once = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
+    always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
+    assert once == always
 
 
 @given(policies, cases())

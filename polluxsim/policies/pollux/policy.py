@@ -40,6 +40,7 @@ class Pollux:
     p: float = -1.0
     avoid_interference: bool = True
     adaptive: ClassVar[bool] = True
+    needs_profiles: ClassVar[bool] = True
     _tables: SpeedupTables = field(default_factory=SpeedupTables, init=False, repr=False)
     _search: Search = field(init=False, repr=False)
 

@@ -1,0 +1,83 @@
+"""A job of which only its GPUs and its duration are known: it runs on that many GPUs, and nothing changes its speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.profile import Application, ProfileRangeError, StepTime
+
+RIGID = "rigid"
+"""Name of the application of jobs without a profile."""
+
+
+@cache
+def rigid_application(num_replicas: int) -> Application:
+    """Return the application of rigid jobs on `num_replicas` GPUs: one epoch, one example on each GPU."""
+    return Application(
+        name=RIGID,
+        init_batch_size=num_replicas,
+        max_batch_size=num_replicas,
+        min_atomic_batch_size=1,
+        max_atomic_batch_size=1,
+        num_epochs=1,
+        fixed_batch_size=num_replicas,
+        max_replicas=num_replicas,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RigidProfile:
+    """One rigid job as a `Profile`: a step a second, as many as it lasts seconds.
+
+    Parameters
+    ----------
+    num_replicas
+        GPUs it needs, no more and no fewer.
+    duration
+        Time on them [s].
+    """
+
+    num_replicas: int
+    duration: float
+
+    @property
+    def application(self) -> Application:
+        """Return what all rigid jobs of this size have in common."""
+        return rigid_application(self.num_replicas)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return its only batch size, an example a GPU."""
+        return (self.num_replicas,)
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return one second, wherever its GPUs are.
+
+        Raises
+        ------
+        ProfileRangeError
+            If it is given another number of GPUs.
+        """
+        if sum(gpus_by_node) != self.num_replicas:
+            raise ProfileRangeError(
+                f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"
+            )
+        return StepTime(1.0, 0.0)
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        """Return statistics by which a step is worth a step: there is no other batch size to compare with."""
+        return GradientStatistics(sqr=1.0, var=0.0)
+
+    def epoch_end(self, epoch: int) -> float:
+        """Return the duration as progress, a step a second."""
+        return self.duration
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the duration in steps."""
+        return self.duration
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        """Return none: there is one epoch."""
+        return 0.0
