@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from recorded_rounds import read_rounds
 
@@ -281,3 +281,27 @@ def test_recorded_rounds_are_near_the_bound_and_no_worse_than_recorded(data_fold
         assert answer.upper_bound == pytest.approx(bound, rel=TOLERANCE)
         gaps.append(1 - answer.fitness / bound)
     assert np.mean(gaps) <= 0.0025
+
+
+@given(problems(), st.integers(0, 2**32), st.floats(0.0, 1.0))
+@settings(max_examples=150)
+def test_what_stands_still_is_an_optimum_and_stays_one_with_smaller_restart_factors(problem, seed, share):
+    """Problems start from an optimum here, where standing still is common and has to be proven."""
+    settled = replace(problem, placements=solve(problem).allocation)
+    event("stands still" if ExactSearch().stands_still(settled) else "does not")
+    if not ExactSearch().stands_still(settled):
+        return
+    rng = np.random.default_rng(seed)
+    earlier = replace(settled, restart_factors=settled.restart_factors * rng.uniform(share, 1.0, len(settled.job_ids)))
+    for each in (settled, earlier):
+        answer = solve(each, seed)
+        assert (answer.allocation == settled.placements).all()
+        assert answer.fitness == answer.upper_bound == pytest.approx(each.unchanged().fitness, rel=TOLERANCE)
+        assert answer.fitness == pytest.approx(brute_force(each), rel=TOLERANCE)
+
+
+def test_standing_still_is_proven_more_often_than_not_at_an_optimum() -> None:
+    """Otherwise the test above would be empty."""
+    problems_met = [random_problem(seed, 3, (4, 4, 4, 4)) for seed in range(40)]
+    settled = [replace(each, placements=solve(each).allocation) for each in problems_met]
+    assert sum(map(ExactSearch().stands_still, settled)) >= 20

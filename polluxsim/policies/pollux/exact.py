@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -71,10 +72,20 @@ class ExactSearch:
         is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
         return Answer(best, fitness, fitness if is_proven else upper_bound)
 
+    def stands_still(self, problem: Problem) -> bool:
+        """Return whether the relaxed bound proves that no change is worth its restarts."""
+        problem = trim(problem)
+        logs = problem.log_values()
+        # Half the tolerance of an answer, so that rounding does not prove now what it would not prove then.
+        return _relax(problem, logs, choose_scale(logs, problem)).proves_no_change(ROUNDING / 2)
+
     def _solve(
         self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
         """Return an allocation and an upper bound of the sum of scores."""
+        relaxed = _relax(problem, logs, scale)
+        if relaxed.proves_no_change(ROUNDING):
+            return problem.placements, relaxed.pool.bound
         nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
         if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
             rows: NDArray[np.int64]
@@ -82,31 +93,54 @@ class ExactSearch:
                 scale.scores(logs), problem.placements, nodes, problem.max_replicas, exclusive
             )
             return rows, best
-        return self._search(problem, logs, scale, rng)
+        return self._search(problem, logs, scale, relaxed, rng)
 
     def _search(
-        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
+        self, problem: Problem, logs: NDArray[np.float64], scale: Scale, relaxed: Relaxed, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
         """Return the best allocation found by local search, and an upper bound of the sum of scores.
 
         A start whose terms do not fit the scale is returned as it is: it says which scale does.
         """
-        tables = score_tables(problem, scale.scores(logs))
-        present = problem.placements.sum(axis=1)
-        num_gpus = int(problem.gpus_per_node.sum())
-        relaxed = relax(tables, present, num_gpus)
-        fixed = _round(problem, tables, relaxed.price)
-        start = _best_start(fixed, relaxed, rng)
+        tables, present, (bound, price, gpus), _ = relaxed
+        fixed = _round(problem, tables, price)
+        start = _best_start(fixed, gpus, rng)
         rows, total = start.rows, float(start.scores.sum())
         fits = scale.refocused(_logs_of(problem, logs, rows)) is None
-        if fits and relaxed.bound - total > ROUNDING * abs(total):
-            left_to_win = relaxed.price * num_gpus + float(fixed.ideal.sum()) - total
-            options = _options(tables, present, relaxed.price, left_to_win)
+        if fits and bound - total > ROUNDING * abs(total):
+            left_to_win = price * int(problem.gpus_per_node.sum()) + float(fixed.ideal.sum()) - total
+            options = _options(tables, present, price, left_to_win)
             moves = self.moves + self.moves_per_job * len(present)
-            schedule = (moves, HOT * relaxed.price, COLD * relaxed.price)
+            schedule = (moves, HOT * price, COLD * price)
             journal = new_journal(*start.nodes.shape)
             rows, _ = anneal(fixed, start, options, journal, schedule, rng)
-        return rows.astype(np.int64), relaxed.bound
+        return rows.astype(np.int64), bound
+
+
+class Relaxed(NamedTuple):
+    """A problem and what a single pool of its GPUs would give.
+
+    Attributes
+    ----------
+    tables
+        What each job scores.
+    present
+        GPUs of each job before the round, shape (J,).
+    pool
+        The relaxation.
+    fits
+        Whether the terms of no change fit the scale, so that their sum can be compared with the bound.
+    """
+
+    tables: ScoreTables
+    present: NDArray[np.int64]
+    pool: Relaxation
+    fits: bool
+
+    def proves_no_change(self, tolerance: float) -> bool:
+        """Return whether no allocation is better than the present one, by more than a share `tolerance` of its sum."""
+        total = float(self.tables.keep.sum())
+        return self.fits and isfinite(total) and self.pool.bound - total <= tolerance * abs(total)
 
 
 class Options(NamedTuple):
@@ -125,6 +159,13 @@ class Options(NamedTuple):
     kinds: NDArray[np.int64]
     gpus: NDArray[np.int64]
     lengths: NDArray[np.int64]
+
+
+def _relax(problem: Problem, logs: NDArray[np.float64], scale: Scale) -> Relaxed:
+    tables = score_tables(problem, scale.scores(logs))
+    present: NDArray[np.int64] = problem.placements.sum(axis=1)
+    fits = scale.refocused(_logs_of(problem, logs, problem.placements)) is None
+    return Relaxed(tables, present, relax(tables, present, int(problem.gpus_per_node.sum())), fits)
 
 
 def _logs_of(problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -169,11 +210,11 @@ def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[n
     return aligned, count
 
 
-def _best_start(fixed: Round, relaxed: Relaxation, rng: np.random.Generator) -> Packing:
+def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Generator) -> Packing:
     """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
-    packed: Packing = construct(fixed, relaxed.gpus, width)
+    packed: Packing = construct(fixed, relaxed_gpus, width)
     unchanged: Packing = stand_still(fixed, width)
     for packing in (packed, unchanged):
         fill(fixed, packing, new_journal(*packing.nodes.shape), rng)

@@ -66,6 +66,10 @@ class GeneticSearch:
         fittest = int(np.argmax(fitness))
         return Answer(members[fittest].astype(np.int64), float(fitness[fittest]))
 
+    def stands_still(self, problem: Problem) -> bool:
+        """Return no: what it answers depends on chance and on the round before."""
+        return False
+
     def _first_members(self, problem: Problem) -> NDArray[np.int16]:
         """Return the last round's members without the rows of finished jobs, new jobs at zero, and "no change"."""
         shape = (self.population, len(problem.job_ids), len(problem.gpus_per_node))

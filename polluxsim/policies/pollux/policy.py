@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.pollux.problem import SpeedupTables, build_problem
+from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem
 from polluxsim.policies.pollux.searches import search_named
 from polluxsim.policies.view import Decision
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from polluxsim.policies.pollux.problem import Search
     from polluxsim.policies.view import ClusterView
-    from polluxsim.types import Allocation
+
+
+FORESIGHT = 600.0
+"""How far ahead it is tried to prove that nothing is worth a change [s]."""
 
 
 @dataclass
@@ -49,13 +52,17 @@ class Pollux:
             raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number")
         self._search = search_named(self.search) if isinstance(self.search, str) else self.search
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the best allocation found."""
         problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
-        answer = self._search.solve(problem, rng)
+        # A restart costs a job the less the older it is: where nothing is worth a change later, nothing is now.
+        stands_until = view.time + FORESIGHT
+        stands = self._search.stands_still(as_of(problem, view, stands_until))
+        answer = problem.unchanged() if stands else self._search.solve(problem, rng)
         decision = Decision(
             (job_id, tuple((node, gpus) for node, gpus in enumerate(row) if gpus))
             for job_id, row in zip(problem.job_ids, answer.allocation.tolist(), strict=True)
         )
         decision.fitness, decision.upper_bound = answer.fitness, answer.upper_bound
+        decision.valid_until = stands_until if stands else -inf
         return decision

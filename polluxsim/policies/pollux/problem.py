@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -71,12 +71,20 @@ class Problem:
 
         Source: Pollux (OSDI '21), §4.2, eqs. 13 and 14.
         """
-        replicas = allocation.sum(axis=1)
-        several = (allocation > 0).sum(axis=1) > 1
         changed = (allocation != self.placements).any(axis=1)
-        jobs = np.arange(len(self.job_ids))
-        logs = self.log_values()[jobs, changed.astype(int), several.astype(int), replicas]
-        return float(power_mean(logs, self.fairness_power))
+        speedups = self._speedups_of(allocation) * np.where(changed, self.restart_factors, 1.0)
+        return float(power_mean(np.log(speedups + SPEEDUP_FLOOR), self.fairness_power))
+
+    def unchanged(self) -> Answer:
+        """Return the allocation before the round as an optimum."""
+        fitness = self.fitness(self.placements)
+        return Answer(self.placements, fitness, fitness)
+
+    def _speedups_of(self, allocation: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return each job's speedup in an allocation, shape (J,), restarts apart."""
+        several = ((allocation > 0).sum(axis=1) > 1).astype(int)
+        of_each: NDArray[np.float64] = self.speedups[np.arange(len(allocation)), several, allocation.sum(axis=1)]
+        return of_each
 
 
 class Answer(NamedTuple):
@@ -102,6 +110,10 @@ class Search(Protocol):
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return a good allocation; the generator is the only source of chance."""
+        ...
+
+    def stands_still(self, problem: Problem) -> bool:
+        """Return whether it would change nothing in this problem, nor in one with smaller restart factors."""
         ...
 
 
@@ -208,19 +220,31 @@ def build_problem(
     view: ClusterView, tables: SpeedupTables, fairness_power: float, *, avoid_interference: bool
 ) -> Problem:
     """Return the problem of a round: its jobs in order of attained service, then submission."""
-    jobs = sorted(view.jobs, key=lambda job: job.attained_service)
+    jobs = _in_order(view)
     placements = np.zeros((len(jobs), len(view.gpus_per_node)), dtype=np.int64)
     for row, job in zip(placements, jobs, strict=True):
         for node, gpus in job.placement:
             row[node] = gpus
-    factors = [restart_factor(view.time - job.submit_time, job.num_restarts, view.restart_delay) for job in jobs]
     return Problem(
         job_ids=tuple(job.job_id for job in jobs),
         speedups=tables.build(view, jobs),
-        restart_factors=np.array(factors),
+        restart_factors=_restart_factors(jobs, view.time, view.restart_delay),
         max_replicas=np.array([min(job.max_replicas, view.num_gpus) for job in jobs], dtype=np.int64),
         placements=placements,
         gpus_per_node=np.array(view.gpus_per_node, dtype=np.int64),
         fairness_power=fairness_power,
         avoid_interference=avoid_interference,
     )
+
+
+def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
+    """Return the problem of a round as it would be at a later time [s], if nothing happened until then."""
+    return replace(problem, restart_factors=_restart_factors(_in_order(view), time, view.restart_delay))
+
+
+def _in_order(view: ClusterView) -> list[JobView]:
+    return sorted(view.jobs, key=lambda job: job.attained_service)
+
+
+def _restart_factors(jobs: Sequence[JobView], time: float, delay: float) -> NDArray[np.float64]:
+    return np.array([restart_factor(time - job.submit_time, job.num_restarts, delay) for job in jobs])
