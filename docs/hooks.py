@@ -1,0 +1,41 @@
+"""What MkDocs does beside rendering: formulas as MathML, and the commands' own help on the page of commands."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from latex2mathml.converter import convert
+
+ROOT = Path(__file__).parents[1]
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put what `polluxsim COMMAND --help` prints where a page asks for it."""
+    return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Draw formulas without a script: browsers know MathML."""
+    return FORMULA.sub(_formula, content)
+
+
+def _formula(found: re.Match[str]) -> str:
+    block = found[1] == "div"
+    drawn: str = convert(html.unescape(found[2]).strip(), display="block" if block else "inline")
+    return f'<div class="formula">{drawn}</div>' if block else drawn
+
+
+def _help(command: list[str]) -> str:
+    environment = os.environ | {"COLUMNS": "92", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    call = [sys.executable, "-m", "polluxsim", *command, "--help"]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()

@@ -1,0 +1,67 @@
+"""Draw the terminal pictures of the commands page: `python docs/pictures.py`, in a checkout with polluxsim installed.
+
+Each is what a command prints, run in a temporary folder that the commands before it left, as an SVG without web fonts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+ROOT = Path(__file__).parents[1]
+IMAGES = Path(__file__).parent / "images"
+FIXTURES = ROOT / "tests" / "traces" / "fixtures"
+WIDTH = 96
+
+# Name of the picture, the command line, and lines to keep of what it prints.
+PICTURES = [
+    ("run", "run policy=tiresias hydra.run.dir=tiresias", 40),
+    ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
+    ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 30),
+    ("sweep", "run -m policy.p=1,-1,-10 workload.path=workload.csv hydra.sweep.dir=sweep", 0),
+    ("table", "table sweep", 40),
+]
+
+
+def main() -> None:
+    """Draw all pictures, or those that the command line names."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(FIXTURES / "slurm" / "sacct.txt", folder)
+        for name, command, most_lines in PICTURES:
+            printed = _printed(command, Path(folder))
+            if most_lines:
+                _draw(IMAGES / f"{name}.svg", command, printed.splitlines()[:most_lines])
+
+
+def _printed(command: str, folder: Path) -> str:
+    environment = os.environ | {"COLUMNS": str(WIDTH), "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    call = [sys.executable, "-m", "polluxsim", *shlex.split(command)]
+    return subprocess.run(
+        call, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, env=environment
+    ).stdout
+
+
+def _draw(path: Path, command: str, lines: list[str]) -> None:
+    console = Console(record=True, width=WIDTH, file=Path(os.devnull).open("w", encoding="utf-8"))
+    console.print(Text(f"$ polluxsim {command}", style="bold"))
+    console.print(Text.from_ansi("\n".join(lines)))
+    svg = console.export_svg(title="", theme=MONOKAI, unique_id=path.stem)
+    # Web fonts would be asked for over the network: the reader's own monospace will do.
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace(
+        "Fira Code", "Menlo, Consolas, DejaVu Sans Mono"
+    )
+    path.write_text(svg.rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
