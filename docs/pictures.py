@@ -5,6 +5,7 @@ Each is what a command prints, run in a temporary folder that the commands befor
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
 WIDTH = 96
+FONTS = "Menlo, Consolas, DejaVu Sans Mono"
 
 # Name of the picture, the command line, and lines to keep of what it prints.
 PICTURES = [
@@ -46,20 +48,21 @@ def main() -> None:
 def _printed(command: str, folder: Path) -> str:
     environment = os.environ | {"COLUMNS": str(WIDTH), "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
     call = [sys.executable, "-m", "polluxsim", *shlex.split(command)]
-    return subprocess.run(
-        call, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, env=environment
-    ).stdout
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    done = subprocess.run(call, cwd=folder, text=True, check=True, env=environment, **quiet)
+    return done.stdout.replace(f"{folder.resolve()}/", "")
 
 
 def _draw(path: Path, command: str, lines: list[str]) -> None:
-    console = Console(record=True, width=WIDTH, file=Path(os.devnull).open("w", encoding="utf-8"))
-    console.print(Text(f"$ polluxsim {command}", style="bold"))
-    console.print(Text.from_ansi("\n".join(lines)))
+    text = Text.from_ansi("\n".join(lines))
+    prompt = Text(f"$ polluxsim {command}", style="bold")
+    width = max(line.cell_len for line in [*text.split(), prompt]) + 1
+    console = Console(record=True, width=width, file=io.StringIO())
+    console.print(prompt)
+    console.print(text)
     svg = console.export_svg(title="", theme=MONOKAI, unique_id=path.stem)
     # Web fonts would be asked for over the network: the reader's own monospace will do.
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace(
-        "Fira Code", "Menlo, Consolas, DejaVu Sans Mono"
-    )
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", FONTS)
     path.write_text(svg.rstrip() + "\n", encoding="utf-8")
 
 
