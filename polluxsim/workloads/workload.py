@@ -73,10 +73,13 @@ class Workload:
         The jobs.
     source
         Where they come from, for messages: a file's path, or what made them.
+    notes
+        What was left out or altered on the way, with counts; empty if nothing was.
     """
 
     jobs: tuple[Job, ...]
     source: str = "workload"
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
