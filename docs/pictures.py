@@ -23,25 +23,27 @@ ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
 WIDTH = 96
+NARROWEST = 84
 FONTS = "Menlo, Consolas, DejaVu Sans Mono"
 
-# Name of the picture, the command line, and lines to keep of what it prints.
+# Name of the picture, if there is to be one, the command line, and lines to keep of what it prints.
 PICTURES = [
-    ("run", "run policy=tiresias hydra.run.dir=tiresias", 40),
+    ("run", "run hydra.run.dir=pollux", 40),
+    ("", "run policy=tiresias hydra.run.dir=tiresias", 0),
+    ("", "run policy=optimus hydra.run.dir=optimus", 0),
+    ("table", "table pollux tiresias optimus", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
-    ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 30),
-    ("sweep", "run -m policy.p=1,-1,-10 workload.path=workload.csv hydra.sweep.dir=sweep", 0),
-    ("table", "table sweep", 40),
+    ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
 ]
 
 
 def main() -> None:
-    """Draw all pictures, or those that the command line names."""
+    """Draw all pictures."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(FIXTURES / "slurm" / "sacct.txt", folder)
         for name, command, most_lines in PICTURES:
             printed = _printed(command, Path(folder))
-            if most_lines:
+            if name:
                 _draw(IMAGES / f"{name}.svg", command, printed.splitlines()[:most_lines])
 
 
@@ -56,7 +58,7 @@ def _printed(command: str, folder: Path) -> str:
 def _draw(path: Path, command: str, lines: list[str]) -> None:
     text = Text.from_ansi("\n".join(lines))
     prompt = Text(f"$ polluxsim {command}", style="bold")
-    width = max(line.cell_len for line in [*text.split(), prompt]) + 1
+    width = max(NARROWEST, *(line.cell_len + 1 for line in [*text.split(), prompt]))
     console = Console(record=True, width=width, file=io.StringIO())
     console.print(prompt)
     console.print(text)

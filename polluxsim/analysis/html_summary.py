@@ -40,8 +40,8 @@ def runs_html(summaries: Mapping[str, Summary]) -> str:
     return f'<table style="{_TABLE}">{rows}</table><div style="{_NOTE}">times in hours</div>'
 
 
-def usage_html(rounds: Sequence[RoundRecord]) -> str:
-    """Return a drawing of the GPUs in use over time.
+def crowd_html(rounds: Sequence[RoundRecord]) -> str:
+    """Return a drawing of the jobs submitted and not complete over time.
 
     Parameters
     ----------
@@ -52,15 +52,15 @@ def usage_html(rounds: Sequence[RoundRecord]) -> str:
         return ""
     thinned = rounds[:: -(-len(rounds) // MOST_POINTS)]
     start, end = rounds[0].time, rounds[-1].time
-    most = max(record.gpus_in_use for record in rounds) or 1
+    most = max(record.active_jobs for record in rounds)
     points = "".join(
-        f"H{(record.time - start) / (end - start) * WIDTH:.1f}V{HEIGHT * (1 - record.gpus_in_use / most):.1f}"
+        f"H{(record.time - start) / (end - start) * WIDTH:.1f}V{HEIGHT * (1 - record.active_jobs / most):.1f}"
         for record in thinned
     )
-    path = f'<path d="M0,{HEIGHT}{points}H{WIDTH}V{HEIGHT}Z" fill="currentColor" opacity="0.5"/>'
+    path = f'<path d="M0,{HEIGHT}{points}H{WIDTH}V{HEIGHT}Z" fill="#7986cb"/>'
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     style = f"width: 100%; max-width: {WIDTH}px; height: {HEIGHT}px; display: block; margin-top: 6px"
-    what = f"GPUs in use, up to {most}, from {start / 3600:.1f} to {end / 3600:.1f} h"
+    what = f"active jobs, up to {most}, from {start / 3600:.1f} to {end / 3600:.1f} h"
     return f'<svg {view} style="{style}" role="img" aria-label="{what}">{path}</svg><div style="{_NOTE}">{what}</div>'
 
 

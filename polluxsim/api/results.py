@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.analysis.html_summary import runs_html, usage_html
+from polluxsim.analysis.html_summary import runs_html, crowd_html
 from polluxsim.analysis.table import comparison
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
@@ -68,7 +68,7 @@ class Result(Run):
     def _repr_html_(self) -> str:
         if self.metrics is None:
             return runs_html({})
-        return runs_html({self.name: self.metrics}) + usage_html(self.result.round_records)
+        return runs_html({self.name: self.metrics}) + crowd_html(self.result.round_records)
 
 
 def read(folder: str | PathLike[str]) -> Result:
