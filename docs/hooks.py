@@ -14,13 +14,31 @@ from typing import Any
 from latex2mathml.converter import convert
 
 ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+OTHERS = "<!-- the other commands -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put what `polluxsim COMMAND --help` prints where a page asks for it."""
+    """Put what `polluxsim COMMAND --help` prints where a page asks for it, and commands that it leaves out."""
+    if OTHERS in markdown:
+        others = [name for name in _commands() if f"\n## {name}\n" not in markdown]
+        markdown = markdown.replace(OTHERS, "\n".join(map(_section, others)))
     return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
+
+
+def _commands() -> list[str]:
+    return re.findall(r"^    (\w+) ", _help([]), re.MULTILINE)
+
+
+def _section(command: str) -> str:
+    """Return a section of a command as its help tells it, with its picture."""
+    _, _, rest = _help([command]).partition("\n\n")
+    what = " ".join(rest.partition("\n\n")[0].split())
+    pictures = sorted(path for path in IMAGES.glob(f"{command}.*"))
+    shown = "\n".join(f"![What {command} makes](images/{path.name})" for path in pictures)
+    return f'## {command}\n\n{what}\n\n{shown}\n\n??? note "polluxsim {command} --help"\n    <!-- help: {command} -->\n'
 
 
 def on_page_content(content: str, **_: Any) -> str:

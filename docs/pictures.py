@@ -22,6 +22,7 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
+MEASURED = Path(os.environ.get("POLLUXSIM_DATA", ROOT.parent / "shared" / "data")) / "osdi21"
 WIDTH = 96
 NARROWEST = 84
 FONTS = "Menlo, Consolas, DejaVu Sans Mono"
@@ -33,6 +34,7 @@ PICTURES = [
     ("", "run policy=optimus hydra.run.dir=optimus", 0),
     ("table", "table pollux tiresias optimus", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
+    ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
     ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
 ]
 
@@ -40,11 +42,15 @@ PICTURES = [
 def main() -> None:
     """Draw all pictures."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(FIXTURES / "slurm" / "sacct.txt", folder)
+        for file in ("slurm/sacct.txt", "philly.csv"):
+            shutil.copy(FIXTURES / file, folder)
         for name, command, most_lines in PICTURES:
             printed = _printed(command, Path(folder))
             if name:
                 _draw(IMAGES / f"{name}.svg", command, printed.splitlines()[:most_lines])
+        if MEASURED.is_dir():
+            _printed(f"fit {MEASURED} cards --plot fit.png", Path(folder))
+            shutil.copy(Path(folder) / "fit.png", IMAGES)
 
 
 def _printed(command: str, folder: Path) -> str:

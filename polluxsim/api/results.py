@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.analysis.html_summary import runs_html, crowd_html
+from polluxsim.analysis.html_summary import crowd_html, runs_html
 from polluxsim.analysis.table import comparison
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise

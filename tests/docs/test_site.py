@@ -40,7 +40,8 @@ def test_every_page_is_there(site: Path) -> None:
     commands = re.findall(r"^    (\w+) ", _help(), re.MULTILINE)
     assert len(commands) >= 6
     for command in commands:
-        assert f'id="{command}"' in text["commands.html"], f"docs/commands.md says nothing of {command}"
+        section = text["commands.html"].partition(f'id="{command}"')[2].partition("<h2")[0]
+        assert "<img" in section, f"docs/commands.md has no picture of {command}: add docs/images/{command}.svg or .png"
         assert f"usage: polluxsim {command}" in text["commands.html"] or command == "run"
     assert not [name for name, page in text.items() if "--8&lt;--" in page or "<!-- help" in page]
     assert not [name for name, page in text.items() if OURS.search(page)]
