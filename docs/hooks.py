@@ -1,4 +1,4 @@
-"""What MkDocs does beside rendering: formulas as MathML, and the commands' own help on the page of commands."""
+"""What MkDocs does beside rendering: formulas as MathML, the commands' own help, and what `reproduce` wrote."""
 
 from __future__ import annotations
 
@@ -15,17 +15,32 @@ from latex2mathml.converter import convert
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
+EVALUATION = "<!-- reproduced -->"
+REPRODUCED = ROOT / "docs" / "reproduced"
 OTHERS = "<!-- the other commands -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put what `polluxsim COMMAND --help` prints where a page asks for it, and commands that it leaves out."""
+    """Put what is generated where a page asks for it."""
     if OTHERS in markdown:
         others = [name for name in _commands() if f"\n## {name}\n" not in markdown]
         markdown = markdown.replace(OTHERS, "\n".join(map(_section, others)))
+    markdown = markdown.replace(EVALUATION, _reproduced())
     return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
+
+
+def _reproduced() -> str:
+    """Return what `polluxsim reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
+    tables = sorted(REPRODUCED.glob("*.md"))
+    if not tables:
+        return "`polluxsim reproduce all --out docs/reproduced` writes them, ours beside the paper's; this copy of the documentation has none."
+    parts = ["Written by `polluxsim reproduce`, as they stand."]
+    for table in tables:
+        parts.append(table.read_text(encoding="utf-8").strip())
+        parts += [f"![{path.stem}](reproduced/{path.name})" for path in sorted(REPRODUCED.glob(f"{table.stem}*.png"))]
+    return "\n\n".join(parts)
 
 
 def _commands() -> list[str]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hooks
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +75,15 @@ def test_what_would_be_fetched_is_recognised(text: str) -> None:
             '<link href="https://a.b/" rel="canonical">', '<link rel="canonical" href="https://a.b/">'
         )
     )
+
+
+def test_what_reproduce_wrote_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "REPRODUCED", tmp_path)
+    assert "this copy of the documentation has none" in hooks.on_page_markdown("<!-- reproduced -->")
+    (tmp_path / "fig7.md").write_text("| a | b |\n")
+    (tmp_path / "fig7-cdf.png").touch()
+    shown = hooks.on_page_markdown("<!-- reproduced -->")
+    assert "| a | b |\n\n![fig7-cdf](reproduced/fig7-cdf.png)" in shown
 
 
 def test_the_pictures_ask_for_nothing_either() -> None:
