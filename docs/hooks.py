@@ -35,7 +35,9 @@ def _reproduced() -> str:
     """Return what `polluxsim reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
     tables = sorted(REPRODUCED.glob("*.md"))
     if not tables:
-        return "`polluxsim reproduce all --out docs/reproduced` writes them, ours beside the paper's; this copy of the documentation has none."
+        return (
+            "`polluxsim reproduce all --out docs/reproduced` writes them, ours beside the paper's; none are here yet."
+        )
     parts = ["Written by `polluxsim reproduce`, as they stand."]
     for table in tables:
         parts.append(table.read_text(encoding="utf-8").strip())

@@ -14,6 +14,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
+MOST_COLUMNS = 80
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 
@@ -61,6 +62,14 @@ def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pyt
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(path.read_text(encoding="utf-8")):
         run(block, namespace, path.name)
+
+
+def test_the_examples_fit_a_page() -> None:
+    """Lines do not run out of the column of text on a desktop."""
+    found = [
+        (path.name, line) for path in PAGES for block in blocks(path.read_text()) for line in block.text.split("\n")
+    ]
+    assert [(name, line) for name, line in found if len(line) > MOST_COLUMNS] == []
 
 
 def test_a_block_is_found_run_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_what_would_be_fetched_is_recognised(text: str) -> None:
 
 def test_what_reproduce_wrote_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "REPRODUCED", tmp_path)
-    assert "this copy of the documentation has none" in hooks.on_page_markdown("<!-- reproduced -->")
+    assert "none are here yet" in hooks.on_page_markdown("<!-- reproduced -->")
     (tmp_path / "fig7.md").write_text("| a | b |\n")
     (tmp_path / "fig7-cdf.png").touch()
     shown = hooks.on_page_markdown("<!-- reproduced -->")
