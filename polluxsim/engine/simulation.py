@@ -21,7 +21,7 @@ from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import ClusterView, JobView, is_adaptive, needs_profiles
+from polluxsim.policies.view import Change, ClusterView, JobView, is_adaptive, needs_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -127,7 +127,10 @@ class Simulation:
         self._placed: dict[JobId, RunningJob] = {}
         self._unsettled: dict[JobId, RunningJob] = {}
         self._arrivals_left = len(workload.jobs)
+        self._decision: Allocation = {}
         self._decision_stands_until = -inf
+        self._outdated_by = Change.ANY
+        self._has_changed = True
         self._idle_rounds = 0
         self._round_is_due = False
         self._env = simpy.Environment()
@@ -160,7 +163,7 @@ class Simulation:
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
         self._arrivals_left -= 1
-        self._outdate_decision()
+        self._note(Change.ARRIVAL)
         interval = self._settings.round_interval
         index = max(ceil(self._env.now / interval), 1)
         # The quotient may have been rounded down to a whole number.
@@ -189,40 +192,48 @@ class Simulation:
             return
         self._guard_against_standstill(now)
         chosen_anew = self._end_interval(now)
-        if now < self._decision_stands_until:
-            self._recorder.round_without_change(now)
+        is_asked = now >= self._decision_stands_until
+        if is_asked or self._has_changed:
+            self._carry_out(now, chosen_anew, is_asked=is_asked)
         else:
-            self._ask(now, chosen_anew)
+            self._recorder.round_without_change(now)
         self._call_round(round(now / self._settings.round_interval) + 1)
 
     def _end_interval(self, now: float) -> list[RunningJob]:
         """Let the agents that still learn choose again; return the jobs whose batch size is another."""
         working = [job for job in _in_order(self._unsettled.values()) if job.is_at_work(now)]
         if working:
-            self._outdate_decision()
+            self._note(Change.LEARNING)
         chosen_anew = [job for job in working if job.end_interval(now)]
         for job in working:
             if job.is_settled:
                 del self._unsettled[job.job.job_id]
         return chosen_anew
 
-    def _outdate_decision(self) -> None:
-        self._decision_stands_until = -inf
+    def _note(self, change: Change) -> None:
+        """Take note of a change, which may outdate the present decision."""
+        self._has_changed = True
+        if change in self._outdated_by:
+            self._decision_stands_until = -inf
 
-    def _ask(self, now: float, chosen_anew: list[RunningJob]) -> None:
-        """Have the policy decide, and carry that out."""
+    def _carry_out(self, now: float, chosen_anew: list[RunningJob], *, is_asked: bool) -> None:
+        """Bring the cluster to where it will be until the next round, by a decision of the policy where it is asked."""
         changed = dict.fromkeys(chosen_anew)
-        view = self._view(now)
-        decision, allocation = self._decide(view)
-        changed.update(dict.fromkeys(self._apply(allocation, now)))
+        if is_asked:
+            view = self._view(now)
+            self._decision, allocation = self._decide(view)
+            changed.update(dict.fromkeys(self._apply(allocation, now)))
         changed.update(dict.fromkeys(self._interfere()))
         for job in changed:
             if job.placement:
                 self._begin_segment(job, now)
-        self._decision_stands_until = getattr(decision, "valid_until", -inf)
-        record = self._recorder.round(now, len(self._active), _in_order(self._placed.values()), decision)
-        if self._watcher is not None:
-            self._watcher(view, allocation, record)
+        self._has_changed = False
+        record = self._recorder.round(now, len(self._active), _in_order(self._placed.values()), self._decision)
+        if is_asked:
+            self._decision_stands_until = getattr(self._decision, "valid_until", -inf)
+            self._outdated_by = getattr(self._decision, "outdated_by", Change.ANY)
+            if self._watcher is not None:
+                self._watcher(view, allocation, record)
 
     def _decide(self, view: ClusterView) -> tuple[Allocation, Allocation]:
         """Return the policy's decision as it gave it, and as it will be carried out."""
@@ -308,11 +319,12 @@ class Simulation:
     def _end_epoch(self, job: RunningJob, segment: int) -> None:
         if job.segment != segment:
             return  # something changed meanwhile, and a later milestone is on its way
-        self._outdate_decision()
         now = job.milestone.time
         if not job.end_epoch():
+            self._note(Change.EPOCH)
             self._begin_segment(job, now)
             return
+        self._note(Change.COMPLETION)
         self._recorder.changed(now, job)
         self._recorder.completed(job)
         for group in (self._active, self._views, self._placed, self._unsettled):

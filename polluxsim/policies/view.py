@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag, auto
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +36,7 @@ class Oracle(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(NamedTuple):
     """One job that is submitted and not complete.
 
     Attributes
@@ -100,6 +100,16 @@ class ClusterView:
         return sum(self.gpus_per_node)
 
 
+class Change(Flag):
+    """What happens between rounds that a policy can see."""
+
+    ARRIVAL = auto()
+    EPOCH = auto()
+    COMPLETION = auto()
+    LEARNING = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING
+
+
 class Decision(dict["JobId", "Placement"]):
     """An allocation, and what the policy knows of it.
 
@@ -110,13 +120,16 @@ class Decision(dict["JobId", "Placement"]):
     upper_bound
         What the objective cannot exceed at any allocation, None if it does not know.
     valid_until
-        Time until which the policy, asked again after this allocation was carried out, would answer the same, while
-        no job arrives, ends an epoch, completes or learns [s]. It is not asked before then.
+        Time until which the policy, asked again after this allocation was carried out, would answer the same for the
+        jobs that are left, unless something in `outdated_by` happens [s]. It is not asked before then.
+    outdated_by
+        What ends that earlier.
     """
 
     fitness: float | None = None
     upper_bound: float | None = None
     valid_until: float = -inf
+    outdated_by: Change = Change.ANY
 
 
 class Policy(Protocol):
