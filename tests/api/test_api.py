@@ -239,6 +239,17 @@ try:
     polluxsim.simulate(policy=Slow(), progress=False)
 except KeyboardInterrupt:
     print("stopped after", Slow.rounds)
+class Stuck:
+    went_on = False
+    def allocate(self, view, rng):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        Stuck.went_on = True
+        return {}
+try:
+    polluxsim.simulate(policy=Stuck(), progress=False)
+except KeyboardInterrupt:
+    print("stuck no more", Stuck.went_on)
 try:
     os.kill(os.getpid(), signal.SIGINT)
 except KeyboardInterrupt:
@@ -248,4 +259,4 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_ends_the_run_and_not_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True)
-    assert done.stdout == "stopped after 3\nas before\n"
+    assert done.stdout == "stopped after 3\nstuck no more False\nas before\n"
