@@ -9,12 +9,9 @@ from polluxsim.api.choices import Choice, default_entry
 from polluxsim.api.notebook import progress_shown
 from polluxsim.api.parts import cluster_part, policy_part, profiles_part, settings_part, workload_part
 from polluxsim.api.results import Result
-from polluxsim.app.building import build
 from polluxsim.app.composing import composed
+from polluxsim.app.execution import Execution
 from polluxsim.app.interrupt import stopping_between_rounds
-from polluxsim.app.run import check_top_level, run_info
-from polluxsim.engine import simulation
-from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,10 +82,9 @@ def simulate(
         "policy": policy_part(policy),
         "engine": settings_part(settings),
     }
-    config = _configuration(parts, seed)
-    built = _built(config, parts)
+    execution = Execution(_configuration(parts, seed), _given(parts))
     with (
-        progress_shown(built["workload"], built["cluster"], wanted=progress) as show,
+        progress_shown(execution.workload, execution.cluster, wanted=progress) as show,
         stopping_between_rounds() as stop_if_interrupted,
     ):
 
@@ -96,16 +92,8 @@ def simulate(
             stop_if_interrupted()
             show(view, allocation, record)
 
-        result = simulation.simulate(
-            built["workload"],
-            built["profiles"],
-            built["cluster"],
-            built["policy"],
-            settings=built["engine"],
-            seed=config.seed,
-            watcher=watch,
-        )
-    return Result(_name(parts["policy"]), run_info(config, summarise(result)), result)
+        result, summary = execution.simulate(watch)
+    return Result(_name(parts["policy"]), execution.info(summary), result)
 
 
 def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
@@ -116,19 +104,15 @@ def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
     for group, part in parts.items():
         if not isinstance(part, Choice):
             config[group] = dict(part.description)
-    check_top_level(config)
     return config
 
 
-def _built(config: DictConfig, parts: Mapping[str, Part]) -> dict[str, Any]:
-    built = {group: build(config, group) if isinstance(part, Choice) else part.value for group, part in parts.items()}
-    if isinstance(parts["profiles"], Choice):
-        built["profiles"] = built["profiles"].load()
-    if isinstance(parts["workload"], Choice):
-        built["workload"] = built["workload"].load(built["profiles"])
-    if not isinstance(parts["policy"], Choice):
-        built["policy"] = deepcopy(built["policy"])
-    return built
+def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Return the parts that are objects; a policy remembers, so the run gets one of its own."""
+    given = {group: part.value for group, part in parts.items() if not isinstance(part, Choice)}
+    if "policy" in given:
+        given["policy"] = deepcopy(given["policy"])
+    return given
 
 
 def _name(policy: Part) -> str:

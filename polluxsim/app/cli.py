@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print(MESSAGE, file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
