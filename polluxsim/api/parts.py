@@ -111,16 +111,17 @@ def settings_part(settings: SettingsLike | None) -> Part:
 
 
 def described(value: object) -> dict[str, object]:
-    """Return what makes an object again, where it is a dataclass of plain values, else what it is.
+    """Return what makes an object again, where it is a dataclass of plain values that can be imported, else its name.
 
     >>> described(EngineSettings(round_interval=30.0))["round_interval"]
     30.0
     """
-    if is_dataclass(value):
+    name = _name_of(value)
+    if is_dataclass(value) and not name.startswith("__main__.") and "<locals>" not in name:
         values = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
         if all(item is None or isinstance(item, bool | int | float | str) for item in values.values()):
-            return {"_target_": _name_of(value), **values}
-    return {"object": _name_of(value)}
+            return {"_target_": name, **values}
+    return {"object": name}
 
 
 def _choice(group: str, choice: Choice | str | None) -> Choice:

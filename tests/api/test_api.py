@@ -137,6 +137,16 @@ def test_a_policy_object_is_fresh_in_every_run(small: Path) -> None:
     assert first.info["config"]["policy"] == {"object": f"{__name__}.Newest"}
 
 
+def test_a_policy_that_nobody_can_import_is_described_by_its_name(small: Path) -> None:
+    @dataclass
+    class Here(Tiresias):
+        pass
+
+    described = simulate(small, policy=Here()).info["config"]["policy"]
+    assert list(described) == ["object"]
+    assert described["object"].endswith("Here")
+
+
 def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> None:
     result = simulate(small, policy="fifo")
     assert len(result.jobs) == 10
