@@ -53,7 +53,7 @@ def _section(command: str) -> str:
     """Return a section of a command as its help tells it, with its picture."""
     _, _, rest = _help([command]).partition("\n\n")
     what = " ".join(rest.partition("\n\n")[0].split())
-    pictures = sorted(path for path in IMAGES.glob(f"{command}.*"))
+    pictures = sorted(path for path in IMAGES.glob(f"{command}[.-]*"))
     shown = "\n".join(f"![What {command} makes](images/{path.name})" for path in pictures)
     return f'## {command}\n\n{what}\n\n{shown}\n\n??? note "polluxsim {command} --help"\n    <!-- help: {command} -->\n'
 

@@ -117,6 +117,17 @@ def read_run(folder: Path) -> Run:
     return Run(folder.resolve().name, info, result)
 
 
+def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
+    """Read the wall-clock times of a run, which `read_run` leaves out.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder does not hold them.
+    """
+    return _read(folder / "timing.parquet", TimingRecord)
+
+
 def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
     schema = schema_of(record_type)
     columns = zip(*records, strict=True) if records else [()] * len(schema)
