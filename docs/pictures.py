@@ -36,6 +36,8 @@ PICTURES = [
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
     ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
     ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
+    ("reproduce", "reproduce fig1", 30),
+    ("map", "map jobs.parquet mapped.csv", 40),
 ]
 
 

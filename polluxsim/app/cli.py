@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments[:1] == ["run"]:
             with ending_at_once():
                 return _run(arguments[1:])
-        options = _parser().parse_args(arguments)
+        options = _parsed(arguments)
         return int(options.action(options))
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
@@ -53,6 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
         return BAD_INPUT
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (arguments[0] != "reproduce" or any(word.startswith("-") or "=" not in word for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.names += rest
+    return options
 
 
 def _nobody_reads() -> int:
@@ -71,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
+    _add_reproduce(commands.add_parser("reproduce", help="reproduce a table or figure of the paper"))
     add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
     _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
@@ -84,6 +96,25 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print completion times, makespan, restarts and GPU time of finished runs side by side."
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.set_defaults(action=_table)
+
+
+def _add_reproduce(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Run what a table or figure of the paper needs, compare it with what was published, draw it."
+    words = "table2, fig8a, … or all; 'list' names them; KEY=VALUE sets something of every run"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles (default: our cards)")
+    parser.add_argument(
+        "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help="default: %(default)s")
+    words = "generated workloads (default: 8), or runs of each published one (6)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=words)
+    parser.add_argument("--until", type=float, metavar="SHARE", help="add seeds until every interval is this narrow")
+    parser.add_argument("--most-seeds", type=int, default=40, metavar="N", help="but no more (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="of a generated workload at load 1")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
+    parser.set_defaults(action=_reproduce)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -187,6 +218,13 @@ def _table(options: argparse.Namespace) -> int:
     from polluxsim.app.files import show_table
 
     return show_table(options.runs)
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from polluxsim.app.reproduce.command import reproduce
+
+    return reproduce(options)
 
 
 def _import(options: argparse.Namespace) -> int:

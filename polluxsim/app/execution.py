@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Workload
 
 TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
+NOT_THE_RUNS = "reproduce"
+"""A part of experiment files that is about the comparison and not about any run."""
+
 KEPT = 8
 """Loaded workloads, with their profiles, that a process keeps for its next runs."""
 
@@ -119,7 +122,8 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(in_words(error)) from None
-    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
+    values = values if isinstance(values, dict) else {}
+    return {str(key): value for key, value in values.items() if key != NOT_THE_RUNS}
 
 
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
@@ -136,7 +140,7 @@ def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, P
 
 
 def _check_top_level(config: DictConfig) -> None:
-    if unknown := sorted(set(map(str, config)) - set(TOP_LEVEL)):
+    if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")

@@ -38,13 +38,17 @@ class Pollux:
     threads
         Threads of a search by name that can use them, `genetic`; no answer depends on it.
 
-    Source: Pollux (OSDI '21), §4.2.
+    known_throughput
+        Whether agents start with the θ_sys of their application instead of exploring it.
+
+    Source: Pollux (OSDI '21), §4.2; known θ_sys, §5.3.
     """
 
     search: str | Search = "exact"
     p: float = -1.0
     avoid_interference: bool = True
     threads: int = 1
+    known_throughput: bool = False
     adaptive: ClassVar[bool] = True
     needs_profiles: ClassVar[bool] = True
     _tables: SpeedupTables = field(default_factory=SpeedupTables, init=False, repr=False)
