@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
 MEASURED = Path(os.environ.get("POLLUXSIM_DATA", ROOT.parent / "shared" / "data")) / "osdi21"
-WIDTH = 96
+WIDTH = 104
 NARROWEST = 84
 FONTS = "Menlo, Consolas, DejaVu Sans Mono"
 
