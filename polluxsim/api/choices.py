@@ -75,7 +75,7 @@ def policy(name: str | None = None, /, **settings: object) -> Choice:
     Parameters
     ----------
     name
-        `pollux` (the default), `optimus`, `tiresias`, `srtf` or `fifo`.
+        One of `configs/policy`; `pollux` is the default.
     **settings
         As in `configs/policy/NAME.yaml`.
 
