@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 PATIENCE = 0.5
 """How long the present round may go on after Ctrl-C [s]."""
@@ -92,6 +93,32 @@ def on_a_screen_of_its_own() -> Iterator[None]:
         yield
     finally:
         _restoring.pop()
+
+
+@contextmanager
+def stopping_between_rounds() -> Iterator[Callable[[], None]]:
+    """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
+
+    For a process that has more to lose than this run, like a notebook's: nothing ends it, and a second Ctrl-C is
+    Python's own, wherever the program happens to be. In another thread than the main one, Ctrl-C is not ours to handle.
+    """
+    pressed = threading.Event()
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            signal.default_int_handler(number, frame)
+        pressed.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    with _handling(press):
+        yield check
+    check()
 
 
 @contextmanager
