@@ -128,6 +128,17 @@ def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
     return _read(path, ReasonRecord) if path.is_file() else None
 
 
+def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
+    """Read the wall-clock times of a run, which `read_run` leaves out.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder does not hold them.
+    """
+    return _read(folder / "timing.parquet", TimingRecord)
+
+
 def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
     schema = schema_of(record_type)
     columns = zip(*records, strict=True) if records else [()] * len(schema)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,12 +16,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from polluxsim.models.card import Card
-    from polluxsim.models.profile import Profile
+    from polluxsim.models.profile import Application, StepTime
 
 POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """GPU counts of the measured points; the card's line goes through all counts in between."""
 
 NUM_BATCH_SIZES = 12
+
+
+class Speed(Protocol):
+    """The part of a profile that says how fast an application is."""
+
+    @property
+    def application(self) -> Application:
+        """Return the application's properties."""
+        ...
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time on a placement, given as the GPUs on each of its nodes."""
+        ...
 
 
 class Curve(NamedTuple):
@@ -63,13 +76,13 @@ class Comparison(NamedTuple):
     card_by_batch_size: Curve
 
 
-def compare(measured: Profile, card: Profile, title: str, num_replicas: int = 16) -> Comparison:
+def compare(measured: Speed, card: Speed, title: str, num_replicas: int = 16) -> Comparison:
     """Compute the throughput of an application on packed placements by both profiles.
 
     Parameters
     ----------
     measured, card
-        Two profiles of one application.
+        Two profiles of one application: what is so, and what is fitted to it.
     title
         What to call it.
     num_replicas
@@ -102,41 +115,35 @@ def error_table(cards: Mapping[str, Card]) -> str:
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
     """Draw one row of two panels for each application into an image file, its kind by the file's ending."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (slow to load)
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from polluxsim.analysis.figures.style import save  # noqa: PLC0415  (slow to load)
+    from polluxsim.analysis.figures.throughput import throughput  # noqa: PLC0415
 
-    figure = Figure(figsize=(9, 2.6 * len(comparisons)), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(len(comparisons), 2, squeeze=False)
-    for (left, right), comparison in zip(panels, comparisons, strict=True):
-        _panel(left, comparison.measured_by_replicas, comparison.card_by_replicas)
-        _panel(right, comparison.measured_by_batch_size, comparison.card_by_batch_size)
-        left.set_title(f"{comparison.title}, {comparison.atomic_batch_size} examples per GPU", fontsize=9)
-        right.set_title(f"{comparison.title}, {comparison.num_replicas} GPUs", fontsize=9)
-        left.set_xlabel("GPUs")
-        right.set_xlabel("batch size [examples]")
-        right.set_xscale("log", base=2)
-    panels[0][0].legend(frameon=False)
-    figure.savefig(path, dpi=110)
+    save(throughput(comparisons), path)
 
 
-def _panel(axes, measured: Curve, card: Curve) -> None:  # type: ignore[no-untyped-def]
-    axes.plot(card.x, card.throughput, color="tab:blue", label="card")
-    axes.plot(measured.x, measured.throughput, "o", color="black", markersize=4, label="measured")
-    axes.set_ylabel("examples/s")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
+def mean_error(comparison: Comparison) -> float:
+    """Return the mean of |fitted / measured − 1| over the measured points of both panels."""
+    errors = []
+    for measured, fitted in (
+        (comparison.measured_by_replicas, comparison.card_by_replicas),
+        (comparison.measured_by_batch_size, comparison.card_by_batch_size),
+    ):
+        known = dict(zip(fitted.x, fitted.throughput, strict=True))
+        errors += [
+            abs(known[x] / value - 1) for x, value in zip(measured.x, measured.throughput, strict=True) if x in known
+        ]
+    return float(np.mean(errors))
 
 
-def _by_replicas(profile: Profile, choices: Iterable[tuple[int, int]]) -> Curve:
+def _by_replicas(profile: Speed, choices: Iterable[tuple[int, int]]) -> Curve:
     return Curve(*_columns((count, value) for count, _, value in _throughputs(profile, choices)))
 
 
-def _by_batch_size(profile: Profile, choices: Iterable[tuple[int, int]]) -> Curve:
+def _by_batch_size(profile: Speed, choices: Iterable[tuple[int, int]]) -> Curve:
     return Curve(*_columns((count * atomic, value) for count, atomic, value in _throughputs(profile, choices)))
 
 
-def _throughputs(profile: Profile, choices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, float]]:
+def _throughputs(profile: Speed, choices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, float]]:
     """Yield GPUs, atomic batch size and throughput; what a table has not measured is left out."""
     for count, atomic in choices:
         with suppress(ProfileRangeError):

@@ -1,0 +1,168 @@
+"""Which runs are drawn as one line, and what it is called: by what differs between the runs, not by their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from polluxsim.storage import Run
+
+    Settings = Mapping[str, Any]
+
+_T = TypeVar("_T")
+
+REPLICATES = ("seed", "workload.seed", "workload.path")
+"""Settings whose values stand for samples of the same thing: runs that differ in them alone are pooled."""
+
+POLICY = "policy._target_"
+
+POLICY_NAMES = {"Fifo": "FIFO", "Srtf": "SRTF"}
+"""What a policy is called where that is not the name of its class."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are drawn as one line.
+
+    Parameters
+    ----------
+    label
+        What sets them apart from the other groups.
+    policy
+        Name of their policy, which decides the colour.
+    runs
+        One, or several that differ in seed or workload.
+    """
+
+    label: str
+    policy: str
+    runs: tuple[Run, ...]
+
+
+def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
+    """Return runs in groups, by policy in the order given and by value of the settings that differ.
+
+    Parameters
+    ----------
+    runs
+        One or more.
+    each
+        Give every run a line of its own, named by seed and workload too.
+    """
+    settings = [settings_of(run) for run in runs]
+    twins = len({_hashable(row) for row in settings}) < len(settings)
+    labels = labels_of(settings, pooled=() if each or twins else REPLICATES)
+    if twins:  # only their folders set them apart
+        labels = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
+    policies = [policy_name(row) for row in settings]
+    members: dict[tuple[str, str], list[Run]] = {}
+    for key, run in zip(zip(policies, labels, strict=True), runs, strict=True):
+        members.setdefault(key, []).append(run)
+    groups = [Group(label, policy, tuple(found)) for (policy, label), found in members.items()]
+    return tuple(_by_policy(groups, lambda group: group.policy))
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Return the settings of a run, flat: `policy.p` and so on; a run that tells none is named by its folder.
+
+    >>> flat({"policy": {"p": -1.0}, "seed": 0})
+    {'policy.p': -1.0, 'seed': 0}
+    """
+    config = run.info.get("config")
+    return flat(config) if isinstance(config, Mapping) else {"run": run.name}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings by their path, with dots in between."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def policy_name(settings: Settings) -> str:
+    """Return what the policy of a run is called.
+
+    >>> policy_name({"policy._target_": "polluxsim.policies.fifo.Fifo"})
+    'FIFO'
+    """
+    name = str(settings.get(POLICY, "unknown policy")).rpartition(".")[2]
+    return POLICY_NAMES.get(name, name)
+
+
+def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
+    """Return a label for each row of settings: its policy if there are several, and what else differs.
+
+    A policy's own settings count as different only between runs of that policy: that Tiresias has no fairness power
+    need not be said.
+
+    Parameters
+    ----------
+    rows
+        Flat settings; a setting that a row does not have is None.
+    pooled
+        Settings that do not set runs apart.
+    ignoring
+        More of them, as the one along the x axis of a sweep.
+    """
+    left_out = {*pooled, *ignoring, POLICY}
+    several = len({policy_name(row) for row in rows}) > 1
+    common = _differing(rows, left_out, of_policy=False)
+    own = {
+        name: _differing([row for row in rows if policy_name(row) == name], left_out, of_policy=True)
+        for name in {policy_name(row) for row in rows}
+    }
+    if "seed" in common and all(row.get("workload.seed", row.get("seed")) == row.get("seed") for row in rows):
+        common = [key for key in common if key != "workload.seed"]  # it follows the run's own seed
+    labels = []
+    for row in rows:
+        keys = own[policy_name(row)] + common
+        parts = [in_words(key, row.get(key), keys) for key in keys]
+        labels.append(", ".join(([policy_name(row)] if several or not parts else []) + parts))
+    return labels
+
+
+def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
+    """Return one setting for a legend, by its last name unless another of `among` has the same.
+
+    >>> in_words("policy.p", -1.0)
+    'p = −1'
+    >>> in_words("policy.search", "exact")
+    'exact'
+    """
+    last = key.rpartition(".")[2]
+    name = key if [other.rpartition(".")[2] for other in among].count(last) > 1 else last.replace("_", " ")
+    if isinstance(value, bool):
+        return name if value else f"not {name}"
+    if isinstance(value, int | float):
+        return f"{name} = {value:g}".replace("-", "−")
+    if value is None:
+        return f"no {name}"
+    text = str(value).rstrip("/")
+    short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
+    return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
+
+
+def _differing(rows: Sequence[Settings], left_out: set[str], *, of_policy: bool) -> list[str]:
+    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in left_out]
+    return [
+        key
+        for key in keys
+        if key.startswith("policy.") == of_policy and len({_hashable(row.get(key)) for row in rows}) > 1
+    ]
+
+
+def _by_policy(items: Sequence[_T], policy: Callable[[_T], str]) -> list[_T]:
+    """Return the items with those of one policy together, in order of first appearance."""
+    order = {name: place for place, name in reversed(list(enumerate(map(policy, items))))}
+    return sorted(items, key=lambda item: order[policy(item)])
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _hashable(item)) for key, item in value.items()))
+    return repr(value)
