@@ -89,15 +89,13 @@ def stays(records: Iterable[AllocationRecord], cluster: Cluster, end_time: float
 
 
 def cluster_of(run: Run) -> Cluster:
-    """Return the cluster of a run: as run.json says, or for older runs as large as its records show."""
-    if (groups := run.info.get("nodes")) is not None:
-        return Cluster.of_groups(groups)
-    seen = dict[int, int]()
+    """Return the cluster of a run: as run.json says, and as large as its records show where it grew, or is not said."""
+    sizes = dict(enumerate(Cluster.of_groups(run.info["nodes"]).gpus_per_node)) if "nodes" in run.info else {}
     for record in run.result.allocation_records:
         for node, gpus in zip(record.nodes, record.gpus, strict=True):
-            seen[node] = max(seen.get(node, 1), gpus)
+            sizes[node] = max(sizes.get(node, 1), gpus)
     # A run in which nobody ever held a GPU still had a node.
-    return Cluster(tuple(seen.get(node, 1) for node in range(max(seen, default=0) + 1)))
+    return Cluster(tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1)))
 
 
 def _by_job(records: Iterable[AllocationRecord]) -> dict[str, list[AllocationRecord]]:

@@ -11,17 +11,19 @@ from polluxsim.errors import PolicyError
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Container, Iterable
 
     from polluxsim.types import JobId
+
+RUNNING = 8
+"""Rounds after which the reasons of a job that runs on are due for the first time."""
 
 
 class Inquiry:
     """Says whose reasons are due at a round.
 
-    A job's are due when it is new, when its placement changes, and then, while it waits or runs on unchanged, after
-    1, 2, 4, 8 … round intervals: so there is always one from the later half of such a stretch, and their number grows
-    with its logarithm only.
+    A job's are due when it is new, when its placement changes, and then, while it waits, 1, 2, 4, 8 … round intervals
+    later each; while it runs on unchanged, 8, 16, 32 … So their number grows with the logarithm of such a stretch only.
 
     Parameters
     ----------
@@ -33,6 +35,7 @@ class Inquiry:
 
     def __init__(self, whose: str, round_interval: float) -> None:
         self._whose = whose
+        self._first_gaps = {False: round_interval, True: RUNNING * round_interval}
         self._interval = round_interval
         self._due: dict[JobId, float] = {}
         self._gaps: dict[JobId, float] = {}
@@ -49,7 +52,9 @@ class Inquiry:
         self._due.pop(job_id, None)
         self._gaps.pop(job_id, None)
 
-    def due(self, now: float, moved: Collection[JobId], active: Iterable[JobId]) -> list[JobId]:
+    def due(
+        self, now: float, moved: Collection[JobId], active: Iterable[JobId], placed: Container[JobId]
+    ) -> list[JobId]:
         """Return the jobs whose reasons are due; it is taken as granted that they are then asked for."""
         if self._whose != "changes":
             return list(active) if self._whose == "rounds" else []
@@ -61,9 +66,12 @@ class Inquiry:
         # In an order that does not depend on how a set is laid out in memory.
         jobs = sorted(found)
         for job_id in jobs:
-            self._gaps[job_id] = self._interval if job_id in moved else 2 * self._gaps.get(job_id, self._interval / 2)
+            gap = self._gaps.get(job_id)
+            if gap is None or job_id in moved:
+                gap = self._first_gaps[job_id in placed]
+            self._gaps[job_id] = 2 * gap
             # Half a round earlier, so that rounding cannot put it off to the round after.
-            self._call(job_id, now + self._gaps[job_id] - self._interval / 2)
+            self._call(job_id, now + gap - self._interval / 2)
         return jobs
 
     def _call(self, job_id: JobId, time: float) -> None:

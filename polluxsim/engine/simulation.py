@@ -281,7 +281,7 @@ class Simulation:
         explain = getattr(decision, "explain", None)
         if explain is None:
             return
-        due = self._inquiry.due(now, moved, self._active)
+        due = self._inquiry.due(now, moved, self._active, self._placed)
         if not due:
             return
         reasons = checked_reasons(self._ask_guest(now, lambda: explain(due)))

@@ -307,8 +307,9 @@ def test_reasons_of_a_stretch_without_change_grow_with_its_logarithm() -> None:
             return decision
 
     simulate(jobs, profiles, Cluster((1,)), Counting(), settings=EngineSettings(horizon=60.0 * 1000))
-    times = [time / 60 for time, job in said if job == "waits"]
-    assert times == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    times = {name: [time / 60 for time, job in said if job == name] for name in ("waits", "long")}
+    assert times["waits"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert times["long"] == [1, 9, 25, 57, 121, 249, 505]
 
 
 @pytest.mark.parametrize(
