@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from polluxsim.analysis.bootstrap import LEAST_UNITS, Estimate, mean, ratio_of_means
 from polluxsim.analysis.published import UNITS, Kind, Tolerance, Verdict, difference, judge, judge_order
-from polluxsim.metrics.bootstrap import LEAST_UNITS, Estimate, mean, ratio_of_means
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,16 +113,14 @@ def _units(pairs: pd.DataFrame) -> NDArray[np.float64]:
     """Return independent units, shape (units, 2).
 
     Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them;
-    else every run is one, and the interval says how sure the value is on these very workloads.
+    else every run is one, and the interval says little of other workloads than these.
     """
     by_workload = pairs.groupby(level=0, sort=True).mean()
     units = by_workload if len(by_workload) >= LEAST_UNITS else pairs.sort_index()
     return units.to_numpy(dtype=float)
 
 
-def compare(
-    samples: Samples, published: Sequence[Published], *, must_match: bool, other_workloads: Iterable[str] = ()
-) -> list[Finding]:
+def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
     """Hold measured values against published ones.
 
     Parameters
@@ -133,21 +131,20 @@ def compare(
         What was published.
     must_match
         Whether the measured data were used, so that values have to match and not only signs and orders.
-    other_workloads
-        Arms whose published value is over other workloads than ours.
     """
-    others = set(other_workloads)
     estimates = {row.quantity: samples.estimate(row.quantity) for row in published}
     findings = []
     for row in published:
         ours, num_units = estimates[row.quantity]
-        tolerance = row.tolerance if must_match and not {row.arm, row.against} & others else row.embedded
+        tolerance = row.tolerance if must_match else row.embedded
         verdict = _verdict(row, ours, tolerance, _peers(row, published, estimates))
         findings.append(Finding(row, ours, num_units, verdict))
     return findings
 
 
-def _verdict(row: Published, ours: Estimate | None, tolerance: Tolerance, peers: Mapping[str, tuple[float, float]]) -> Verdict:
+def _verdict(
+    row: Published, ours: Estimate | None, tolerance: Tolerance, peers: Mapping[str, tuple[float, float]]
+) -> Verdict:
     if ours is None:
         return Verdict("not run", None)
     if not isfinite(ours.value):
@@ -155,7 +152,16 @@ def _verdict(row: Published, ours: Estimate | None, tolerance: Tolerance, peers:
     if tolerance.kind is Kind.ORDER:
         first, second = ({arm: pair[index] for arm, pair in peers.items()} for index in (0, 1))
         return judge_order(row.arm, first, second)
+    if tolerance.kind is Kind.INTERVAL:
+        return _inside(ours, row.in_base_units)
     return judge(ours.value, row.in_base_units, tolerance, is_change=bool(row.against))
+
+
+def _inside(ours: Estimate, published: float) -> Verdict:
+    if ours.low is None or ours.high is None:
+        return Verdict("no interval", None)
+    inside = ours.low <= published <= ours.high
+    return Verdict("in our interval" if inside else "outside our interval", inside)
 
 
 def _peers(

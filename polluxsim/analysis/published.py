@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidInputError
 from polluxsim.files import read_rows
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ class Kind(StrEnum):
     ORDER = "order"
     AT_LEAST = "at least"
     AT_MOST = "at most"
+    INTERVAL = "interval"
     NONE = "none"
 
 
@@ -193,7 +193,7 @@ def _near(off: float, width: float) -> Verdict:
 
 
 def judge_order(arm: str, ours: Mapping[str, float], published: Mapping[str, float]) -> Verdict:
-    """Return whether an arm stands to every other as published; equal published values say nothing.
+    """Return whether an arm stands to every other as published; equal published values say nothing, equal ours fail.
 
     Parameters
     ----------
@@ -205,8 +205,7 @@ def judge_order(arm: str, ours: Mapping[str, float], published: Mapping[str, flo
     wrong = [
         other
         for other in published
-        if other in ours
-        and (published[arm] - published[other]) * (ours[arm] - ours[other]) < 0
+        if published[arm] != published[other] and (published[arm] - published[other]) * (ours[arm] - ours[other]) <= 0
     ]
     if wrong:
         return Verdict(f"other order: {', '.join(wrong)}", False)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from polluxsim.analysis.published import UNITS
+from polluxsim.analysis.published import UNITS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from polluxsim.analysis.bootstrap import Estimate
     from polluxsim.analysis.comparison import Finding
     from polluxsim.analysis.published import Published
-    from polluxsim.metrics.bootstrap import Estimate
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "verdict", "published simulator", "difference", "verdict")
 STYLES = {True: "green", False: "red", None: "dim"}
@@ -28,23 +28,32 @@ def rows(findings: Sequence[Finding]) -> list[list[str]]:
 
 def verdict_table(findings: Sequence[Finding], title: str) -> Table:
     """Return the table for a terminal."""
+    cells = rows(findings)
+    kept = _filled(cells)
     table = Table(title=escape(title), title_justify="left")
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if index in (0, 4, 7) else "right", no_wrap=index in (0, 1))
+    for index in kept:
+        table.add_column(COLUMNS[index], justify="left" if index in (0, 4, 7) else "right", no_wrap=index == 1)
     styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
-    metric = ""
-    for cells, finding in zip(rows(findings), _firsts(findings), strict=True):
-        if metric and metric != finding.published.metric:
+    firsts = _firsts(findings)
+    metrics = [(finding.published.metric, bool(finding.published.against)) for finding in firsts]
+    for index, line in enumerate(cells):
+        if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
             table.add_section()
-        metric = finding.published.metric
-        table.add_row(*(_styled(cell, styles.get(cell, "")) for cell in cells))
+        table.add_row(*(_styled(line[column], styles.get(line[column], "")) for column in kept))
     return table
 
 
 def markdown(findings: Sequence[Finding], title: str) -> str:
     """Return the table as Markdown."""
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(findings)]
-    return f"## {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = rows(findings)
+    kept = _filled(cells)
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *cells]
+    return f"## {title}\n\n" + "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
+
+
+def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns in which something stands."""
+    return [index for index in range(len(COLUMNS)) if any(line[index] not in ("", "–") for line in cells)]
 
 
 def _firsts(findings: Sequence[Finding]) -> list[Finding]:
@@ -65,12 +74,17 @@ def _cells(findings: Sequence[Finding]) -> list[str]:
         name,
         "–" if first.ours is None else value(first.ours.value, row),
         "–" if first.ours is None else _interval(first.ours, row),
-        "–" if paper is None else value(paper.published.in_base_units, paper.published),
+        "–" if paper is None else _published(paper.published),
         "" if paper is None else paper.verdict.words,
-        "–" if simulator is None else value(simulator.published.in_base_units, simulator.published),
+        "–" if simulator is None else _published(simulator.published),
         "" if simulator is None or simulator.off is None else f"{100 * simulator.off:+.2f} %",
         "" if simulator is None else simulator.verdict.words,
     ]
+
+
+def _published(row: Published) -> str:
+    bound = {Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}.get(row.tolerance.kind, "")
+    return bound + value(row.in_base_units, row)
 
 
 def value(number: float, row: Published) -> str:

@@ -25,6 +25,9 @@ WITHOUT_INFLUENCE = ("analysis", "app")
 
 EXECUTING = ("app/building.py", "app/execution.py")
 
+CLASS_SETTINGS = ("_target_", "rule")
+"""Settings that may name a class of the user's, as module.Class."""
+
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 """Libraries that compute, or write what was computed."""
 
@@ -50,7 +53,7 @@ def key_of(config: Mapping[str, Json]) -> str:
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
         "guests": {name: _module_digest(name) for name in sorted(_foreign_modules(config))},
-        "versions": {name: version(name) for name in LIBRARIES},
+        "versions": library_versions(),
         "python": platform.python_version(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -78,6 +81,12 @@ def data_of(config: Json) -> dict[str, str]:
         elif (name == "path" or name.endswith("_path")) and path.is_dir():
             found[value] = _folder_digest(path)
     return found
+
+
+@lru_cache(maxsize=1)
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that results depend on."""
+    return {name: version(name) for name in LIBRARIES}
 
 
 @lru_cache(maxsize=1)
@@ -115,7 +124,7 @@ def _is_file(path: Path) -> bool:
 
 def _foreign_modules(config: Json) -> set[str]:
     """Return the top-level modules of classes that are not ours, but named in the configuration."""
-    names = {value.partition(".")[0] for name, value in _texts(config) if name == "_target_"}
+    names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
     return names - {"polluxsim"}
 
 

@@ -273,12 +273,7 @@ class Simulation:
     def _request(self, num_nodes: int, now: float) -> None:
         """Have another number of nodes; when new ones come up, the policy is asked again."""
         if (time := self._nodes.request(num_nodes, now)) < inf:
-            self._at(time, ARRIVAL, self._note_nodes)
-
-    def _note_nodes(self) -> None:
-        """Take note of nodes that came up, which outdates any decision."""
-        self._has_changed = True
-        self._decision_stands_until = -inf
+            self._at(time, ARRIVAL, partial(self._note, Change.NODES))
 
     def _view(self, now: float) -> ClusterView:
         # While a job waits, nothing of its view changes.

@@ -36,7 +36,9 @@ def schedule_gangs(view: ClusterView, order: Iterable[JobView], *, overtaking: b
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
     decision = Decision((job.job_id, job.placement) for job in admitted if job.placement)
     decision.valid_until = inf
-    decision.outdated_by = Change.ARRIVAL if len(admitted) == len(view.jobs) else Change.ARRIVAL | Change.COMPLETION
+    decision.outdated_by = Change.ARRIVAL
+    if len(admitted) < len(view.jobs):
+        decision.outdated_by |= Change.COMPLETION | Change.NODES
     free = FreeGpus(view.gpus_per_node)
     for placement in decision.values():
         free.take(placement)

@@ -133,7 +133,8 @@ class Change(Flag):
     EPOCH = auto()
     COMPLETION = auto()
     LEARNING = auto()
-    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING
+    NODES = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES
 
 
 class Decision(dict["JobId", "Placement"]):

@@ -240,7 +240,7 @@ def _draw(axes: Axes, series: Series, look: Look) -> Any:
     if np.isnan(series.x).all():
         line = axes.axhline(series.mean[0], color=look.color, linestyle=look.linestyle)
         if np.isfinite(series.low[0]):
-            axes.axhspan(series.low[0], series.high[0], color=look.color, alpha=0.15, linewidth=0)
+            axes.axhspan(series.low[0], series.high[0], color=look.color, alpha=0.1, linewidth=0)
         return line
     (line,) = axes.plot(series.x, series.mean, color=look.color, linestyle=look.linestyle, marker=look.marker)
     known = np.isfinite(series.low)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from polluxsim.analysis.figures.lines import legend, name_lines
-from polluxsim.analysis.figures.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, styled
+from polluxsim.analysis.figures.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, share_axis, styled
 from polluxsim.models.alone import Alone
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.measured import MeasuredProfile
@@ -47,8 +47,8 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
         [cm].
     """
     limits = profile.application
-    figure = new_figure(width, 6.2)
-    left, right = figure.subplots(1, 2)
+    left, right = _panels(width, 2)
+    figure = cast("Figure", left.figure)
     sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
     lines = {}
     for place, size in enumerate(dict.fromkeys(sizes)):
@@ -66,6 +66,7 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
     right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
     right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     right.set_ylabel("best batch size [examples]")
+    right.margins(y=0.18)  # room for names
     for axes in (left, right):
         axes.set_xlabel("GPUs")
         axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
@@ -89,8 +90,7 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
     limits = profile.application
     sizes = some_of(profile.batch_sizes)
     epochs = np.arange(limits.num_epochs)
-    figure = new_figure(width, 6.2)
-    panels = figure.subplots(1, 2 if isinstance(profile, MeasuredProfile) else 1, squeeze=False)[0]
+    panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
     shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))
     lines = {}
     for place, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
@@ -101,12 +101,11 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
             metric = [row.metric for row in profile.validations[size]]
             panels[0].plot(epochs + 1, metric, color=colour, linestyle=dashes)
             panels[0].set_ylabel("validation metric")
-    panels[-1].set_ylabel("statistical efficiency")
-    panels[-1].set_ylim(0, 1.03)
+    share_axis(panels[-1], "statistical efficiency")
     for axes in panels:
         axes.set_xlabel("statistical epoch")
     panels[0].set_title(f"{limits.name}, by batch size [examples]", loc="left")
-    legend(figure, lines)
+    legend(figure := cast("Figure", panels[0].figure), lines)
     return figure
 
 
@@ -159,6 +158,13 @@ def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
     scale = size / alone.profile.application.init_batch_size
     gains = (gain(alone.profile.gradient_statistics(size, epoch), scale) for epoch in epochs)
     return alone.step_time(choice) * sum(1 / value for value in gains)
+
+
+def _panels(width: float, count: int) -> list[Axes]:
+    """Return panels of a new figure, side by side or, in a narrow one, one below the other."""
+    narrow = width <= 12
+    figure = new_figure(width, 5.2 * count if narrow else 6.2)
+    return list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
 
 
 def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type: ignore[no-untyped-def]

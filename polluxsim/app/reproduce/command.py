@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-ALL = "all"
+ALL, LIST = "all", "list"
 DIFFERS = 1
-"""Exit status of --check where a verdict is against us."""
+"""Exit status of --check where a published number is not met."""
 
 FIGURE_ENDINGS = (".png", ".pdf")
 GENERATED_SEEDS = 8
 """Generated workloads by default, as many as the paper's."""
 
-MEASURED_SEEDS = 3
-"""Runs of each published workload by default: the policy's search is random."""
+MEASURED_SEEDS = 6
+"""Runs of each published workload by default: the policy's search is random, and fewer runs have no interval."""
 
 GROWTH = 1.5
 """By how much seeds grow in each step of --until."""
@@ -75,18 +75,23 @@ def reproduce(options: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0; with --check, 1 if a verdict is against us.
+        0; with --check, 1 if a published number is not met.
     """
-    extra = [word for word in options.names if "=" in word]
     wanted = [word for word in options.names if "=" not in word]
-    experiments = [read_experiment(name) for name in (names() if ALL in wanted else dict.fromkeys(wanted))]
-    request = _request(options, extra)
+    if LIST in wanted:
+        return _list()
+    chosen = names() if ALL in wanted else list(dict.fromkeys(wanted))
+    if not chosen:
+        raise InvalidConfigError(f"no table or figure is named, allowed are {', '.join(names())} and {ALL}")
+    experiments = [read_experiment(name) for name in chosen]
+    request = _request(options, [word for word in options.names if "=" in word])
     outcomes = _sure_enough(experiments, request)
+    console().print(f"on {request.inputs}", soft_wrap=True)
     for outcome in outcomes:
         outcome.show(request)
     findings = [finding for outcome in outcomes for finding in outcome.findings]
     wrong, judged = failed(findings), sum(finding.verdict.passed is not None for finding in findings)
-    console().print(f"{judged - len(wrong)} of {judged} verdicts are for us; wrote {request.folder}")
+    console().print(f"{judged - len(wrong)} of {judged} published numbers are met; wrote {request.folder}")
     return DIFFERS if options.check and wrong else 0
 
 
@@ -107,13 +112,14 @@ class Outcome:
 
     def widest(self) -> float:
         """Return the largest relative half-width of a difference's interval, 0 where there is no difference."""
-        return max((width for finding in self.findings if (width := relative_half_width(finding)) is not None), default=0)
+        return max(
+            (width for finding in self.findings if (width := relative_half_width(finding)) is not None), default=0
+        )
 
     def show(self, request: Request) -> None:
         """Print the comparison, and write it and the figures."""
         experiment = self.runs.experiment
-        title = f"{experiment.title} ({request.inputs})"
-        console().print(verdict_table(self.findings, title))
+        console().print(verdict_table(self.findings, experiment.title))
         for note in self.notes():
             console().print(f"  {note}", style="dim")
         request.folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +127,7 @@ class Outcome:
         with appearing_whole(stem.with_suffix(".csv")) as path:
             to_frame(self.findings).to_csv(path, index=False, lineterminator="\n")
         with appearing_whole(stem.with_suffix(".md")) as path:
-            path.write_text(markdown(self.findings, title), encoding="utf-8")
+            path.write_text(markdown(self.findings, experiment.title) + f"\nOn {request.inputs}.\n", encoding="utf-8")
         for name, figure in experiment.load_module().draw(self.runs).items():
             for ending in FIGURE_ENDINGS:
                 save(figure, request.folder / f"{name}{ending}")
@@ -129,7 +135,17 @@ class Outcome:
     def notes(self) -> list[str]:
         """Return what one has to know beside the table."""
         missing = [arm.name for arm in self.runs.missing]
-        return [f"not run, as {self.runs.inputs.workloads} has no workloads for it: {', '.join(missing)}"] if missing else []
+        return (
+            [f"not run, as {self.runs.inputs.workloads} has no workloads for it: {', '.join(missing)}"]
+            if missing
+            else []
+        )
+
+
+def _list() -> int:
+    for name in names():
+        print(f"{name:12}{read_experiment(name).title}")
+    return 0
 
 
 def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Outcome]:
@@ -142,8 +158,8 @@ def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Ou
             return outcomes
         if seeds >= request.most_seeds:
             console().print(
-                f"the widest interval is still ±{100 * widest:.0f} % of its difference with {seeds} seeds, asked for was "
-                f"{100 * request.precision:g} %"
+                f"with {seeds} seeds the widest interval is still ±{100 * widest:.0f} % of its difference, "
+                f"asked for was {100 * request.precision:g} %"
             )
             return outcomes
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
@@ -159,11 +175,9 @@ def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -
 
 def _compared(runs: Runs) -> Outcome:
     samples = Samples(runs.experiment.load_module().measure(runs))
-    published, others = over_the_same_workloads(runs)
-    must_match = runs.inputs.must_match(
-        needs_workloads=bool(runs.experiment.arms) and not runs.experiment.own_workload
-    )
-    return Outcome(runs, tuple(compare(samples, published, must_match=must_match, other_workloads=others)))
+    needs_workloads = bool(runs.experiment.arms) and not runs.experiment.own_workload
+    must_match = runs.inputs.must_match(needs_workloads=needs_workloads)
+    return Outcome(runs, tuple(compare(samples, over_the_same_workloads(runs), must_match=must_match)))
 
 
 def _request(options: argparse.Namespace, extra: Sequence[str]) -> Request:

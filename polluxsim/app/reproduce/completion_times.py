@@ -35,7 +35,7 @@ def draw(runs: Runs) -> Mapping[str, Figure]:
 def metrics(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the metrics of one run [s]; a job that was cut off makes them infinite, as no bound can be compared.
 
-    `makespan` counts from the first submission, `last completion` from the workload's start, as the published figures do.
+    `makespan` counts from the first submission, `last completion` from the workload's start, as published figures do.
     """
     jct = jobs["jct"].fillna(np.inf).to_numpy()
     large = jct[(jobs["application"] == LARGE).to_numpy()]

@@ -108,10 +108,10 @@ class Experiment:
 
 
 def names() -> list[str]:
-    """Return the names of all experiments that come with polluxsim, tables first."""
+    """Return the names of all experiments that come with polluxsim, tables and figures first."""
     found = (path.stem for path in (shipped("experiments") / "experiment").glob("*.yaml"))
     with_values = [name for name in found if (shipped("experiments") / "experiment" / f"{name}.csv").is_file()]
-    return sorted(with_values, key=lambda name: (not name.startswith("table"), name.startswith("fig"), name))
+    return sorted(with_values, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
 
 
 def read_experiment(name: str) -> Experiment:
@@ -128,7 +128,9 @@ def read_experiment(name: str) -> Experiment:
         raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(names())} and all")
     section = _section(name)
     if unknown := sorted(set(section) - set(SETTINGS)):
-        raise InvalidConfigError(f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}")
+        raise InvalidConfigError(
+            f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
+        )
     workloads = section.get("workloads")
     return Experiment(
         name,

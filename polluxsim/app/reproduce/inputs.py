@@ -92,7 +92,9 @@ class Inputs:
         if self.workloads is None:
             return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
         return [
-            Unit(number, seed, (*common, "workload=file", f"workload.path={quoted(str(path.resolve()))}", f"seed={seed}"))
+            Unit(
+                number, seed, (*common, "workload=file", f"workload.path={quoted(str(path.resolve()))}", f"seed={seed}")
+            )
             for number, path in self.files(arm).items()
             if only is None or number in only
             for seed in range(seeds)
@@ -127,4 +129,3 @@ def workload_set(arm: Arm) -> str:
     if arm.request != "tuned":
         return f"workloads-{arm.request}"
     return "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
-

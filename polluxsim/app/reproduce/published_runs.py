@@ -27,26 +27,25 @@ MEANS = "published_runs.csv"
 """Mean completion times of single published workloads, for those who have the workloads but not the published runs."""
 
 
-def over_the_same_workloads(runs: Runs) -> tuple[list[Published], list[str]]:
+def over_the_same_workloads(runs: Runs) -> list[Published]:
     """Return the experiment's published values, those of the published runs over the workloads that ran.
 
-    Returns
-    -------
-    list of Published, list of str
-        The values; and the names of arms whose published value is over other workloads, so that it cannot be matched.
+    A published value that is known over other workloads only has to be met as loosely as on generated ones.
     """
     if not runs.inputs.is_measured or runs.experiment.own_workload:
-        return list(runs.experiment.published), []
+        return list(runs.experiment.published)
     ours = {arm.name: (arm, _workloads(runs, arm)) for arm in runs.arms}
     known = {name: _published_metrics(runs, *pair) for name, pair in ours.items()}
-    values: list[Published] = []
-    others: list[str] = []
+    values = []
     for row in runs.experiment.published:
         found = _value(row, known) if row.by_simulator else None
-        values.append(row if found is None else replace(row, value=found / UNITS[row.unit], source="simulator, same workloads"))
-        if found is None and row.workloads and row.arm in ours and _numbers(row.workloads) != ours[row.arm][1]:
-            others.append(row.arm)
-    return values, sorted(set(others))
+        if found is not None:
+            values.append(replace(row, value=found / UNITS[row.unit], source="simulator, same workloads"))
+        elif row.workloads and row.arm in ours and _numbers(row.workloads) != ours[row.arm][1]:
+            values.append(replace(row, tolerance=row.embedded))
+        else:
+            values.append(row)
+    return values
 
 
 def _value(row: Published, known: dict[str, dict[str, float]]) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 
+from polluxsim.analysis.figures.groups import Group, policy_name, settings_of
 from polluxsim.app.reproduce.experiment import CONFIG_DIRS
 from polluxsim.app.sweep import run_sweep
 from polluxsim.app.sweep.plan import Composer, composing, entry_of, search_path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from polluxsim.app.reproduce.experiment import Arm, Experiment
     from polluxsim.app.reproduce.inputs import Inputs
     from polluxsim.storage import Run
+
 
 class Place(NamedTuple):
     """Where runs are made.
@@ -59,7 +61,8 @@ class Made(NamedTuple):
 
     def jobs(self) -> pd.DataFrame:
         """Return its table of jobs."""
-        return pq.read_table(self.folder / "jobs.parquet").to_pandas()
+        table: pd.DataFrame = pq.read_table(self.folder / "jobs.parquet").to_pandas()
+        return table
 
     def read(self) -> Run:
         """Return all of it."""
@@ -90,6 +93,15 @@ class Runs:
     def of(self, arm: str) -> Iterator[Made]:
         """Yield the runs of an arm."""
         return (run for run in self.made if run.arm.name == arm)
+
+    def groups(self, workload: str | None = None, seed: int | None = None) -> list[Group]:
+        """Return the runs of each arm as a line of a figure, all or those of one workload and seed."""
+        chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
+        found = []
+        for arm in dict.fromkeys(run.arm for run in chosen):
+            read = tuple(run.read() for run in chosen if run.arm == arm)
+            found.append(Group(arm.name, policy_name(settings_of(read[0])), read))
+        return found
 
     @property
     def arms(self) -> list[Arm]:

@@ -13,7 +13,7 @@ from polluxsim.app.console import console
 from polluxsim.app.sweep.dataset import DATASET
 from polluxsim.app.sweep.finished import info_of
 from polluxsim.app.sweep.launchers import chosen_workers
-from polluxsim.app.sweep.plan import entry_of, without_hydra
+from polluxsim.app.sweep.plan import Composer, entry_of
 from polluxsim.app.sweep.sweep import complete
 from polluxsim.errors import InvalidConfigError
 from polluxsim.files import appearing_whole
@@ -80,14 +80,15 @@ def sweep_by_command(
 def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:
     """Return the entries of a plan, with folders named by `hydra.sweep.subdir`."""
     entries = []
+    composer = Composer(context.config_loader, config.hydra.overrides.hydra)
     try:
         for number, overrides in enumerate(plan):
-            composed = context.config_loader.load_sweep_config(config, list(overrides))
+            composed = composer.compose(overrides)
+            OmegaConf.copy_cache(from_config=config, to_config=composed)  # one time of start for all
             with open_dict(composed):
                 composed.hydra.job.id = composed.hydra.job.num = number
             HydraConfig.instance().set_config(composed)
-            name = str(composed.hydra.sweep.subdir)
-            entries.append(entry_of(overrides, without_hydra(composed), folder, name))
+            entries.append(entry_of(overrides, composed, folder, str(composed.hydra.sweep.subdir)))
     finally:
         HydraConfig.instance().set_config(config)
     return entries

@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 NUM_RESAMPLES = 4000
-LEAST_UNITS = 4
-"""With fewer units too many resamples repeat one unit only, and have no spread to be studentised by."""
+LEAST_UNITS = 6
+"""With fewer units intervals are often many times too wide."""
+
+LEAST_SPREAD = 1e-9
+"""Standard errors below this share of the sample's own are rounding."""
 
 
 class Estimate(NamedTuple):
@@ -72,11 +75,12 @@ def ratio_of_means(values: ArrayLike, baseline: ArrayLike, rng: np.random.Genera
         return Estimate(value, None, None)
     drawn = rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))
     ratios, errors = _ratio(values[drawn], baseline[drawn])
-    apart = np.where(np.isclose(ratios, value, rtol=1e-12, atol=0), 0.0, ratios - value)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        studentised = np.where(apart == 0, 0.0, apart / errors)
-    # "nearest" ranks, as some resamples are infinitely many errors away.
-    below, above = np.quantile(studentised, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="nearest")
+    # A resample that repeats units of one ratio only has no spread to be studentised by.
+    spread = errors > LEAST_SPREAD * max(float(error[0]), LEAST_SPREAD * abs(value))
+    if not spread.any():
+        return Estimate(value, value, value)
+    studentised = (ratios[spread] - value) / errors[spread]
+    below, above = np.quantile(studentised, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(value, value - float(above * error[0]), value - float(below * error[0]))
 
 
