@@ -80,7 +80,7 @@ def test_nodes_come_after_their_start_up_and_are_paid_from_request_to_release(
 
 
 class Patient:
-    """Asks for a second node, and says that its decision stands for ever."""
+    """Asks for a second node, and says that its decision stands until that is there."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, int]] = []
@@ -88,11 +88,11 @@ class Patient:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         self.asked.append((view.time, len(view.gpus_per_node)))
         decision = Decision({job.job_id: ((0, 1),) for job in view.jobs})
-        decision.num_nodes, decision.valid_until, decision.outdated_by = 2, inf, Change.ARRIVAL
+        decision.num_nodes, decision.valid_until, decision.outdated_by = 2, inf, Change.NODES
         return decision
 
 
-def test_a_node_that_comes_up_outdates_any_decision() -> None:
+def test_a_node_that_comes_up_outdates_a_decision() -> None:
     policy = Patient()
     simulate(toy_workload(toy_job("a")), PROFILES, Cluster.elastic(2, 1, 4, 150.0, 0.0), policy)
     assert policy.asked == [(60.0, 1), (240.0, 2)]
