@@ -1,5 +1,40 @@
-"""polluxsim: a trace-driven discrete-event simulator of deep-learning cluster scheduling."""
+"""polluxsim: a trace-driven discrete-event simulator of deep-learning cluster scheduling.
+
+>>> import polluxsim
+>>> polluxsim.policy("pollux", p=-10)
+policy('pollux', p=-10)
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 __version__ = "0.1.0"
+
+# What each name stands for is loaded when it is first asked for, so that the command line starts at once. Types for
+# editors and checkers are in __init__.pyi.
+_ROOMS = {
+    "polluxsim.api": (
+        "simulate", "compare", "read", "policy", "cluster", "workload", "profiles", "settings", "Result", "Comparison",
+    ),
+    "polluxsim.engine.settings": ("EngineSettings",),
+    "polluxsim.errors": ("PolluxSimError",),
+    "polluxsim.types": ("Cluster",),
+    "polluxsim.workloads.workload": ("Job", "Workload"),
+}  # fmt: skip
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604  (names, all of them)
+
+
+def __getattr__(name: str) -> object:
+    """Return one of the names of the Python API, loaded when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of the Python API with those that are loaded."""
+    return sorted({*globals(), *_HOME})

@@ -73,6 +73,19 @@ class AllocationRecord(NamedTuple):
     accumulation_steps: int
 
 
+class ReasonRecord(NamedTuple):
+    """What decided about one job at a round: a kind, figures by name, and the jobs it came down to.
+
+    It holds until the job's next record.
+    """
+
+    time: float
+    job: str
+    kind: str
+    numbers: tuple[tuple[str, float], ...]
+    others: tuple[str, ...]
+
+
 class TimingRecord(NamedTuple):
     """Wall-clock time that something took: a round's decision, or a phase of the run [s; s]."""
 
@@ -80,6 +93,27 @@ class TimingRecord(NamedTuple):
     time: float | None
     seconds: float
 
+
+REASON_UNITS = {
+    "gpus": "GPUs",
+    "gpus_before": "GPUs",
+    "gpus_needed": "GPUs",
+    "gpus_left": "GPUs",
+    "gpus_free": "GPUs",
+    "head_gpus_needed": "GPUs",
+    "num_gpus": "GPUs",
+    "fair_share": "GPUs",
+    "max_replicas": "GPUs",
+    "application_limit": "GPUs",
+    "attained_service": "GPU s",
+    "queue_threshold": "GPU s",
+    "remaining_time": "s",
+    "last_gain": "s",
+    "next_gain": "s",
+    "winning_gain": "s",
+    "age": "s",
+}
+"""Unit of the figures in reasons that have one; the others are plain numbers."""
 
 UNITS = {
     "submit_time": "s",
@@ -100,6 +134,7 @@ UNITS = {
     "batch_size": "examples",
     "accumulation_steps": "1",
     "seconds": "s of wall-clock time",
+    "numbers": "by name: " + ", ".join(f"{name} {unit}" for name, unit in REASON_UNITS.items()) + "; others 1",
 }
 """Unit of every column that has one, by name: a name has one unit everywhere."""
 
@@ -120,6 +155,8 @@ class Result:
         When the run ended: at the last completion, or at its horizon [s].
     timing_records
         Wall-clock times.
+    reason_records
+        What decided about jobs, as far as the policy says, in order of time; not part of what was simulated either.
     """
 
     job_records: tuple[JobRecord, ...]
@@ -127,6 +164,7 @@ class Result:
     allocation_records: tuple[AllocationRecord, ...]
     end_time: float
     timing_records: tuple[TimingRecord, ...] = field(default=(), compare=False, repr=False)
+    reason_records: tuple[ReasonRecord, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ from polluxsim.records import (
     UNITS,
     AllocationRecord,
     JobRecord,
+    ReasonRecord,
     Result,
     RoundRecord,
     Status,
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord)
+_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord, ReasonRecord)
 
 RUN_FILE = "run.json"
+REASONS_FILE = "reasons.parquet"
 FORMAT_VERSION = 1
 
 # The Parquet type of every type that a record's field may have.
@@ -38,6 +40,8 @@ _ARROW_TYPES = {
     float: pa.float64(),
     float | None: pa.float64(),
     tuple[int, ...]: pa.list_(pa.int64()),
+    tuple[str, ...]: pa.list_(pa.string()),
+    tuple[tuple[str, float], ...]: pa.map_(pa.string(), pa.float64()),
 }
 
 
@@ -90,6 +94,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
         _write(temporary / "rounds.parquet", RoundRecord, result.round_records)
         _write(temporary / "allocations.parquet", AllocationRecord, result.allocation_records)
         _write(temporary / "timing.parquet", TimingRecord, result.timing_records)
+        _write(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -128,6 +133,12 @@ def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
     return _read(folder / "timing.parquet", TimingRecord)
 
 
+def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
+    """Read why a run's jobs got what they got; None for a run of before reasons were recorded."""
+    path = folder / REASONS_FILE
+    return _read(path, ReasonRecord) if path.is_file() else None
+
+
 def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
     schema = schema_of(record_type)
     columns = zip(*records, strict=True) if records else [()] * len(schema)
@@ -146,7 +157,7 @@ def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
         values = table.column(name).to_pylist()
         if hint is Status:
             values = [Status(value) for value in values]
-        elif hint == tuple[int, ...]:
+        elif get_origin(hint) is tuple:
             values = [tuple(value) for value in values]
         columns.append(values)
     return tuple(map(record_type._make, zip(*columns, strict=True)))

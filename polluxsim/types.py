@@ -132,6 +132,15 @@ class Cluster:
         return cls(tuple(gpus for count, gpus in groups for _ in range(count)))
 
     @property
+    def groups(self) -> list[list[int]]:
+        """Return the nodes as `of_groups` takes them.
+
+        >>> Cluster((4, 4, 8)).groups
+        [[2, 4], [1, 8]]
+        """
+        return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
+
+    @property
     def num_nodes(self) -> int:
         """Return the number of nodes."""
         return len(self.gpus_per_node)

@@ -27,7 +27,7 @@ def comparison(summaries: Mapping[str, Summary]) -> Table:
     summaries
         Metrics by the run's name. A run with jobs cut off has "≥" before what is a lower bound.
     """
-    metrics = _metrics(list(summaries.values()))
+    metrics = metrics_in_words(list(summaries.values()))
     table = Table(title="Times in hours", title_justify="left")
     if len(summaries) <= MOST_COLUMNS:
         table.add_column("", no_wrap=True)
@@ -44,7 +44,7 @@ def comparison(summaries: Mapping[str, Summary]) -> Table:
     return table
 
 
-def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
+def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
     """Return each metric of all runs in words, by its label."""
     metrics = {"jobs": [str(run.num_jobs) for run in runs]}
     if any(run.cut_off for run in runs):

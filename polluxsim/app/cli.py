@@ -83,7 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
     _add_reproduce(commands.add_parser("reproduce", help="reproduce a table or figure of the paper"))
+    _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
     add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
+    _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
+    _add_why(commands.add_parser("why", help="say why a job waited, started, grew, shrank or moved"))
     _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
@@ -115,6 +118,39 @@ def _add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
     parser.set_defaults(action=_reproduce)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write finished runs as one interactive HTML file that needs no network."
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
+        help="HTML file to write (default: %(default)s)",
+    )  # fmt: skip
+    parser.set_defaults(action=_report)
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write a finished run as a timeline: a track for every GPU, counters, and arrows from the GPUs a job had to "
+        "those it got instead. Open the file at https://ui.perfetto.dev or in chrome://tracing."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="file to write (.json or .json.gz; default: after the run)"
+    )
+    parser.set_defaults(action=_trace)
+
+
+def _add_why(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Say in words what decided about a job: its whole story, or with TIME what held at that moment. Policies of "
+        "your own are explained by what they say of themselves, or else as far as the allocations tell."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("job", metavar="JOB", help="name of a job of it")
+    parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds or as H:MM:SS")
+    parser.set_defaults(action=_why)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +261,24 @@ def _reproduce(options: argparse.Namespace) -> int:
     from polluxsim.app.reproduce.command import reproduce
 
     return reproduce(options)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from polluxsim.app.report import write_report
+
+    return write_report(options.runs, options.output)
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from polluxsim.app.trace import trace
+
+    return trace(options.run, options.output)
+
+
+def _why(options: argparse.Namespace) -> int:
+    from polluxsim.app.why import why
+
+    return why(options.run, options.job, options.time)
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -46,6 +46,9 @@ class Execution:
     ----------
     config
         The configuration, without Hydra's own.
+    given
+        Objects by group that stand for what the configuration would build; it describes them by `_target_` and
+        parameters where these would make the same, and a run with any other has no key.
 
     Raises
     ------
@@ -53,19 +56,20 @@ class Execution:
         If a setting or a file is not what it should be.
     """
 
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
         started = perf_counter()
         _check_top_level(config)
         self._config = config
         self._resolved: dict[str, Any] = resolved(config)
-        self._key = key_of(self._resolved)
-        self._profiles, self.workload = _load(config, self._resolved)
-        self.cluster: Cluster = build(config, "cluster")
+        self._given = dict(given or {})
+        self._key = key_of(self._resolved) if _can_be_built(self._resolved) else None
+        self._profiles, self.workload = self._load()
+        self.cluster: Cluster = self._part("cluster")
         self._load_time = perf_counter() - started
 
     def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
         """Replay the workload; return the records and their metrics."""
-        policy, settings = build(self._config, "policy"), build(self._config, "engine")
+        policy, settings = self._part("policy"), self._part("engine")
         result = simulate(
             self.workload,
             self._profiles,
@@ -79,16 +83,32 @@ class Execution:
         result = replace(result, timing_records=(load, *result.timing_records))
         return result, summarise(result)
 
+    def _part(self, group: str) -> Any:
+        return self._given[group] if group in self._given else build(self._config, group)
+
+    def _load(self) -> tuple[Mapping[str, Profile], Workload]:
+        if not self._given.keys() & {"profiles", "workload"}:
+            return _load(self._config, self._resolved)
+        profiles = self._given["profiles"] if "profiles" in self._given else build(self._config, "profiles").load()
+        if "workload" in self._given:
+            return profiles, self._given["workload"]
+        return profiles, build(self._config, "workload").load(profiles)
+
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return what run.json says of the run."""
         return {
             "config": self._resolved,
             "seed": self._config.seed,
+            "nodes": self.cluster.groups,
             "key": self._key,
             "versions": versions(),
             "git_commit": git_commit(),
             "summary": None if summary is None else asdict(summary),
         }
+
+
+def _can_be_built(values: Mapping[str, Any]) -> bool:
+    return all("_target_" in part for part in values.values() if isinstance(part, dict))
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 PATIENCE = 0.5
 """How long the present round may go on after Ctrl-C [s]."""
@@ -18,7 +19,11 @@ INTERRUPTED = 130
 MESSAGE = "polluxsim: interrupted, nothing was written"
 SECOND_MESSAGE = "polluxsim: interrupted twice; finished runs are kept"
 SHOW_CURSOR = "\x1b[?25h"
+LEAVE_SCREEN = "\x1b[?1049l" + SHOW_CURSOR
 STANDARD_ERROR = 2
+
+# What brings the terminal back to what it was, the innermost last.
+_restoring = [SHOW_CURSOR]
 
 
 @contextmanager
@@ -81,6 +86,42 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
+def on_a_screen_of_its_own() -> Iterator[None]:
+    """Leave the terminal's alternate screen too, should the process have to end at once meanwhile."""
+    _restoring.append(LEAVE_SCREEN)
+    try:
+        yield
+    finally:
+        _restoring.pop()
+
+
+@contextmanager
+def stopping_between_rounds() -> Iterator[Callable[[], None]]:
+    """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
+
+    For a process that has more to lose than this run, like a notebook's: nothing ends it, and a second Ctrl-C is
+    Python's own, wherever the program happens to be. In another thread than the main one, Ctrl-C is not ours to handle.
+    """
+    pressed = threading.Event()
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            signal.default_int_handler(number, frame)
+        pressed.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    with _handling(press):
+        yield check
+    check()
+
+
+@contextmanager
 def _handling(handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
     """Handle SIGINT in another way for a while; that is the main thread's business, and others leave it alone."""
     if threading.current_thread() is not threading.main_thread():
@@ -103,6 +144,6 @@ def _end_in_time(receiver: int, over: threading.Event) -> None:
 
 def _end_process(message: str = MESSAGE) -> None:
     # Straight to the file: the interrupted thread may be in the middle of a print.
-    cursor = SHOW_CURSOR if os.isatty(STANDARD_ERROR) else ""
-    os.write(STANDARD_ERROR, f"{cursor}{message}\n".encode())
+    restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
+    os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
     os._exit(INTERRUPTED)

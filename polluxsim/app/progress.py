@@ -24,7 +24,7 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     """Give a watcher that keeps a progress line on standard error, and does nothing where that is not a terminal."""
     screen = Console(stderr=True)
     if not screen.is_terminal:
-        yield _ignore
+        yield ignore
         return
     columns = (
         TextColumn("{task.description}"),
@@ -56,5 +56,5 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         yield watch
 
 
-def _ignore(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+def ignore(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
     """Show nothing."""

@@ -20,6 +20,7 @@ from polluxsim.app.console import console
 from polluxsim.app.execution import Execution
 from polluxsim.app.hydra_words import hydra_in_words, is_hydras
 from polluxsim.app.interrupt import interruptible, uninterrupted
+from polluxsim.app.live import live_view
 from polluxsim.app.progress import progress
 from polluxsim.errors import InvalidConfigError, PolluxSimError
 from polluxsim.shipped import shipped
@@ -41,6 +42,9 @@ OPTIONS_WITH_VALUE = {
     "-i", "--experimental-rerun",
 }  # fmt: skip
 
+MULTIRUN = {"-m", "--multirun"}
+LIVE = "--live"
+
 
 def run(arguments: Sequence[str]) -> int:
     """Compose the configuration from the command line and run it, or the sweep it describes.
@@ -55,8 +59,13 @@ def run(arguments: Sequence[str]) -> int:
     # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
+    # Options of our own are taken out before Hydra, which would not know them.
+    live = LIVE in arguments
+    arguments = [argument for argument in arguments if argument != LIVE]
+    if live and MULTIRUN & set(arguments):
+        raise InvalidConfigError(f"{LIVE} shows one run, and -m makes several")
     sys.argv = ["polluxsim run", *options_first(arguments)]
-    outcome = _Outcome()
+    outcome = _Outcome(live=live)
     try:
         hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -89,7 +98,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 class _Outcome:
     """Carries an error past Hydra, which would add lines of its own to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
         self.error: PolluxSimError | OSError | None = None
         self._started = time()
 
@@ -97,7 +107,7 @@ class _Outcome:
         hydra_config = HydraConfig.get()
         output = Path(hydra_config.runtime.output_dir)
         try:
-            _run_one(config, output)
+            _run_one(config, output, live=self._live)
         except (PolluxSimError, OSError) as error:
             if hydra_config.mode is RunMode.MULTIRUN:
                 # The other runs of a sweep go on; Hydra raises the first error when all have ended.
@@ -109,11 +119,12 @@ class _Outcome:
                     output.rmdir()  # made for this run, and nothing was written into it
 
 
-def _run_one(config: DictConfig, output: Path) -> None:
+def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     execution = Execution(config)
     for note in execution.workload.notes:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)
-    with progress(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
+    show_run = live_view if live else progress
+    with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
             stop_if_interrupted()

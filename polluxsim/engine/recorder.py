@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
+from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, RoundRecord, Status, TimingRecord
 from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.running import RunningJob
+    from polluxsim.policies.view import Reason
     from polluxsim.types import Allocation, BatchChoice, JobId, Placement
     from polluxsim.workloads.workload import Job
+
+MATERIAL = 0.1
+"""Share by which a number must change for a reason to be another one."""
 
 
 class Recorder:
@@ -25,6 +29,8 @@ class Recorder:
         self._rounds: list[RoundRecord] = []
         self._allocations: list[AllocationRecord] = []
         self._timings: list[TimingRecord] = []
+        self._reasons: list[ReasonRecord] = []
+        self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice]] = {}
 
     def submitted(self, job: RunningJob) -> None:
@@ -49,6 +55,7 @@ class Recorder:
         submitted = self._submitted.pop(job.job.job_id)
         self._completed[job.job.job_id] = _job_record(job.job, submitted, job.completion_time or 0.0)
         del self._last[job.job.job_id]
+        self._last_reason.pop(job.job.job_id, None)
 
     def round(
         self, now: float, active_jobs: int, placed: Sequence[RunningJob], decision: Allocation, nodes: Nodes
@@ -77,6 +84,14 @@ class Recorder:
         """Take note of a round after which everything is as after the one before."""
         self._rounds.append(self._rounds[-1]._replace(time=now, cost=nodes.cost(now)))
 
+    def explained(self, now: float, job_id: JobId, reason: Reason, *, moved: bool) -> None:
+        """Take note of what decided about a job, unless its placement and what was said of it last are as they were."""
+        record = ReasonRecord(now, job_id, reason.kind, tuple(reason.numbers.items()), reason.others)
+        last = self._last_reason.get(job_id)
+        if moved or last is None or _says_more(record, last):
+            self._last_reason[job_id] = record
+            self._reasons.append(record)
+
     def took(self, phase: str, seconds: float, time: float | None = None) -> None:
         """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
         self._timings.append(TimingRecord(phase, time, seconds))
@@ -97,7 +112,16 @@ class Recorder:
             allocation_records=tuple(self._allocations),
             end_time=now,
             timing_records=self.timings,
+            reason_records=tuple(self._reasons),
         )
+
+
+def _says_more(record: ReasonRecord, last: ReasonRecord) -> bool:
+    """Return whether a reason differs from the last one, numbers by more than the share that matters."""
+    if (record.kind, record.others) != (last.kind, last.others) or len(record.numbers) != len(last.numbers):
+        return True
+    pairs = zip(record.numbers, last.numbers, strict=True)
+    return any(name != before or abs(now - then) > MATERIAL * abs(then) for (name, now), (before, then) in pairs)
 
 
 def _job_record(job: Job, running: RunningJob | None, now: float) -> JobRecord:

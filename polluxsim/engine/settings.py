@@ -11,6 +11,9 @@ from polluxsim.errors import InvalidConfigError
 LONGEST_DELAY = 1e6
 """Eleven days; no job would come to anything with a longer one [s]."""
 
+REASONS = ("changes", "rounds", "none")
+"""Whose reasons may be recorded."""
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -26,6 +29,9 @@ class EngineSettings:
         Share of its speed that a multi-node job loses while it shares a node with another one, in [0, 1).
     whole_seconds
         Whether epochs end at whole seconds, as in the artifact of Pollux (OSDI '21), instead of exactly.
+    reasons
+        Whose reasons are recorded: of `changes` (of every change and every wait, and now and then while all stays as
+        it is), of `rounds` (of every job at every round in which the policy is asked), or `none`.
     horizon
         When the run ends at the latest [s]; unfinished jobs are then cut off. None runs until all are complete.
     """
@@ -35,6 +41,7 @@ class EngineSettings:
     interference: float = 0.0
     whole_seconds: bool = False
     horizon: float | None = None
+    reasons: str = "changes"
 
     def __post_init__(self) -> None:
         _require("round_interval", self.round_interval, self.round_interval > 0, "a finite number > 0")
@@ -47,6 +54,8 @@ class EngineSettings:
         _require("interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         if self.horizon is not None:
             _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
+        if self.reasons not in REASONS:
+            raise InvalidConfigError(f"engine.reasons is {self.reasons!r}, allowed are {', '.join(REASONS)}")
         if self.whole_seconds:
             for name, value in (
                 ("round_interval", self.round_interval),

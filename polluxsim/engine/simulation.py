@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import simpy
@@ -19,6 +19,7 @@ from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.oracle import JobOracle, Truth
+from polluxsim.engine.reasons import Inquiry, checked_reasons
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
     from polluxsim.workloads.workload import Job
+
+_T = TypeVar("_T")
 
 # Order of what happens at one instant; simpy.Event.succeed has the first priority.
 COMPLETION, ARRIVAL, ROUND, AFTER_ROUND, HORIZON = range(1, 6)
@@ -132,6 +135,7 @@ class Simulation:
         (policy_seed,) = np.random.SeedSequence(seed).spawn(1)
         self._rng = np.random.default_rng(policy_seed)
         self._recorder = Recorder()
+        self._inquiry = Inquiry(settings.reasons, settings.round_interval)
         # All in order of submission: the jobs not complete, what a policy saw of them last, and those not settled.
         self._active: dict[JobId, RunningJob] = {}
         self._views: dict[JobId, JobView] = {}
@@ -185,6 +189,7 @@ class Simulation:
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
+        self._inquiry.submitted(job.job_id)
         self._arrivals_left -= 1
         self._note(Change.ARRIVAL)
         self._call_round(first_round(self._env.now, self._settings.round_interval))
@@ -234,10 +239,12 @@ class Simulation:
     def _carry_out(self, now: float, chosen_anew: list[RunningJob], *, is_asked: bool) -> None:
         """Bring the cluster to where it will be until the next round, by a decision of the policy where it is asked."""
         changed = dict.fromkeys(chosen_anew)
+        moved = list[RunningJob]()
         if is_asked:
             view = self._view(now)
             self._decision, allocation = self._decide(view)
-            changed.update(dict.fromkeys(self._apply(allocation, now)))
+            moved = self._apply(allocation, now)
+            changed.update(dict.fromkeys(moved))
         changed.update(dict.fromkeys(self._interfere()))
         for job in changed:
             if job.placement:
@@ -248,20 +255,14 @@ class Simulation:
         if is_asked:
             self._decision_stands_until = getattr(self._decision, "valid_until", -inf)
             self._outdated_by = getattr(self._decision, "outdated_by", Change.ANY)
+            self._explain(now, self._decision, {job.job.job_id for job in moved})
             if self._watcher is not None:
                 self._watcher(view, allocation, record)
 
     def _decide(self, view: ClusterView) -> tuple[Allocation, Allocation]:
         """Return the policy's decision as it gave it, and as it will be carried out."""
         started = perf_counter()
-        try:
-            decision = self._policy.allocate(view, self._rng)
-        except PolluxSimError:
-            raise
-        except Exception as error:  # a guest's error: what it was, and where the simulation stood
-            name = type(self._policy).__name__
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise PolicyError(f"policy {name} failed in the round at {view.time:g} s: {what}") from error
+        decision = self._ask_guest(view.time, lambda: self._policy.allocate(view, self._rng))
         self._recorder.took("decide", perf_counter() - started, view.time)
         wanted = getattr(decision, "num_nodes", None)
         num_nodes = None if wanted is None else checked_node_count(wanted, self._nodes.counts)
@@ -274,6 +275,30 @@ class Simulation:
         """Have another number of nodes; when new ones come up, the policy is asked again."""
         if (time := self._nodes.request(num_nodes, now)) < inf:
             self._at(time, ARRIVAL, partial(self._note, Change.NODES))
+
+    def _explain(self, now: float, decision: Allocation, moved: set[JobId]) -> None:
+        """Record what decided about the jobs whose reasons are due, where the policy says it."""
+        explain = getattr(decision, "explain", None)
+        if explain is None:
+            return
+        due = self._inquiry.due(now, moved, self._active)
+        if not due:
+            return
+        reasons = checked_reasons(self._ask_guest(now, lambda: explain(due)))
+        for job_id in due:
+            if job_id in reasons:
+                self._recorder.explained(now, job_id, reasons[job_id], moved=job_id in moved)
+
+    def _ask_guest(self, now: float, question: Callable[[], _T]) -> _T:
+        """Return what the policy answers; an error of its own says where the simulation stood."""
+        try:
+            return question()
+        except PolluxSimError:
+            raise
+        except Exception as error:
+            name = type(self._policy).__name__
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise PolicyError(f"policy {name} failed in the round at {now:g} s: {what}") from error
 
     def _view(self, now: float) -> ClusterView:
         # While a job waits, nothing of its view changes.
@@ -354,6 +379,7 @@ class Simulation:
         self._note(Change.COMPLETION)
         self._recorder.changed(now, job)
         self._recorder.completed(job)
+        self._inquiry.completed(job.job.job_id)
         for group in (self._active, self._views, self._placed, self._unsettled):
             group.pop(job.job.job_id, None)
         self._follow(job.job, now)

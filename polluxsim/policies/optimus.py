@@ -5,18 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.view import Decision
+from polluxsim.policies.view import Decision, Reason
 from polluxsim.types import num_replicas, packed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId
+
+
+class _Dealt(NamedTuple):
+    """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much [s].
+
+    `remaining` are the optimiser steps that the jobs with GPUs have left, in order of submission.
+    """
+
+    counts: dict[JobId, int]
+    remaining: list[float]
+    winner: JobId | None
+    winning_gain: float
 
 
 @dataclass
@@ -31,7 +45,8 @@ class Optimus:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
-        counts = self._counts(view)
+        dealt = self._deal(view)
+        counts = dealt.counts
         kept = {job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)}
         free = FreeGpus(view.gpus_per_node)
         for placement in kept.values():
@@ -39,12 +54,13 @@ class Optimus:
         decision = Decision(kept)
         # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
         decision.valid_until = inf
+        decision.explain = lambda jobs: self._reasons(view, dealt, jobs)
         moved = [job.job_id for job in view.jobs if job.job_id not in kept]
         for job_id in sorted(moved, key=counts.__getitem__):
             decision[job_id] = free.pack(counts[job_id]) or ()
         return decision
 
-    def _counts(self, view: ClusterView) -> dict[JobId, int]:
+    def _deal(self, view: ClusterView) -> _Dealt:
         """Return each job's number of GPUs: one each while there are any, the rest by largest gain."""
         served = view.jobs[: view.num_gpus]
         counts = {job.job_id: int(order < len(served)) for order, job in enumerate(view.jobs)}
@@ -52,15 +68,48 @@ class Optimus:
         remaining = [job.oracle.remaining_iterations(job.batch_size) for job in served]
         heap = [(-self._gain(job, 1, remaining[order], node_size), order) for order, job in enumerate(served)]
         heapify(heap)
+        winner, winning_gain = None, 0.0
         for _ in range(view.num_gpus - len(served)):
             if not heap or heap[0][0] >= 0:
                 break
             order = heap[0][1]
             job = served[order]
+            winner, winning_gain = job.job_id, -heap[0][0]
             counts[job.job_id] += 1
             gain = self._gain(job, counts[job.job_id], remaining[order], node_size)
             heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
-        return counts
+        return _Dealt(counts, remaining, winner, winning_gain)
+
+    def _reasons(self, view: ClusterView, dealt: _Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+        """Say of some jobs why they get as many GPUs as they do.
+
+        Kinds: `no-gpu-left`, where there are more jobs than GPUs; `at-limit` of its GPUs; `no-gain` from another GPU;
+        `gain-too-small`, where the other is the job that won the last GPU.
+        """
+        wanted = set(asked)
+        node_size = max(view.gpus_per_node)
+        return {
+            job.job_id: self._reason(job, position, view.num_gpus, dealt, node_size)
+            for position, job in enumerate(view.jobs, start=1)
+            if job.job_id in wanted
+        }
+
+    def _reason(self, job: JobView, position: int, num_gpus: int, dealt: _Dealt, node_size: int) -> Reason:
+        gpus = dealt.counts[job.job_id]
+        if not gpus:
+            return Reason("no-gpu-left", {"position": position, "num_gpus": num_gpus})
+        remaining = dealt.remaining[position - 1]
+        next_gain = self._gain(job, gpus, remaining, node_size)
+        numbers = {"gpus": gpus, "max_replicas": job.max_replicas, "next_gain": next_gain}
+        if gpus > 1:
+            numbers["last_gain"] = self._gain(job, gpus - 1, remaining, node_size)
+        if gpus >= job.max_replicas:
+            return Reason("at-limit", numbers)
+        if next_gain <= 0:
+            return Reason("no-gain", numbers)
+        if dealt.winner is None:
+            return Reason("gain-too-small", numbers)
+        return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
 
     def _gain(self, job: JobView, replicas: int, remaining: float, node_size: int) -> float:
         """Return by how much one GPU more than `replicas` shortens the job [s], 0 at its limit."""

@@ -27,8 +27,10 @@ class Srtf:
         running, waiting = [job for job in view.jobs if job.placement], [job for job in view.jobs if not job.placement]
         if sum(job.num_replicas for job in view.jobs) <= view.num_gpus:
             # Everybody fits, so that only those who get GPUs anew have to be in order.
-            return schedule_gangs(view, running + _by_remaining_time(waiting, node_size))
-        return schedule_gangs(view, _by_remaining_time(view.jobs, node_size))
+            order = running + _by_remaining_time(waiting, node_size)
+        else:
+            order = _by_remaining_time(view.jobs, node_size)
+        return schedule_gangs(view, order, describe=lambda job: {"remaining_time": remaining_time(job, node_size)})
 
 
 def _by_remaining_time(jobs: Iterable[JobView], gpus_per_node: int) -> list[JobView]:

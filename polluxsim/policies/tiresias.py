@@ -37,9 +37,16 @@ class Tiresias:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs in queue order; a job that fits may overtake one that does not."""
-        decision = schedule_gangs(view, self._in_order(view))
+        decision = schedule_gangs(view, self._in_order(view), describe=self._describe)
         decision.valid_until = view.time + NEARLY * self._next_demotion(view, decision)
         return decision
+
+    def _describe(self, job: JobView) -> dict[str, float]:
+        return {
+            "queue": 2 if job.job_id in self._demoted else 1,
+            "attained_service": job.attained_service,
+            "queue_threshold": self.queue_threshold,
+        }
 
     def _next_demotion(self, view: ClusterView, decision: Decision) -> float:
         """Return the time until a job that has GPUs now is demoted [s]."""

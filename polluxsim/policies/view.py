@@ -8,6 +8,8 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     import numpy as np
 
     from polluxsim.models.goodput import GoodputModel
@@ -126,6 +128,25 @@ class ClusterView:
         return sum(self.gpus_per_node)
 
 
+class Reason(NamedTuple):
+    """What decided about one job in a round.
+
+    Attributes
+    ----------
+    kind
+        What it was, in a word that the policy chooses; `analysis/why/words.py` has sentences for those of ours, and
+        says any other as it is.
+    numbers
+        The figures that it came down to, by name; `REASON_UNITS` in `records.py` has the units of ours.
+    others
+        The jobs it came down to, as `kind` says.
+    """
+
+    kind: str
+    numbers: Mapping[str, float]
+    others: tuple[JobId, ...] = ()
+
+
 class Change(Flag):
     """What happens between rounds that a policy can see."""
 
@@ -154,6 +175,9 @@ class Decision(dict["JobId", "Placement"]):
         jobs that are left, unless something in `outdated_by` happens [s]. It is not asked before then.
     outdated_by
         What ends that earlier.
+    explain
+        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
+        the next round and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
     """
 
     fitness: float | None = None
@@ -161,6 +185,7 @@ class Decision(dict["JobId", "Placement"]):
     num_nodes: int | None = None
     valid_until: float = -inf
     outdated_by: Change = Change.ANY
+    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
 
 
 class Policy(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
-from polluxsim.files import appearing_whole, read_rows
+from polluxsim.files import Row, appearing_whole, read_rows
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.models.rigid import RIGID
@@ -17,6 +17,8 @@ from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
 
     from polluxsim.models.profile import Profile
     from polluxsim.types import Cluster, JobId
@@ -210,18 +212,35 @@ def read_workload(path: Path) -> Workload:
     InvalidInputError
         If the file cannot be read, a row is not what it should be, or a name stands twice.
     """
-    jobs = tuple(
-        Job(
-            job_id=row.text("name"),
-            submit_time=row.number("time", at_least=0),
-            application=row.text("application"),
-            num_replicas=row.integer("num_replicas", at_least=1),
-            batch_size=row.integer("batch_size", at_least=1),
-            line=row.line,
-        )
-        for row in read_rows(path, COLUMNS)
+    return Workload(tuple(map(_job, read_rows(path, COLUMNS))), source=str(path))
+
+
+def workload_from_frame(frame: pd.DataFrame) -> Workload:
+    """Return the workload of a table with the columns of `read_workload`.
+
+    Raises
+    ------
+    InvalidInputError
+        If a column is missing, a row is not what it should be, or a name stands twice; rows are counted from 1.
+    """
+    if missing := [name for name in COLUMNS if name not in frame.columns]:
+        named = ", ".join(map(repr, missing))
+        raise InvalidInputError(f"DataFrame: missing column {named}, needed are {', '.join(COLUMNS)}")
+    columns = zip(*(frame[name].tolist() for name in COLUMNS), strict=True)
+    records = (dict(zip(COLUMNS, values, strict=True)) for values in columns)
+    rows = (Row(Path("DataFrame"), line, record) for line, record in enumerate(records, start=1))
+    return Workload(tuple(map(_job, rows)), source="DataFrame")
+
+
+def _job(row: Row) -> Job:
+    return Job(
+        job_id=row.text("name"),
+        submit_time=row.number("time", at_least=0),
+        application=row.text("application"),
+        num_replicas=row.integer("num_replicas", at_least=1),
+        batch_size=row.integer("batch_size", at_least=1),
+        line=row.line,
     )
-    return Workload(jobs, source=str(path))
 
 
 def write_workload(workload: Workload, path: Path) -> None:

@@ -12,8 +12,8 @@ from matplotlib.colors import to_rgb
 
 from polluxsim.analysis.figures.cdf import jct_cdf
 from polluxsim.analysis.figures.groups import Group, grouped, labels_of
-from polluxsim.analysis.figures.lines import MOST_LABELS
-from polluxsim.analysis.figures.style import DASHES, PALETTE, POLICY_COLOURS, looks, save
+from polluxsim.analysis.figures.lines import MOST_LABELS, name_lines
+from polluxsim.analysis.figures.style import DASHES, PALETTE, POLICY_COLOURS, looks, new_figure, save
 from polluxsim.app import plot
 from polluxsim.app.cli import main
 from polluxsim.app.plot_options import KINDS
@@ -219,3 +219,30 @@ def test_bad_input_gets_one_line_and_status_2(
     assert printed.err.count("\n") == 1
     assert message in printed.err
     assert {path.name for path in tmp_path.iterdir()} == {"bad.parquet", "bad.csv"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_name_hides_a_line(seed: int) -> None:
+    """On random walks: where all names found room, nothing is under them; else there is a legend."""
+    rng = np.random.default_rng(seed)
+    figure = new_figure(8.5, 5.0)
+    axes = figure.subplots()
+    walks = rng.normal(size=(3, 60)).cumsum(axis=1)
+    lines = {axes.plot(walk)[0]: f"line number {place}" for place, walk in enumerate(walks)}
+    name_lines(axes, lines)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == (0 if figure.legends else 3)
+    for line in lines:
+        x, y = line.get_data()
+        fine = np.linspace(0, 59, 6000)
+        points = axes.transData.transform(np.column_stack([fine, np.interp(fine, x, y)]))
+        assert not any(box.contains(*point) for box in boxes for point in points.tolist())
+
+
+def test_a_long_legend_stands_above_the_panel(runs: list[Run]) -> None:
+    figure = jct_cdf([Group(f"a line with a name of some length, {i}", "Pollux", (runs[0],)) for i in range(12)])
+    figure.draw_without_rendering()
+    panel, names = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
+    assert panel.height > 0.5 * panel.width
+    assert names.y0 >= panel.y1

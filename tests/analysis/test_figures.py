@@ -270,6 +270,7 @@ def test_decision_times_by_hand() -> None:
     run = run_of(by_hand(), cluster={"groups": [[2, 4], [1, 8]]})
     timings = [
         TimingRecord("load", None, 9.0),
+        TimingRecord("other", 10.0, 9.0),
         TimingRecord("decide", 10.0, 0.002),
         TimingRecord("decide", 20.0, 0.004),
     ]

@@ -17,7 +17,7 @@ from toy import write_artifact, write_jobs
 from polluxsim.app.cli import main
 from polluxsim.storage import read_run
 
-FILES = {"jobs.parquet", "rounds.parquet", "allocations.parquet", "timing.parquet", "run.json"}
+FILES = {"jobs.parquet", "rounds.parquet", "allocations.parquet", "reasons.parquet", "timing.parquet", "run.json"}
 JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
 
 

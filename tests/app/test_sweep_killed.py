@@ -112,7 +112,7 @@ def test_dying_between_any_two_operations_on_files_loses_nothing(tmp_path: Path,
     plan = ("policy=fifo engine.horizon=90", "policy=srtf engine.horizon=90")
     # The folders hold runs of other settings already, which have to make room.
     stale = tmp_path / "stale"
-    complete(numbered(stale, inputs, *(f"{run} seed=1" for run in plan)), stale, HereAndNow())
+    complete(numbered(stale, inputs, *(f"{run} engine.horizon=200" for run in plan)), stale, HereAndNow())
     undisturbed = tmp_path / "undisturbed"
     complete(numbered(undisturbed, inputs, *plan), undisturbed, HereAndNow())
     expected = results(undisturbed)

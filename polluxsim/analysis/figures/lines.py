@@ -104,7 +104,7 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
         spots[line] = best
         taken.append(best.box)
     for line, spot in spots.items():
-        _write(axes, names[line], spot, ink(str(line.get_color())))
+        _write(axes, names[line], spot, ink(to_hex(line.get_color())))
     return True
 
 

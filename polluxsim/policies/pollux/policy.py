@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem
 from polluxsim.policies.pollux.searches import search_named
 from polluxsim.policies.view import Decision
@@ -72,4 +73,5 @@ class Pollux:
         )
         decision.fitness, decision.upper_bound = answer.fitness, answer.upper_bound
         decision.valid_until = stands_until if stands else -inf
+        decision.explain = lambda jobs: Explanation(view, problem, answer).reasons(jobs)
         return decision

@@ -1,0 +1,76 @@
+"""What MkDocs does beside rendering: formulas as MathML, the commands' own help, and what `reproduce` wrote."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from latex2mathml.converter import convert
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+EVALUATION = "<!-- reproduced -->"
+REPRODUCED = ROOT / "docs" / "reproduced"
+OTHERS = "<!-- the other commands -->"
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put what is generated where a page asks for it."""
+    if OTHERS in markdown:
+        others = [name for name in _commands() if f"\n## {name}\n" not in markdown]
+        markdown = markdown.replace(OTHERS, "\n".join(map(_section, others)))
+    markdown = markdown.replace(EVALUATION, _reproduced())
+    return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
+
+
+def _reproduced() -> str:
+    """Return what `polluxsim reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
+    tables = sorted(REPRODUCED.glob("*.md"))
+    if not tables:
+        return (
+            "`polluxsim reproduce all --out docs/reproduced` writes them, ours beside the paper's; none are here yet."
+        )
+    parts = ["Written by `polluxsim reproduce`, as they stand."]
+    for table in tables:
+        parts.append(table.read_text(encoding="utf-8").strip())
+        parts += [f"![{path.stem}](reproduced/{path.name})" for path in sorted(REPRODUCED.glob(f"{table.stem}*.png"))]
+    return "\n\n".join(parts)
+
+
+def _commands() -> list[str]:
+    return re.findall(r"^    (\w+) ", _help([]), re.MULTILINE)
+
+
+def _section(command: str) -> str:
+    """Return a section of a command as its help tells it, with its picture."""
+    _, _, rest = _help([command]).partition("\n\n")
+    what = " ".join(rest.partition("\n\n")[0].split())
+    pictures = sorted(path for path in IMAGES.glob(f"{command}[.-]*"))
+    shown = "\n".join(f"![What {command} makes](images/{path.name})" for path in pictures)
+    return f'## {command}\n\n{what}\n\n{shown}\n\n??? note "polluxsim {command} --help"\n    <!-- help: {command} -->\n'
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Draw formulas without a script: browsers know MathML."""
+    return FORMULA.sub(_formula, content)
+
+
+def _formula(found: re.Match[str]) -> str:
+    block = found[1] == "div"
+    drawn: str = convert(html.unescape(found[2]).strip(), display="block" if block else "inline")
+    return f'<div class="formula">{drawn}</div>' if block else drawn
+
+
+def _help(command: list[str]) -> str:
+    environment = os.environ | {"COLUMNS": "92", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    call = [sys.executable, "-m", "polluxsim", *command, "--help"]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()

@@ -1,0 +1,17 @@
+from polluxsim.api import Comparison as Comparison
+from polluxsim.api import Result as Result
+from polluxsim.api import cluster as cluster
+from polluxsim.api import compare as compare
+from polluxsim.api import policy as policy
+from polluxsim.api import profiles as profiles
+from polluxsim.api import read as read
+from polluxsim.api import settings as settings
+from polluxsim.api import simulate as simulate
+from polluxsim.api import workload as workload
+from polluxsim.engine.settings import EngineSettings as EngineSettings
+from polluxsim.errors import PolluxSimError as PolluxSimError
+from polluxsim.types import Cluster as Cluster
+from polluxsim.workloads.workload import Job as Job
+from polluxsim.workloads.workload import Workload as Workload
+
+__version__: str

@@ -1,0 +1,132 @@
+"""What the allocations alone say about a job: its stages, whose GPUs it got, and who got its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from polluxsim.records import AllocationRecord, JobRecord
+    from polluxsim.storage import Run
+
+    GpusByNode = dict[int, int]
+
+
+class Stage(NamedTuple):
+    """A stretch of a job's life with the same GPUs, or without any.
+
+    Attributes
+    ----------
+    start, end
+        From when to when [s].
+    before, gpus
+        GPUs by node before it and in it.
+    batch_sizes
+        Total batch sizes in it, in order, each once after another [examples].
+    given_by, taken_by
+        GPUs that other jobs gave up at its start where this one got more, and got where this one gave some up, by job.
+    has_run
+        Whether the job held GPUs before it.
+    """
+
+    start: float
+    end: float
+    before: Mapping[int, int]
+    gpus: Mapping[int, int]
+    batch_sizes: tuple[int, ...]
+    given_by: Mapping[str, int]
+    taken_by: Mapping[str, int]
+    has_run: bool = False
+
+    @property
+    def what(self) -> str:
+        """Return what happened at the start of the stage, in a word."""
+        had, has = sum(self.before.values()), sum(self.gpus.values())
+        if not has:
+            return "paused" if had else "waits"
+        if not had:
+            return "resumed" if self.has_run else "started"
+        return "moved" if had == has else "grew" if has > had else "shrank"
+
+
+class Moment(NamedTuple):
+    """The cluster at one time: GPUs that each job holds."""
+
+    holders: Mapping[str, int]
+    active_jobs: int
+
+
+def stages(run: Run, job: JobRecord) -> list[Stage]:
+    """Return the stages of a job's life in order, from submission to completion or the end of the run."""
+    end = run.result.end_time if job.completion_time is None else job.completion_time
+    placed: dict[str, GpusByNode] = {}
+    found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
+    for time, together in groupby(run.result.allocation_records, key=attrgetter("time")):
+        last = {record.job: record for record in together}
+        if job.job in last and time < end:
+            stage = _stage_at(time, end, job.job, placed, last)
+            stage = stage._replace(has_run=any(each.gpus for each in found))
+            if found and found[-1].gpus == stage.gpus:
+                found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
+            else:
+                found = [*found[:-1], *(each._replace(end=time) for each in found[-1:]), stage]
+        placed |= {name: _gpus(record) for name, record in last.items()}
+    return [stage for stage in found if stage.end > stage.start]
+
+
+def moment(run: Run, time: float) -> Moment:
+    """Return who holds GPUs just after what happened at a time [s]."""
+    held = dict[str, int]()
+    for record in run.result.allocation_records:
+        if record.time > time:
+            break
+        held[record.job] = sum(record.gpus)
+    active = sum(
+        job.submit_time <= time and (job.completion_time is None or job.completion_time > time)
+        for job in run.result.job_records
+    )
+    return Moment({job: gpus for job, gpus in held.items() if gpus}, active)
+
+
+def _stage_at(
+    time: float, end: float, job: str, placed: Mapping[str, GpusByNode], changes: Mapping[str, AllocationRecord]
+) -> Stage:
+    before, now = placed.get(job, {}), _gpus(changes[job])
+    others = {name: (placed.get(name, {}), _gpus(record)) for name, record in changes.items() if name != job}
+    return Stage(
+        time,
+        end,
+        before,
+        now,
+        (changes[job].batch_size,) if now else (),
+        given_by=_matched(_risen(before, now), {name: _risen(new, old) for name, (old, new) in others.items()}),
+        taken_by=_matched(_risen(now, before), {name: _risen(old, new) for name, (old, new) in others.items()}),
+    )
+
+
+def _gpus(record: AllocationRecord) -> GpusByNode:
+    return dict(zip(record.nodes, record.gpus, strict=True))
+
+
+def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
+    """Return by how many GPUs each node's number has risen, where it has."""
+    return {node: gpus - before.get(node, 0) for node, gpus in now.items() if gpus > before.get(node, 0)}
+
+
+def _matched(wanted: GpusByNode, others: Mapping[str, GpusByNode]) -> Counter[str]:
+    """Return how many GPUs of the same nodes stand on the other side, at most as many as are wanted, by job."""
+    found = Counter[str]()
+    for node, gpus in wanted.items():
+        for name, theirs in others.items():
+            if taken := min(gpus, theirs.get(node, 0)):
+                found[name] += taken
+    return found
+
+
+def largest(counts: Mapping[str, int], most: int) -> Iterable[tuple[str, int]]:
+    """Return the largest counts, by name at a tie."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]

@@ -1,0 +1,185 @@
+"""From a reason's kind and figures to a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.records import REASON_UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from polluxsim.records import ReasonRecord
+
+    Sentence = Callable[[Mapping[str, float], Sequence[str]], str]
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def clock(seconds: float) -> str:
+    """Return a time, or a length of time, as people say it.
+
+    >>> clock(9480.0), clock(59.9)
+    ('2:38:00', '0:01:00')
+    """
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def number_of(count: float, thing: str) -> str:
+    """Return a count with its noun.
+
+    >>> number_of(1, "GPU"), number_of(12.0, "job")
+    ('1 GPU', '12 jobs')
+    """
+    return f"{count:g} {thing}{'' if count == 1 else 's'}"
+
+
+def sentence(record: ReasonRecord) -> str:
+    """Return what a reason says, in a sentence; a kind that is not ours is said as it is."""
+    numbers = dict(record.numbers)
+    others = tuple("this job itself" if other == record.job else other for other in record.others)
+    known = _SENTENCES.get(record.kind)
+    if known is not None:
+        try:
+            return known(numbers, others)
+        except KeyError:
+            pass  # a guest's own reason, under a name that is one of ours
+    return _as_it_is(record.kind, numbers, others)
+
+
+def _as_it_is(kind: str, numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    said = [
+        f"{name} = {value:g}{f' {REASON_UNITS[name]}' if name in REASON_UNITS else ''}"
+        for name, value in numbers.items()
+    ]
+    if others:
+        said.append(f"jobs {', '.join(others)}")
+    return f"the policy says: {kind}" + (f" ({'; '.join(said)})" if said else "") + "."
+
+
+def _place(numbers: Mapping[str, float]) -> str:
+    """Return where a job stands in the order, and why there."""
+    place = f"It is number {numbers['position']:g} in the order"
+    if "queue" in numbers:
+        queue = "first" if numbers["queue"] == 1 else "second"
+        attained, most = (numbers[name] / SECONDS_PER_HOUR for name in ("attained_service", "queue_threshold"))
+        place += f", in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
+    if "remaining_time" in numbers:
+        place += f", with {clock(numbers['remaining_time'])} left to run on its GPUs"
+    return place
+
+
+def _fits(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    needed = number_of(numbers["gpus_needed"], "GPU")
+    return f"{_place(numbers)}; it needs {needed}, and {numbers['gpus_left']:g} were left when its turn came."
+
+
+def _does_not_fit(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    ahead = f": just ahead of it {_list(others)}" if others else ""
+    needed = number_of(numbers["gpus_needed"], "GPU")
+    left = "none" if not numbers["gpus_left"] else f"only {numbers['gpus_left']:g}"
+    return f"{_place(numbers)}; it needs {needed} at once, and those ahead left {left}{ahead}."
+
+
+def _behind_head(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    head = number_of(numbers["head_gpus_needed"], "GPU")
+    return (
+        f"{_place(numbers)}; {others[0]}, ahead of it, needs {head} where {numbers['gpus_left']:g} are left, and "
+        f"nobody may pass it (this job needs {numbers['gpus_needed']:g})."
+    )
+
+
+def _no_gpu_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return (
+        f"Every job gets a first GPU in order of submission; it is number {numbers['position']:g}, and there are "
+        f"{number_of(numbers['num_gpus'], 'GPU')}."
+    )
+
+
+def _gain_too_small(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    more = f"one GPU more would save it {clock(numbers['next_gain'])}"
+    if "last_gain" in numbers:
+        more = f"its last GPU saves it {clock(numbers['last_gain'])}, {more}"
+    if not others:
+        return f"Every job has one GPU and none is left; {more}."
+    return (
+        f"By its true speed {more}; the last GPU went to {others[0]}, which it saves {clock(numbers['winning_gain'])}."
+    )
+
+
+def _at_limit(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    most = number_of(numbers["max_replicas"], "GPU")
+    if "restart_factor" not in numbers:
+        return f"It has the {most} that its batch size can be split over."
+    explored = numbers["max_replicas"] < numbers.get("application_limit", float("inf"))
+    why = "twice as many as it has ever run on" if explored and numbers["max_replicas"] > 1 else "as many as it can use"
+    if "application_limit" not in numbers:
+        why = "it has not been measured yet"
+    return f"It may have {most} at most now: {why}. {_speed(numbers)}"
+
+
+def _no_gain(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    if "restart_factor" not in numbers:
+        return "Another GPU would not shorten it."
+    return f"Another GPU would not make it faster. {_speed(numbers)}"
+
+
+def _restart_penalty(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    if not numbers["gpus"]:
+        return (
+            f"A GPU now would be worth nothing to it: its restart factor is {numbers['restart_factor']:.2f}, as it is "
+            "too young, or was restarted too often for its age."
+        )
+    left = numbers["worth_more"]
+    return f"{_speed(numbers)} A restart for one more is not worth it: the restart factor leaves {left:.2f} of that."
+
+
+def _cluster_full(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    full = f"{_speed(numbers)} All GPUs are taken, by {number_of(numbers['jobs'], 'job')} in all"
+    if not others:
+        return f"{full}."
+    now, then = numbers["fitness"], numbers["fitness_exchange"]
+    change = "raise" if then > now else "lower"
+    hindrance = ": nodes or search did not allow for it" if then > now else ""
+    return (
+        f"{full}; {others[0]} would miss one of its GPUs least, and giving it to this job would {change} the fitness "
+        f"from {now:.5g} to {then:.5g}{hindrance}."
+    )
+
+
+def _gpus_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    free = numbers["gpus_free"]
+    return (
+        f"{_speed(numbers)} One more would be worth {numbers['worth_more']:.2f}, and {number_of(free, 'GPU')} "
+        f"{'is' if free == 1 else 'are'} free: the search left {'it' if free == 1 else 'them'}, or the rule of one job "
+        "across nodes on each node did."
+    )
+
+
+def _speed(numbers: Mapping[str, float]) -> str:
+    """Return a Pollux job's speedup at its GPUs and around them; 1 is its speed on a fair share of the cluster."""
+    speed = f"Its speedup over a fair share is {numbers['speedup']:.2f}"
+    if "speedup_more" in numbers:
+        speed += f", {numbers['speedup_more']:.2f} with one GPU more"
+    if "speedup_fewer" in numbers:
+        speed += f", {numbers['speedup_fewer']:.2f} with one fewer"
+    return f"{speed}; restart factor {numbers['restart_factor']:.2f}."
+
+
+def _list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+_SENTENCES: dict[str, Sentence] = {
+    "gang-fits": _fits,
+    "gang-does-not-fit": _does_not_fit,
+    "behind-head-of-line": _behind_head,
+    "no-gpu-left": _no_gpu_left,
+    "gain-too-small": _gain_too_small,
+    "at-limit": _at_limit,
+    "no-gain": _no_gain,
+    "restart-penalty": _restart_penalty,
+    "cluster-full": _cluster_full,
+    "gpus-left": _gpus_left,
+}

@@ -1,0 +1,24 @@
+"""The Python API: simulate, compare and keep runs from a script or a notebook.
+
+`polluxsim` itself offers these names, and loads what they need when they are first used.
+"""
+
+from __future__ import annotations
+
+from polluxsim.api.choices import Choice, cluster, policy, profiles, settings, workload
+from polluxsim.api.results import Comparison, Result, compare, read
+from polluxsim.api.simulating import simulate
+
+__all__ = [
+    "Choice",
+    "Comparison",
+    "Result",
+    "cluster",
+    "compare",
+    "policy",
+    "profiles",
+    "read",
+    "settings",
+    "simulate",
+    "workload",
+]

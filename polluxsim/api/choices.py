@@ -1,0 +1,139 @@
+"""What the command line says as `policy=pollux policy.p=-10`, said in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import yaml
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.shipped import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What a config group is called in Python, where that is another word.
+_SPOKEN = {"engine": "settings"}
+
+
+@dataclass(frozen=True, repr=False)
+class Choice:
+    """An entry of a config group, with settings that differ from its defaults.
+
+    Parameters
+    ----------
+    group
+        The group: policy, cluster, workload, profiles, engine.
+    name
+        The entry's name, that of its YAML file; None is the default one.
+    settings
+        Values by the name of the setting.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the group has no entry of that name.
+    """
+
+    group: str
+    name: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name is not None and self.name not in (names := entries(self.group)):
+            raise InvalidConfigError(f"{self.group}={self.name} is unknown, allowed are {', '.join(names)}")
+
+    def __repr__(self) -> str:
+        words = [] if self.name is None else [repr(self.name)]
+        words += [f"{name}={value!r}" for name, value in self.settings.items()]
+        return f"{_SPOKEN.get(self.group, self.group)}({', '.join(words)})"
+
+
+def entries(group: str) -> list[str]:
+    """Return the names that a config group offers.
+
+    >>> entries("engine")
+    ['exact', 'osdi21']
+    """
+    return sorted(path.stem for path in (shipped("configs") / group).glob("*.yaml"))
+
+
+def default_entry(group: str) -> str:
+    """Return the name that a config group takes where none is given.
+
+    >>> default_entry("policy")
+    'pollux'
+    """
+    defaults = yaml.safe_load((shipped("configs") / "run.yaml").read_text(encoding="utf-8"))["defaults"]
+    return next(str(entry[group]) for entry in defaults if isinstance(entry, dict) and group in entry)
+
+
+def policy(name: str | None = None, /, **settings: object) -> Choice:
+    """Choose a policy by name.
+
+    Parameters
+    ----------
+    name
+        One of `configs/policy`; `pollux` is the default.
+    **settings
+        As in `configs/policy/NAME.yaml`.
+
+    Examples
+    --------
+    >>> policy("pollux", p=-10)
+    policy('pollux', p=-10)
+    """
+    return Choice("policy", name, settings)
+
+
+def cluster(name: str | None = None, /, **settings: object) -> Choice:
+    """Choose a cluster by name.
+
+    Parameters
+    ----------
+    name
+        `t4-16x4` (the default), `philly` or `mixed`.
+    **settings
+        As in `configs/cluster/NAME.yaml`.
+    """
+    return Choice("cluster", name, settings)
+
+
+def workload(name: str | None = None, /, **settings: object) -> Choice:
+    """Choose where the jobs come from.
+
+    Parameters
+    ----------
+    name
+        `file` (the default), or one that draws jobs, like `philly-like`.
+    **settings
+        As in `configs/workload/NAME.yaml`.
+    """
+    return Choice("workload", name, settings)
+
+
+def profiles(name: str | None = None, /, **settings: object) -> Choice:
+    """Choose where the profiles of the applications come from.
+
+    Parameters
+    ----------
+    name
+        `folder` (the default).
+    **settings
+        As in `configs/profiles/NAME.yaml`: `path` is a folder of cards or measurements.
+    """
+    return Choice("profiles", name, settings)
+
+
+def settings(name: str | None = None, /, **settings: object) -> Choice:
+    """Choose how time passes and what changes cost.
+
+    Parameters
+    ----------
+    name
+        `exact` (the default), or `osdi21`, the rules behind the published results.
+    **settings
+        As in `configs/engine/NAME.yaml`: round_interval, restart_delay, interference, horizon.
+    """
+    return Choice("engine", name, settings)

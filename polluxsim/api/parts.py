@@ -1,0 +1,141 @@
+"""What a user may give for each part of a run: a choice from the configuration, or an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pandas as pd
+
+from polluxsim.api.choices import Choice, entries
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.errors import InvalidConfigError
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Workload, workload_from_frame
+
+if TYPE_CHECKING:
+    from polluxsim.models.profile import Profile
+    from polluxsim.policies.view import Policy
+
+TABLES = (".csv", ".parquet")
+
+PolicyLike: TypeAlias = "Choice | str | Policy"
+ClusterLike: TypeAlias = "Choice | str | Cluster | tuple[int, int]"
+WorkloadLike: TypeAlias = "Choice | str | Path | Workload | pd.DataFrame"
+ProfilesLike: TypeAlias = "Choice | str | Path | Mapping[str, Profile]"
+SettingsLike: TypeAlias = "Choice | str | EngineSettings"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A part that is an object already.
+
+    Parameters
+    ----------
+    value
+        The object.
+    description
+        What run.json says of it.
+    """
+
+    value: Any
+    description: Mapping[str, object]
+
+
+Part: TypeAlias = Choice | Given
+
+
+def policy_part(policy: PolicyLike | None) -> Part:
+    """Return the policy."""
+    if policy is None or isinstance(policy, str | Choice):
+        return _choice("policy", policy)
+    if isinstance(policy, type):
+        raise InvalidConfigError(f"policy is the class {policy.__name__}, allowed is an object: {policy.__name__}()")
+    if not callable(getattr(policy, "allocate", None)):
+        raise _not_allowed("policy", policy, "a name, polluxsim.policy(...) or an object with a method allocate")
+    return Given(policy, described(policy))
+
+
+def cluster_part(cluster: ClusterLike | None) -> Part:
+    """Return the cluster."""
+    if cluster is None or isinstance(cluster, str | Choice):
+        return _choice("cluster", cluster)
+    if isinstance(cluster, tuple) and len(cluster) == 2:
+        return Choice("cluster", None, {"num_nodes": cluster[0], "gpus_per_node": cluster[1]})
+    if not isinstance(cluster, Cluster):
+        raise _not_allowed("cluster", cluster, "a name, polluxsim.cluster(...), a Cluster or (nodes, GPUs per node)")
+    groups = [[len(list(alike)), gpus] for gpus, alike in groupby(cluster.gpus_per_node)]
+    return Given(cluster, {"_target_": "polluxsim.types.Cluster.of_groups", "groups": groups})
+
+
+def workload_part(workload: WorkloadLike | None) -> Part:
+    """Return the workload, or where it comes from; text is a file if it ends like one."""
+    if isinstance(workload, str | Path) and Path(workload).suffix in TABLES:
+        return Choice("workload", "file", {"path": str(workload)})
+    if isinstance(workload, Path) or (isinstance(workload, str) and workload not in entries("workload")):
+        allowed = f"allowed are {', '.join(entries('workload'))} and files that end in {' or '.join(TABLES)}"
+        raise InvalidConfigError(f"workload={workload} is unknown, {allowed}")
+    if workload is None or isinstance(workload, str | Choice):
+        return _choice("workload", workload)
+    if isinstance(workload, pd.DataFrame):
+        workload = workload_from_frame(workload)
+    if not isinstance(workload, Workload):
+        raise _not_allowed("workload", workload, "a name, polluxsim.workload(...), a file, a table or a Workload")
+    jobs = repr([replace(job, line=0) for job in workload.jobs])
+    digest = sha256(jobs.encode()).hexdigest()
+    return Given(workload, {"object": _name_of(workload), "num_jobs": len(workload.jobs), "sha256": digest})
+
+
+def profiles_part(profiles: ProfilesLike | None) -> Part:
+    """Return the profiles, or where they come from; text is a folder."""
+    if profiles is None or isinstance(profiles, Choice):
+        return _choice("profiles", profiles)
+    if isinstance(profiles, str | Path):
+        return Choice("profiles", "folder", {"path": str(profiles)})
+    if not isinstance(profiles, Mapping):
+        raise _not_allowed("profiles", profiles, "a folder, polluxsim.profiles(...), or profiles by application")
+    return Given(profiles, {"object": _name_of(profiles), "applications": sorted(profiles)})
+
+
+def settings_part(settings: SettingsLike | None) -> Part:
+    """Return the rules of time and what changes cost."""
+    if settings is None or isinstance(settings, str | Choice):
+        return _choice("engine", settings)
+    if not isinstance(settings, EngineSettings):
+        raise _not_allowed("settings", settings, "a name, polluxsim.settings(...) or EngineSettings")
+    return Given(settings, described(settings))
+
+
+def described(value: object) -> dict[str, object]:
+    """Return what makes an object again, where it is a dataclass of plain values that can be imported, else its name.
+
+    >>> described(EngineSettings(round_interval=30.0))["round_interval"]
+    30.0
+    """
+    name = _name_of(value)
+    if is_dataclass(value) and not name.startswith("__main__.") and "<locals>" not in name:
+        values = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        if all(item is None or isinstance(item, bool | int | float | str) for item in values.values()):
+            return {"_target_": name, **values}
+    return {"object": name}
+
+
+def _choice(group: str, choice: Choice | str | None) -> Choice:
+    if not isinstance(choice, Choice):
+        return Choice(group, choice)
+    if choice.group != group:
+        raise _not_allowed(group, choice, f"a choice of {group}")
+    return choice
+
+
+def _name_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _not_allowed(name: str, value: object, allowed: str) -> InvalidConfigError:
+    shown = " ".join(repr(value).split())
+    return InvalidConfigError(f"{name} is {shown if len(shown) <= 80 else shown[:77] + '...'}, allowed is {allowed}")

@@ -1,0 +1,155 @@
+"""What a simulation leaves: tables, metrics, a summary for notebooks, and a folder to keep them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from polluxsim.analysis.html_summary import crowd_html, runs_html
+from polluxsim.analysis.table import comparison
+from polluxsim.errors import InvalidInputError
+from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
+from polluxsim.storage import Run, read_run, write_run
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+
+class Result(Run):
+    """A finished run: everything that was simulated, as tables.
+
+    It is a `Run` as the other commands read it from its folder: `name`, `info` (what run.json says: configuration,
+    seed, versions, summary) and `result` (the records).
+    """
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """Return a row per job: submit_time, start_time, completion_time, jct [s], gpu_seconds, status and more."""
+        return self.result.jobs
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """Return a row per scheduling round: time [s], active_jobs, gpus_in_use, goodput, efficiency, fitness, gap."""
+        return self.result.rounds
+
+    @property
+    def allocations(self) -> pd.DataFrame:
+        """Return a row per change of a job: time [s], job, nodes, gpus, batch_size, accumulation_steps."""
+        return self.result.allocations
+
+    @cached_property
+    def metrics(self) -> Summary | None:
+        """Return the metrics, None of a run without jobs."""
+        return summarise(self.result)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the metrics as a table with one row, as `Comparison.summary` has one for each run."""
+        return compare({self.name: self}).summary()
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        """Write what `polluxsim run` would have written, whole or not at all, and return the folder.
+
+        A run that was there before is replaced.
+        """
+        write_run(Path(folder), self.result, self.info)
+        return Path(folder)
+
+    def __repr__(self) -> str:
+        if self.metrics is None:
+            return f"Result({self.name!r}, no jobs)"
+        jct = self.metrics.avg_jct / SECONDS_PER_HOUR
+        return f"Result({self.name!r}, {self.metrics.num_jobs} jobs, average JCT {jct:.3f} h)"
+
+    def _repr_html_(self) -> str:
+        if self.metrics is None:
+            return runs_html({})
+        return runs_html({self.name: self.metrics}) + crowd_html(self.result.round_records)
+
+
+def read(folder: str | PathLike[str]) -> Result:
+    """Read a finished run: one that `Result.save` or `polluxsim run` left.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder does not hold a finished run.
+    """
+    run = read_run(Path(folder))
+    return Result(run.name, run.info, run.result)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Runs side by side: a table in notebooks and in print, and a DataFrame by `summary`.
+
+    Parameters
+    ----------
+    runs
+        The runs by the names they are to have.
+    """
+
+    runs: Mapping[str, Run]
+
+    @cached_property
+    def metrics(self) -> dict[str, Summary]:
+        """Return the metrics of each run."""
+        found = {name: summarise(run.result) for name, run in self.runs.items()}
+        if empty := [name for name, summary in found.items() if summary is None]:
+            raise InvalidInputError(f"{empty[0]}: a run without jobs has nothing to show")
+        return {name: summary for name, summary in found.items() if summary is not None}
+
+    def summary(self) -> pd.DataFrame:
+        """Return a row per run.
+
+        The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, and the mean
+        JCT of each application as `jct_by_application.NAME`.
+        """
+        rows = {name: _flat(asdict(summary)) for name, summary in self.metrics.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+
+    def __repr__(self) -> str:
+        from rich.console import Console  # noqa: PLC0415  (a notebook never prints)
+
+        screen = Console(highlight=False, width=120)
+        with screen.capture() as captured:
+            screen.print(comparison(self.metrics))
+        return captured.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        return runs_html(self.metrics)
+
+
+def compare(runs: Mapping[str, Run]) -> Comparison:
+    """Put runs side by side.
+
+    Parameters
+    ----------
+    runs
+        Results of `simulate` or `read`, by the names they are to have.
+
+    Examples
+    --------
+    >>> import polluxsim
+    >>> runs = {name: polluxsim.simulate(policy=name, progress=False) for name in ("fifo", "tiresias")}
+    >>> table = polluxsim.compare(runs).summary()
+    >>> bool(table.avg_jct["tiresias"] < table.avg_jct["fifo"])
+    True
+    """
+    if not isinstance(runs, Mapping):
+        raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
+    return Comparison(dict(runs))
+
+
+def _flat(summary: Mapping[str, object]) -> dict[str, object]:
+    flat = dict[str, object]()
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": item for key, item in value.items()}
+        else:
+            flat[name] = len(value) if isinstance(value, tuple) else value
+    return flat

@@ -1,0 +1,121 @@
+"""`polluxsim.simulate`: one run, from whatever says best what it is."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.api.choices import Choice, default_entry
+from polluxsim.api.notebook import progress_shown
+from polluxsim.api.parts import cluster_part, policy_part, profiles_part, settings_part, workload_part
+from polluxsim.api.results import Result
+from polluxsim.app.composing import composed
+from polluxsim.app.execution import Execution
+from polluxsim.app.interrupt import stopping_between_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omegaconf import DictConfig
+
+    from polluxsim.api.parts import ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
+    from polluxsim.policies.view import ClusterView
+    from polluxsim.records import RoundRecord
+    from polluxsim.types import Allocation
+
+
+def simulate(
+    workload: WorkloadLike | None = None,
+    *,
+    policy: PolicyLike | None = None,
+    cluster: ClusterLike | None = None,
+    profiles: ProfilesLike | None = None,
+    settings: SettingsLike | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Result:
+    """Replay a workload on a cluster under a policy, with the results of `polluxsim run` to the byte.
+
+    What is left out is what the command line takes: the workload of 160 jobs that comes with polluxsim, on 16 nodes
+    with 4 GPUs, by the cards that come with it, under Pollux.
+
+    Parameters
+    ----------
+    workload
+        A file (.csv, .parquet), a table with the columns name, time [s], application, num_replicas and batch_size, a
+        `Workload`, or a choice like `polluxsim.workload("philly-like", num_jobs=40)`.
+    policy
+        A name, a choice like `polluxsim.policy("pollux", p=-10)`, or an object with a method `allocate`. An object is
+        copied for the run: what it remembers of one run does not reach another.
+    cluster
+        (nodes, GPUs per node), a `Cluster`, a name, or a choice like `polluxsim.cluster(num_nodes=32)`.
+    profiles
+        A folder of cards or measurements, or profiles by application.
+    settings
+        `EngineSettings`, a name, or a choice like `polluxsim.settings(round_interval=30.0)`.
+    seed
+        Seed of everything random; the same seed gives the same result.
+    progress
+        Whether to show how far the run is, on a terminal and in a notebook.
+
+    Returns
+    -------
+    Result
+        Tables of the jobs, the rounds and the changes; a notebook shows its summary.
+
+    Raises
+    ------
+    PolluxSimError
+        If a part is not what it should be: the message says which, its value, and what is allowed.
+
+    Examples
+    --------
+    >>> import polluxsim
+    >>> result = polluxsim.simulate(policy="tiresias", cluster=(16, 4), progress=False)
+    >>> len(result.jobs)
+    160
+    """
+    parts: dict[str, Part] = {
+        "profiles": profiles_part(profiles),
+        "workload": workload_part(workload),
+        "cluster": cluster_part(cluster),
+        "policy": policy_part(policy),
+        "engine": settings_part(settings),
+    }
+    execution = Execution(_configuration(parts, seed), _given(parts))
+    with (
+        progress_shown(execution.workload, execution.cluster, wanted=progress) as show,
+        stopping_between_rounds() as stop_if_interrupted,
+    ):
+
+        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+            stop_if_interrupted()
+            show(view, allocation, record)
+
+        result, summary = execution.simulate(watch)
+    return Result(_name(parts["policy"]), execution.info(summary), result)
+
+
+def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
+    """Return what the command line would have composed, with descriptions where objects were given."""
+    chosen = {group: part for group, part in parts.items() if isinstance(part, Choice)}
+    names = {group: part.name for group, part in chosen.items() if part.name is not None}
+    config = composed(names, {group: part.settings for group, part in chosen.items()}, seed)
+    for group, part in parts.items():
+        if not isinstance(part, Choice):
+            config[group] = dict(part.description)
+    return config
+
+
+def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Return the parts that are objects; a policy remembers, so the run gets one of its own."""
+    given = {group: part.value for group, part in parts.items() if not isinstance(part, Choice)}
+    if "policy" in given:
+        given["policy"] = deepcopy(given["policy"])
+    return given
+
+
+def _name(policy: Part) -> str:
+    if isinstance(policy, Choice):
+        return policy.name or default_entry("policy")
+    return type(policy.value).__name__

@@ -1,0 +1,103 @@
+"""Whose reasons a policy is asked for: enough to answer for any job at any time, few enough to cost next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from math import isnan
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import PolicyError
+from polluxsim.policies.view import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from polluxsim.types import JobId
+
+
+class Inquiry:
+    """Says whose reasons are due at a round.
+
+    A job's are due when it is new, when its placement changes, and then, while it waits or runs on unchanged, after
+    1, 2, 4, 8 … round intervals: so there is always one from the later half of such a stretch, and their number grows
+    with its logarithm only.
+
+    Parameters
+    ----------
+    whose
+        `changes` for this rule, `rounds` for all jobs at every round, `none` for nobody.
+    round_interval
+        Time between rounds [s].
+    """
+
+    def __init__(self, whose: str, round_interval: float) -> None:
+        self._whose = whose
+        self._interval = round_interval
+        self._due: dict[JobId, float] = {}
+        self._gaps: dict[JobId, float] = {}
+        self._queue: list[tuple[float, int, JobId]] = []
+        self._count = 0
+
+    def submitted(self, job_id: JobId) -> None:
+        """Take note of an arrival."""
+        if self._whose == "changes":
+            self._call(job_id, 0.0)
+
+    def completed(self, job_id: JobId) -> None:
+        """Take note of a completion."""
+        self._due.pop(job_id, None)
+        self._gaps.pop(job_id, None)
+
+    def due(self, now: float, moved: Collection[JobId], active: Iterable[JobId]) -> list[JobId]:
+        """Return the jobs whose reasons are due; it is taken as granted that they are then asked for."""
+        if self._whose != "changes":
+            return list(active) if self._whose == "rounds" else []
+        found = set(moved)
+        while self._queue and self._queue[0][0] <= now:
+            time, _, job_id = heappop(self._queue)
+            if self._due.get(job_id) == time:
+                found.add(job_id)
+        # In an order that does not depend on how a set is laid out in memory.
+        jobs = sorted(found)
+        for job_id in jobs:
+            self._gaps[job_id] = self._interval if job_id in moved else 2 * self._gaps.get(job_id, self._interval / 2)
+            # Half a round earlier, so that rounding cannot put it off to the round after.
+            self._call(job_id, now + self._gaps[job_id] - self._interval / 2)
+        return jobs
+
+    def _call(self, job_id: JobId, time: float) -> None:
+        self._due[job_id] = time
+        self._count += 1
+        heappush(self._queue, (time, self._count, job_id))
+
+
+def checked_reasons(answer: object) -> Mapping[JobId, Reason]:
+    """Return a policy's reasons with plain numbers, so that they can be written down.
+
+    Raises
+    ------
+    PolicyError
+        If they are not a mapping of jobs to reasons.
+    """
+    if not isinstance(answer, Mapping):
+        raise PolicyError(f"the policy explained itself by {_short(answer)}, allowed is a mapping of jobs to reasons")
+    return {job_id: _plain(job_id, reason) for job_id, reason in answer.items()}
+
+
+def _plain(job_id: object, reason: object) -> Reason:
+    try:
+        kind, numbers, others = reason  # type: ignore[misc]
+        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
+        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
+            raise TypeError
+        return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
+    except (TypeError, ValueError, AttributeError):
+        raise PolicyError(
+            f"the policy explained job {job_id!r} by {_short(reason)}, allowed is a Reason(kind, numbers, others)"
+        ) from None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

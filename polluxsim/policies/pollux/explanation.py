@@ -1,0 +1,166 @@
+"""Why a job got what it got: what one GPU more or fewer would have been worth, and to whom."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, power_mean
+from polluxsim.policies.view import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.policies.pollux.problem import Answer, Problem
+    from polluxsim.policies.view import ClusterView
+    from polluxsim.types import JobId
+
+ROUNDING = 1e-9
+"""Shares below this are no gain."""
+
+
+class Explanation:
+    """Explains one round's answer, job by job, at the cost of those that are asked about.
+
+    Parameters
+    ----------
+    view, problem, answer
+        What the policy saw, how it put it, and what the search found.
+    """
+
+    def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
+        self._view, self._problem, self._answer = view, problem, answer
+        self._gpus = answer.allocation.sum(axis=1)
+        self._before = problem.placements.sum(axis=1)
+        self._changed = (answer.allocation != problem.placements).any(axis=1)
+        self._num_gpus, self._num_nodes = view.num_gpus, len(view.gpus_per_node)
+        self._node_size = max(view.gpus_per_node)
+        # The problem's speedups are scaled by nodes per GPU; people count 1 as the speed of the fair share.
+        self._unscaled = self._num_gpus / self._num_nodes
+
+    def reasons(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+        """Say what limits each of these jobs.
+
+        Kinds, the first that holds: `at-limit` of its GPUs; `no-gain` from another GPU; `restart-penalty`, where the
+        restart would cost more than another GPU brings; `cluster-full`, where the other is the job that would miss
+        one of its GPUs the least; `gpus-left` where another GPU would pay and is there, but nodes or search did not
+        allow for it.
+
+        Figures: `speedup` over the fair share now, and with one GPU `more` and `fewer`, each before restarts; `worth`
+        and `worth_more` after them, which is what the search compares; `fitness`, and `fitness_exchange` if that other
+        job gave one of its GPUs to this one.
+        """
+        rows = {job_id: row for row, job_id in enumerate(self._problem.job_ids)}
+        limits = {job.job_id: job.goodput for job in self._view.jobs if job.job_id in set(asked)}
+        reasons = {}
+        for job_id in asked:
+            numbers = self._numbers(rows[job_id])
+            if (model := limits[job_id]) is not None:
+                limit = model.application.most_replicas(model.application.max_batch_size)
+                numbers["application_limit"] = limit
+            reasons[job_id] = self._reason(rows[job_id], numbers)
+        return reasons
+
+    def _numbers(self, row: int) -> dict[str, float]:
+        problem, gpus = self._problem, int(self._gpus[row])
+        now = float(problem.speedups[row, int(self._spread[row]), gpus])
+        factor = float(problem.restart_factors[row])
+        limit = int(problem.max_replicas[row])
+        numbers = {
+            "gpus": gpus,
+            "gpus_before": int(self._before[row]),
+            "max_replicas": limit,
+            "gpus_free": self._num_gpus - int(self._gpus.sum()),
+            "jobs": len(problem.job_ids),
+            "restart_factor": factor,
+            "speedup": self._unscaled * now,
+            "worth": self._unscaled * now * (factor if self._changed[row] else 1.0),
+        }
+        if gpus:
+            numbers["speedup_fewer"] = self._unscaled * self._best_speedup(row, gpus - 1)
+        if gpus < limit:
+            numbers["speedup_more"] = self._unscaled * self._best_speedup(row, gpus + 1)
+            numbers["worth_more"] = self._unscaled * self._worth(row, gpus + 1)
+        return numbers
+
+    def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
+        if "speedup_more" not in numbers:
+            return Reason("at-limit", numbers)
+        if numbers["speedup_more"] <= numbers["speedup"] * (1 + ROUNDING):
+            return Reason("no-gain", numbers)
+        if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
+            return Reason("restart-penalty", numbers)
+        if numbers["gpus_free"]:
+            return Reason("gpus-left", numbers)
+        other = self._least_missed(row)
+        if other is None:
+            return Reason("cluster-full", numbers)
+        numbers["fitness"] = self._answer.fitness
+        numbers["fitness_exchange"] = self._fitness_exchange(row, other)
+        return Reason("cluster-full", numbers, (self._problem.job_ids[other],))
+
+    def _best_speedup(self, row: int, gpus: int) -> float:
+        """Return the scaled speedup with `gpus` GPUs on one node or on several, whichever is better."""
+        speedups = self._problem.speedups[row]
+        single = float(speedups[0, gpus]) if gpus <= self._node_size else 0.0
+        several = float(speedups[1, gpus]) if gpus >= 2 and self._num_nodes > 1 else 0.0
+        return max(single, several)
+
+    def _worth(self, row: int, gpus: int) -> float:
+        """Return the scaled speedup after restart; with as many GPUs as before it could also have stayed."""
+        worth = self._best_speedup(row, gpus) * float(self._problem.restart_factors[row])
+        if gpus == self._before[row]:
+            spread = int((self._problem.placements[row] > 0).sum() > 1)
+            worth = max(worth, float(self._problem.speedups[row, spread, gpus]))
+        return worth
+
+    @cached_property
+    def _spread(self) -> NDArray[np.bool_]:
+        spread: NDArray[np.bool_] = (self._answer.allocation > 0).sum(axis=1) > 1
+        return spread
+
+    @cached_property
+    def _logs(self) -> NDArray[np.float64]:
+        """Return the logarithm of what each job has, shape (J,), as the fitness counts it."""
+        rows = np.arange(len(self._gpus))
+        speedups = self._problem.speedups[rows, self._spread.astype(int), self._gpus]
+        worth = np.where(self._changed, speedups * self._problem.restart_factors, speedups)
+        logs: NDArray[np.float64] = np.log(worth + SPEEDUP_FLOOR)
+        return logs
+
+    @cached_property
+    def _logs_fewer(self) -> NDArray[np.float64]:
+        """Return the logarithm of what each job would have with one GPU fewer; those without any keep none."""
+        fewer = [self._worth(row, gpus - 1) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
+        return np.log(np.array(fewer) + SPEEDUP_FLOOR)
+
+    def _least_missed(self, row: int) -> int | None:
+        """Return the job whose loss of a GPU would cost the fitness least, None if nobody else has one."""
+        others = self._gpus > 0
+        others[row] = False
+        if not others.any():
+            return None
+        losses = np.where(others, self._losses, np.inf)
+        return int(losses.argmin())
+
+    @cached_property
+    def _losses(self) -> NDArray[np.float64]:
+        """Return what each job's loss of a GPU takes from the sum that the fitness is a rising function of."""
+        power = self._problem.fairness_power
+        if power == 0.0:
+            return self._logs - self._logs_fewer
+        now, fewer = power * self._logs, power * self._logs_fewer
+        # Counted from the largest term, so that nothing overflows; what vanishes beside it decides nothing.
+        largest = max(float(now.max()), float(fewer.max()))
+        losses: NDArray[np.float64] = np.sign(power) * (np.exp(now - largest) - np.exp(fewer - largest))
+        return losses
+
+    def _fitness_exchange(self, row: int, other: int) -> float:
+        logs = self._logs.copy()
+        logs[row] = np.log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR)
+        logs[other] = self._logs_fewer[other]
+        return float(power_mean(logs, self._problem.fairness_power))

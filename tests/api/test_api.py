@@ -1,0 +1,272 @@
+"""The Python API: the command line's results to the byte, whatever says what a run is, and clear words for mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import polluxsim
+from polluxsim.app.cli import main
+from polluxsim.policies.packing import pack, remove
+from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.tiresias import Tiresias
+from polluxsim.shipped import shipped
+from polluxsim.storage import RUN_FILE
+from polluxsim.traces.cards import read_cards
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Newest:
+    """A policy that remembers the rounds it saw."""
+
+    seen: list[float] = field(default_factory=list)
+
+    def allocate(self, view: Any, rng: object) -> dict[str, Any]:
+        self.seen.append(view.time)
+        free, allocation = view.gpus_per_node, {}
+        for job in reversed(view.jobs):
+            if placement := pack(free, job.num_replicas, keep=job.placement):
+                allocation[job.job_id] = placement
+                free = remove(free, placement)
+        return allocation
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a workload of ten small jobs."""
+    path = tmp_path_factory.mktemp("workload") / "small.csv"
+    table = pd.read_csv(shipped("workloads") / "philly-like-160.csv")
+    table[table.application.isin(["cifar10", "ncf"])].head(10).to_csv(path, index=False)
+    return path
+
+
+def simulate(workload: Any, **parts: Any) -> polluxsim.Result:
+    return polluxsim.simulate(workload, progress=False, **parts)
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timing.parquet"}
+    assert RUN_FILE in files
+    return files
+
+
+SAME = [
+    ([], {}),
+    (
+        ["policy=pollux", "policy.p=-10", "seed=3", "cluster.num_nodes=10", "cluster.gpus_per_node=2"],
+        {"policy": polluxsim.policy("pollux", p=-10), "seed": np.int64(3), "cluster": (10, 2)},
+    ),
+    (["policy=tiresias", "engine=osdi21"], {"policy": "tiresias", "settings": "osdi21"}),
+    (
+        ["policy=tiresias", "engine.round_interval=30.0", "engine.horizon=1800"],
+        {"policy": "tiresias", "settings": polluxsim.settings(round_interval=30.0, horizon=1800)},
+    ),
+    # Objects describe themselves as the configuration would have.
+    (["policy=tiresias"], {"policy": Tiresias(), "settings": polluxsim.EngineSettings()}),
+    (["policy.p=0.5"], {"policy": Pollux(p=0.5)}),
+    (
+        ["policy=fifo", "cluster=mixed", "cluster.groups=[[2,4],[1,16]]"],
+        {"policy": "fifo", "cluster": polluxsim.Cluster((4, 4, 16))},
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "parts"), SAME)
+def test_results_are_the_command_line_s_to_the_byte(
+    tmp_path: Path, small: Path, arguments: list[str], parts: dict[str, Any]
+) -> None:
+    assert main(["run", *arguments, f"workload.path={small}", f"hydra.run.dir={tmp_path / 'cli'}"]) == 0
+    result = simulate(small, **parts)
+    assert result.save(tmp_path / "api") == tmp_path / "api"
+    assert written(tmp_path / "api") == written(tmp_path / "cli")
+
+
+def test_the_default_run_is_the_command_line_s(tmp_path: Path) -> None:
+    assert main(["run", f"hydra.run.dir={tmp_path / 'cli'}"]) == 0
+    result = polluxsim.simulate(progress=False)
+    result.save(tmp_path / "api")
+    assert written(tmp_path / "api") == written(tmp_path / "cli")
+    assert result.name == "pollux"
+
+
+def test_a_drawn_workload_takes_the_seed_of_the_run(tmp_path: Path) -> None:
+    drawn = {"workload.num_jobs": 5, "workload.hours": 1}
+    arguments = [f"{name}={value}" for name, value in drawn.items()]
+    assert main(["run", "workload=philly-like", *arguments, "seed=4", f"hydra.run.dir={tmp_path / 'cli'}"]) == 0
+    simulate(polluxsim.workload("philly-like", num_jobs=5, hours=1), seed=4).save(tmp_path / "api")
+    assert written(tmp_path / "api") == written(tmp_path / "cli")
+
+
+def test_a_workload_may_be_a_file_a_table_or_an_object(small: Path) -> None:
+    table = pd.read_csv(small)
+    jobs = tuple(
+        polluxsim.Job(name, float(time), application, num_replicas, batch_size)
+        for name, time, application, num_replicas, batch_size in table.itertuples(index=False, name=None)
+    )
+    results = [simulate(given, policy="fifo") for given in (str(small), table, polluxsim.Workload(jobs))]
+    assert results[0].result == results[1].result == results[2].result
+    described = [result.info["config"]["workload"] for result in results]
+    assert described[0]["path"] == str(small)
+    assert described[1]["sha256"] == described[2]["sha256"]
+    other = simulate(table.assign(time=table.time + 1), policy="fifo")
+    assert other.info["config"]["workload"]["sha256"] != described[1]["sha256"]
+
+
+def test_profiles_may_be_a_folder_or_objects(small: Path) -> None:
+    by_name = simulate(small, policy="fifo")
+    by_folder = simulate(small, policy="fifo", profiles=shipped("traces"))
+    by_object = simulate(small, policy="fifo", profiles=read_cards(shipped("traces")))
+    assert by_name.result == by_folder.result == by_object.result
+
+
+def test_a_policy_object_is_fresh_in_every_run(small: Path) -> None:
+    policy = Newest()
+    first = simulate(small, policy=policy)
+    assert policy.seen == []
+    assert simulate(small, policy=policy).result == first.result
+    assert first.name == "Newest"
+    assert first.info["config"]["policy"] == {"object": f"{__name__}.Newest"}
+
+
+def test_a_policy_that_nobody_can_import_is_described_by_its_name(small: Path) -> None:
+    @dataclass
+    class Here(Tiresias):
+        pass
+
+    described = simulate(small, policy=Here()).info["config"]["policy"]
+    assert list(described) == ["object"]
+    assert described["object"].endswith("Here")
+
+
+def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> None:
+    result = simulate(small, policy="fifo")
+    assert len(result.jobs) == 10
+    assert result.jobs.status.eq("completed").all()
+    assert {"time", "active_jobs", "gpus_in_use"} <= set(result.rounds)
+    assert {"time", "job", "nodes", "gpus"} <= set(result.allocations)
+    assert result.summary().loc["fifo", "avg_jct"] == result.jobs.jct.mean() == result.metrics.avg_jct
+    shown = result._repr_html_()
+    assert f"{result.metrics.avg_jct / 3600:.3f}" in shown
+    assert "<svg" in shown
+    assert len(shown) < 30_000
+    assert repr(result).startswith("Result('fifo', 10 jobs, average JCT ")
+    again = polluxsim.read(result.save(tmp_path / "kept"))
+    assert (again.name, again.result, again._repr_html_()) == ("kept", result.result, shown.replace("fifo", "kept"))
+
+
+def test_runs_side_by_side(small: Path) -> None:
+    runs = {f"<{name}>": simulate(small, policy=name) for name in ("fifo", "srtf")}
+    both = polluxsim.compare(runs)
+    table = both.summary()
+    assert list(table.index) == ["<fifo>", "<srtf>"]
+    assert table.loc["<srtf>", "jct_by_application.ncf"] == runs["<srtf>"].metrics.jct_by_application["ncf"]
+    assert (table.cut_off == 0).all()
+    assert "&lt;srtf&gt;" in both._repr_html_()
+    assert "<srtf>" not in both._repr_html_()
+    assert "average JCT" in repr(both)
+    many = polluxsim.compare({str(index): runs["<fifo>"] for index in range(6)})
+    assert many._repr_html_().count("<tr>") == 7
+    with pytest.raises(TypeError, match="runs by name"):
+        polluxsim.compare([runs["<fifo>"]])  # type: ignore[arg-type]
+
+
+TABLE = pd.DataFrame(
+    {"name": ["a"], "time": [0.0], "application": ["cifar10"], "num_replicas": [1], "batch_size": [128]}
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"policy": "polux"}, "policy=polux is unknown, allowed are "),
+        ({"policy": Newest}, "policy is the class Newest, allowed is an object: Newest()"),
+        ({"policy": 3}, "policy is 3, allowed is a name"),
+        ({"policy": polluxsim.cluster()}, "policy is cluster(), allowed is a choice of policy"),
+        ({"cluster": 16}, "cluster is 16, allowed is a name"),
+        ({"cluster": (0, 4)}, "0 nodes"),
+        ({"cluster": (2.5, 4)}, "cluster.num_nodes is 2.5, allowed is a whole number"),
+        ({"settings": {"horizon": 3}}, "settings is {'horizon': 3}, allowed is a name"),
+        ({"settings": polluxsim.settings(interval=3)}, "engine.interval is not a setting of"),
+        ({"settings": polluxsim.settings(horizon={1, 2})}, "engine.horizon is {1, 2}, allowed are numbers"),
+        ({"seed": -1}, "seed is -1, allowed is a whole number"),
+        ({"seed": True}, "seed is True, allowed is a whole number"),
+        ({"profiles": "nowhere"}, "profiles.path nowhere: no profiles there"),
+        ({"profiles": 5}, "profiles is 5, allowed is a folder"),
+        ({"workload": "nowhere.csv"}, "nowhere.csv: no such file"),
+        ({"workload": "nowhere"}, "workload=nowhere is unknown, allowed are"),
+        ({"workload": Path("nowhere")}, "workload=nowhere is unknown, allowed are"),
+        ({"workload": TABLE.drop(columns="time")}, "DataFrame: missing column 'time', needed are name, time"),
+        ({"workload": TABLE.assign(num_replicas=0)}, "DataFrame, line 1: column 'num_replicas' is 0, allowed is"),
+        ({"workload": pd.concat([TABLE, TABLE])}, "DataFrame, line 2: name 'a' stands on line 1 already"),
+        ({"workload": TABLE.assign(application="gpt")}, "application 'gpt' has no profile, allowed are bert"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(polluxsim.PolluxSimError) as caught:
+        simulate(parts.pop("workload", TABLE), **parts)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_importing_loads_nothing_that_is_slow() -> None:
+    code = "import sys, polluxsim; dir(polluxsim); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert not {"numpy", "pandas", "hydra", "pyarrow", "numba", "polluxsim.api"} & set(loaded)
+    code += "; polluxsim.simulate, polluxsim.Result"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.returncode == 0
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = polluxsim.nothing  # type: ignore[attr-defined]
+
+
+def test_the_names_for_type_checkers_are_those_that_there_are() -> None:
+    stub = (ROOT / "polluxsim" / "__init__.pyi").read_text()
+    named = {line.rsplit(" ", 1)[1] for line in stub.splitlines() if line.startswith("from")}
+    assert named | {"__version__"} == set(polluxsim.__all__)
+    assert all(getattr(polluxsim, name) is not None for name in named)
+
+
+INTERRUPTED = """
+import os, signal, polluxsim
+class Slow:
+    rounds = 0
+    def allocate(self, view, rng):
+        Slow.rounds += 1
+        if Slow.rounds == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return {}
+try:
+    polluxsim.simulate(policy=Slow(), progress=False)
+except KeyboardInterrupt:
+    print("stopped after", Slow.rounds)
+class Stuck:
+    went_on = False
+    def allocate(self, view, rng):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        Stuck.went_on = True
+        return {}
+try:
+    polluxsim.simulate(policy=Stuck(), progress=False)
+except KeyboardInterrupt:
+    print("stuck no more", Stuck.went_on)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("as before")
+"""
+
+
+def test_ctrl_c_ends_the_run_and_not_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True)
+    assert done.stdout == "stopped after 3\nstuck no more False\nas before\n"

@@ -1,0 +1,91 @@
+"""Every example of the documentation runs: the blocks of a page, one after the other, in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+ROOT = DOCS.parent
+BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
+MOST_COLUMNS = 80
+NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
+PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
+
+
+class Block(NamedTuple):
+    """A fenced block: a file if it has a title, else a program."""
+
+    line: int
+    language: str
+    title: str | None
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page that are files or to be run, in order."""
+    return [
+        Block(page.count("\n", 0, found.start()) + 2, found[2], found[3], found[4])
+        for found in BLOCK.finditer(page)
+        if not NOT_RUN.search(page[: found.start()]) and (found[3] or found[2] in {"python", "sh"})
+    ]
+
+
+def run(block: Block, namespace: dict[str, object], page: str) -> None:
+    """Write a file, or run a program in the present folder."""
+    if block.title:
+        path = Path(block.title)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+    elif block.language == "python":
+        # Empty lines before it, so that a traceback names the page's own line.
+        exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), namespace)
+    else:
+        search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PATH": search, "PYTHONPATH": paths}
+        call = ["bash", "-euo", "pipefail", "-c", block.text]
+        done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, f"{page}, line {block.line}:\n{block.text}{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(path.read_text(encoding="utf-8")):
+        run(block, namespace, path.name)
+
+
+def test_the_examples_fit_a_page() -> None:
+    """Lines do not run out of the column of text on a desktop."""
+    found = [
+        (path.name, line) for path in PAGES for block in blocks(path.read_text()) for line in block.text.split("\n")
+    ]
+    assert [(name, line) for name, line in found if len(line) > MOST_COLUMNS] == []
+
+
+def test_a_block_is_found_run_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (
+        '```csv title="a/b.csv"\n1\n```\n<!-- not run: why -->\n```sh\nfalse\n```\n```text\nno\n```\n'
+        "```sh\ntest -f a/b.csv\n```\n```python\nx = 1\n```\n```python\nassert x == 2\n```\n```sh\nfalse\ntrue\n```\n"
+    )
+    found = blocks(page)
+    assert [(block.line, block.language) for block in found] == [
+        (2, "csv"), (12, "sh"), (15, "python"), (18, "python"), (21, "sh"),
+    ]  # fmt: skip
+    namespace: dict[str, object] = {}
+    for block in found[:3]:
+        run(block, namespace, "page")
+    for block in found[3:]:
+        with pytest.raises(AssertionError):
+            run(block, namespace, "page")
+    assert {"index", "tutorial", "recipes"} & {path.stem for path in PAGES} == {"tutorial", "recipes"}

@@ -1,0 +1,98 @@
+"""The site builds without a warning and asks nobody for anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import hooks
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What a browser fetches by itself: sources, stylesheets, icons, imports and urls of stylesheets.
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio|object|embed)\b[^>]*?\b(?:src|data)=["']?\s*(?:https?:)?//[^"'\s>]+"""
+    r"""|<link\b(?![^>]*rel=["']?(?:canonical|next|prev))[^>]*?\bhref=["']?\s*(?:https?:)?//[^"'\s>]+"""
+    r"""|@import\s+["'](?:https?:)?//[^"']+|url\(["']?(?:https?:)?//[^)]+""",
+    re.IGNORECASE,
+)
+OURS = re.compile(r"/(?:work|tmp|home|root)/")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    call = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_page_is_there(site: Path) -> None:
+    text = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    assert {"index.html", "tutorial.html", "recipes.html", "model.html", "commands.html"} <= set(text)
+    assert text["model.html"].count("<math") > 40
+    assert "arithmatex" not in text["model.html"]
+    assert 'id="polluxsim.api.simulating.simulate"' in text["reference/api.html"]
+    commands = re.findall(r"^    (\w+) ", _help(), re.MULTILINE)
+    assert len(commands) >= 6
+    for command in commands:
+        section = text["commands.html"].partition(f'id="{command}"')[2].partition("<h2")[0]
+        assert "<img" in section, f"docs/commands.md has no picture of {command}: add docs/images/{command}.svg or .png"
+        assert f"usage: polluxsim {command}" in text["commands.html"] or command == "run"
+    assert not [name for name, page in text.items() if "--8&lt;--" in page or "<!-- help" in page]
+    assert not [name for name, page in text.items() if OURS.search(page)]
+
+
+def test_nothing_is_asked_for_over_the_network(site: Path) -> None:
+    asked = {
+        path.name: found
+        for path in site.rglob("*")
+        if path.suffix in {".html", ".css", ".svg"} and (found := FETCHED.findall(path.read_text(encoding="utf-8")))
+    }
+    assert asked == {}
+    scripts = {path.name for path in site.rglob("*.html") for _ in re.finditer(r"<script[^>]*src=", path.read_text())}
+    assert scripts  # the site has some, so the look at them was one
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://a.b/c.js">',
+        "<img alt=x src=//a.b/c.png>",
+        '<link rel="stylesheet" href="https://a.b/c.css">',
+        "@font-face { src: url('https://a.b/c.woff') }",
+    ],
+)
+def test_what_would_be_fetched_is_recognised(text: str) -> None:
+    assert FETCHED.search(text)
+    assert not FETCHED.search(
+        '<a href="https://a.b/"> <link href="https://a.b/" rel="canonical">'.replace(
+            '<link href="https://a.b/" rel="canonical">', '<link rel="canonical" href="https://a.b/">'
+        )
+    )
+
+
+def test_what_reproduce_wrote_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "REPRODUCED", tmp_path)
+    assert "none are here yet" in hooks.on_page_markdown("<!-- reproduced -->")
+    (tmp_path / "fig7.md").write_text("| a | b |\n")
+    (tmp_path / "fig7-cdf.png").touch()
+    shown = hooks.on_page_markdown("<!-- reproduced -->")
+    assert "| a | b |\n\n![fig7-cdf](reproduced/fig7-cdf.png)" in shown
+
+
+def test_the_pictures_ask_for_nothing_either() -> None:
+    for path in (ROOT / "docs" / "images").glob("*.svg"):
+        text = path.read_text(encoding="utf-8")
+        assert not FETCHED.search(text)
+        assert not OURS.search(text)
+
+
+def _help() -> str:
+    call = [sys.executable, "-m", "polluxsim", "--help"]
+    return subprocess.run(call, capture_output=True, text=True, check=True).stdout
