@@ -172,8 +172,7 @@ class Decision(dict["JobId", "Placement"]):
         time; nodes beyond the number are released at once, and the allocation must do without them.
     valid_until
         Time until which the policy, asked again after this allocation was carried out, would answer the same for the
-        jobs that are left, unless something in `outdated_by` happens or a node comes up [s]. It is not asked before
-        then.
+        jobs that are left, unless something in `outdated_by` happens [s]. It is not asked before then.
     outdated_by
         What ends that earlier.
     explain
