@@ -1,15 +1,17 @@
 """Time per round and distance to the upper bound, for the exact and the genetic search.
 
-    python benchmarks/bench_search.py [--recorded FILE] [--repeats R] [--largest-genetic GPUS]
+    python benchmarks/bench_search.py [--recorded FILE] [--repeats R] [--largest-genetic GPUS] [--csv FILE]
 
 Problems: the recorded rounds of a published run, if the file is there, then synthetic rounds from 64 to
 4096 GPUs. Every kernel is compiled before the clock starts. Times are medians over the repeats for the
-exact search, of one solve for the genetic; gaps are to the exact search's bound.
+exact search, of one solve for the genetic; gaps are to the exact search's bound. `polluxsim plot scaling FILE`
+draws what --csv writes, which is of the synthetic rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import time
 from pathlib import Path
@@ -68,8 +70,8 @@ def _placements(limits: np.ndarray, num_nodes: int, rng: np.random.Generator) ->
     return placements
 
 
-def measure(label: str, problems: list[Problem], repeats: int, *, with_genetic: bool) -> None:
-    """Print a line for each search: milliseconds per problem and the mean gap to the bound."""
+def measure(label: str, problems: list[Problem], repeats: int, *, with_genetic: bool) -> dict[str, list[float]]:
+    """Print a line for each search: milliseconds per problem and the mean gap to the bound; return its times [s]."""
     bounds, times, gaps = [], [], []
     for problem in problems:
         times.append(median(_solve(ExactSearch(), problem)[1] for _ in range(repeats)))
@@ -78,10 +80,11 @@ def measure(label: str, problems: list[Problem], repeats: int, *, with_genetic: 
         gaps.append(1 - answer.fitness / answer.upper_bound)
     _print(label, "exact", times, gaps)
     if not with_genetic:
-        return
+        return {"exact": times}
     answers = [_solve(GeneticSearch(), problem) for problem in problems]
     gaps = [1 - answer.fitness / bound for (answer, _), bound in zip(answers, bounds, strict=True)]
     _print(label, "genetic", [seconds for _, seconds in answers], gaps)
+    return {"exact": times, "genetic": [seconds for _, seconds in answers]}
 
 
 def _solve(search: Search, problem: Problem) -> tuple[Answer, float]:
@@ -103,6 +106,7 @@ def main() -> None:
     parser.add_argument("--recorded", type=Path, default=DATA / "rounds" / "pollux-workload-3.jsonl.gz")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--largest-genetic", type=int, default=256, metavar="GPUS")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the times of the synthetic rounds")
     arguments = parser.parse_args()
     warm_up = synthetic_problem(20, 16)
     for search in (ExactSearch(), GeneticSearch(generations=1)):
@@ -114,11 +118,16 @@ def main() -> None:
         measure(f"{len(problems)} recorded, 64 GPUs", problems, arguments.repeats, with_genetic=True)
     else:
         print(f"no recorded rounds at {arguments.recorded}; set POLLUXSIM_DATA to the folder that has them")
+    rows = []
     for num_jobs, num_nodes in SYNTHETIC:
         num_gpus = num_nodes * GPUS_PER_NODE
         with_genetic = num_gpus <= arguments.largest_genetic
         problem = synthetic_problem(num_jobs, num_nodes)
-        measure(f"{num_jobs} jobs, {num_gpus} GPUs", [problem], arguments.repeats, with_genetic=with_genetic)
+        times = measure(f"{num_jobs} jobs, {num_gpus} GPUs", [problem], arguments.repeats, with_genetic=with_genetic)
+        rows += [(search, num_gpus, num_jobs, seconds) for search, found in times.items() for seconds in found]
+    if arguments.csv is not None:
+        with arguments.csv.open("w", newline="") as file:
+            csv.writer(file).writerows([("label", "num_gpus", "num_jobs", "seconds"), *sorted(rows)])
 
 
 if __name__ == "__main__":

@@ -36,6 +36,10 @@ class StalledError(PolluxSimError):
     """Jobs are left, nobody makes progress, and nothing more arrives that could change it."""
 
 
+class SweepError(PolluxSimError):
+    """A sweep is not complete; the runs that are finished are kept."""
+
+
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
     """Return the error for one line of a file.
 

@@ -9,12 +9,16 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from polluxsim.errors import InvalidInputError, bad_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+TEMPORARY = ".*.tmp"
+"""What files and folders are called, as a pattern, while they are being written."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +140,10 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
     A reader never sees half a file, whatever ends the writer, and a writer that fails leaves nothing behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _unused(path)
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        _store(temporary)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
@@ -155,16 +158,31 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
     writing. If the block fails, what was in `folder` before is untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{os.getpid()}.tmp"
+    temporary = _unused(folder / folder.name)
     temporary.mkdir()
     try:
         yield temporary
-        names = sorted((path.name for path in temporary.iterdir()), key=lambda name: name == last)
-        for name in names:
-            with (temporary / name).open("rb") as file:
-                os.fsync(file.fileno())
+        others = sorted(path.name for path in temporary.iterdir() if path.name != last)
+        for name in (*others, last):
+            _store(temporary / name)
         (folder / last).unlink(missing_ok=True)
-        for name in names:
+        for name in others:
             (temporary / name).replace(folder / name)
+        _store(folder)
+        (temporary / last).replace(folder / last)
     finally:
         shutil.rmtree(temporary)
+
+
+def _unused(path: Path) -> Path:
+    """Return a path beside `path` that nothing has, and that matches `TEMPORARY`; killed processes leave theirs."""
+    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+
+
+def _store(path: Path) -> None:
+    """Have the system write a file, or a folder's list of names, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -19,7 +19,11 @@ class Status(StrEnum):
 
 
 class JobRecord(NamedTuple):
-    """One job's history; times that never came are None [s; GPU s]."""
+    """One job's history; times that never came are None [s; GPU s].
+
+    `run_time` is how long it held GPUs, `restart_time` how much of that went into starts and restarts, and
+    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it was cut off.
+    """
 
     job: str
     application: str
@@ -31,10 +35,15 @@ class JobRecord(NamedTuple):
     num_restarts: int
     gpu_seconds: float
     status: Status
+    run_time: float = 0.0
+    restart_time: float = 0.0
+    finish_time_fairness: float | None = None
 
 
 class RoundRecord(NamedTuple):
     """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
+
+    `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost so far.
 
     `fitness` is the policy's objective, `upper_bound` what it cannot exceed, `gap` how far it is below that as a share
     of it; None where the policy does not say.
@@ -48,6 +57,9 @@ class RoundRecord(NamedTuple):
     fitness: float | None = None
     upper_bound: float | None = None
     gap: float | None = None
+    nodes: int = 0
+    hourly_cost: float = 0.0
+    cost: float = 0.0
 
 
 class AllocationRecord(NamedTuple):
@@ -110,6 +122,9 @@ UNITS = {
     "jct": "s",
     "queueing_delay": "s",
     "gpu_seconds": "GPU s",
+    "run_time": "s",
+    "restart_time": "s",
+    "finish_time_fairness": "1, less is better",
     "time": "s",
     "gpus_in_use": "GPUs",
     "gpus": "GPUs on each of nodes",

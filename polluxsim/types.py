@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 from polluxsim.errors import InvalidConfigError
@@ -82,9 +83,19 @@ class Cluster:
     ----------
     gpus_per_node
         GPUs of each node, by node number.
+    least_nodes
+        Where a policy may change the number of nodes: the least it may ask for, which are up at the start; all of
+        `gpus_per_node` are the most. None if all nodes are there all the time.
+    startup_time
+        Time from the request of a node until it can be used [s].
+    node_price
+        Price of a node for an hour, from its request to its release.
     """
 
     gpus_per_node: tuple[int, ...]
+    least_nodes: int | None = None
+    startup_time: float = 0.0
+    node_price: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node or not all(type(gpus) is int and gpus >= 1 for gpus in self.gpus_per_node):
@@ -92,11 +103,24 @@ class Cluster:
                 f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
                 "one node or more, each with a whole number of GPUs ≥ 1"
             )
+        if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
+            raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")
+        for name, value in (("startup_time", self.startup_time), ("node_price", self.node_price)):
+            if not (isfinite(value) and value >= 0):
+                raise InvalidConfigError(f"cluster.{name} is {value}, allowed is a finite number ≥ 0")
 
     @classmethod
     def uniform(cls, num_nodes: int, gpus_per_node: int) -> Cluster:
         """Return a cluster of like nodes."""
         return cls.of_groups([[num_nodes, gpus_per_node]])
+
+    @classmethod
+    def elastic(
+        cls, num_nodes: int, least_nodes: int, gpus_per_node: int, startup_time: float, node_price: float
+    ) -> Cluster:
+        """Return a cluster of up to `num_nodes` like nodes, of which a policy may ask for any number from the least."""
+        nodes = cls.uniform(num_nodes, gpus_per_node).gpus_per_node
+        return cls(nodes, least_nodes, startup_time, node_price)
 
     @classmethod
     def of_groups(cls, groups: Sequence[Sequence[int]]) -> Cluster:

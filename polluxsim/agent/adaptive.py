@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.fitting import fit_throughput
 from polluxsim.models.goodput import GoodputModel
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Observation
-    from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Application, StepTime
     from polluxsim.models.throughput import ThroughputParams
     from polluxsim.types import BatchChoice
+
+NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)
+"""What is assumed of a gradient before any is measured: a noise scale of 0."""
+
+ALL_NOISE = GradientStatistics(sqr=0.0, var=1.0)
+"""An infinite noise scale: an example is worth the same in a batch of any size, so that goodput is throughput."""
 
 
 class AdaptiveAgent:
@@ -26,25 +32,34 @@ class AdaptiveAgent:
     ----------
     application
         Limits of the batch size.
+    known
+        θ_sys where it is known from earlier jobs: then nothing is fitted, no GPU count has to be explored, and until
+        its gradients are measured a job is priced as if a larger batch brought it nothing.
+    maximises_throughput
+        Whether it takes throughput for goodput, as if all batch sizes were equally efficient.
 
-    Source: Pollux (OSDI '21), §4.1, and its artifact.
+    Source: Pollux (OSDI '21), §4.1, and its artifact; known θ_sys, §5.3.
     """
 
     learns: ClassVar[bool] = True
 
-    def __init__(self, application: Application) -> None:
+    def __init__(
+        self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False
+    ) -> None:
         self._application = application
         self._observed: dict[tuple[int, int, int], StepTime] = {}
         self._statistics: GradientStatistics | None = None
-        self._params: ThroughputParams | None = None
+        self._known = known
+        self._maximises_throughput = maximises_throughput
+        self._params = known
         self._most_observed = 0
-        self._model: GoodputModel | None = None
+        self._model = None if known is None else GoodputModel(application, known, NO_NOISE)
 
     @property
     def max_replicas(self) -> int:
         """Return the most GPUs the job may be given: twice what it has run on, within its application's limit."""
         allowed = self._application.most_replicas(self._application.max_batch_size)
-        return min(max(2 * self._most_observed, 1), allowed)
+        return allowed if self._known else min(max(2 * self._most_observed, 1), allowed)
 
     @property
     def goodput(self) -> GoodputModel | None:
@@ -61,8 +76,9 @@ class AdaptiveAgent:
         elif statistics == self._statistics:
             return
         self._statistics = statistics
+        assumed = ALL_NOISE if self._maximises_throughput else statistics
         if self._params is not None:
-            self._model = GoodputModel(self._application, self._params, statistics)
+            self._model = GoodputModel(self._application, self._params, assumed)
 
     def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
         """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""
@@ -75,6 +91,8 @@ class AdaptiveAgent:
         return split_batch_size(application, batch_size, num_replicas)
 
     def _fit(self) -> None:
+        if self._known:
+            return
         nodes, replicas, atomic = zip(*self._observed, strict=True)
         times = self._observed.values()
         self._params = fit_throughput(

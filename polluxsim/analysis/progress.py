@@ -73,7 +73,8 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, restart_delay:
     end = result.end_time if job.completion_time is None else job.completion_time
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
     pieces = [_Piece(rows[0].time if rows else end, np.nan, 0.0, 0)]
-    ready, placed = 0.0, ((), ())
+    ready = 0.0
+    placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     for row, until in zip(rows, [*(row.time for row in rows[1:]), end], strict=True):
         if (row.nodes, row.gpus) != placed:
             ready, placed = row.time + restart_delay, (row.nodes, row.gpus)

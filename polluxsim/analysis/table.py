@@ -61,15 +61,26 @@ def _metrics(runs: Sequence[Summary]) -> dict[str, list[str]]:
             _hours(run, run.jct_by_application[application]) if application in run.jct_by_application else "–"
             for run in runs
         ]
-    return metrics | {
+    metrics |= {
         "makespan": [_hours(run, run.makespan) for run in runs],
         "restarts": [str(run.restarts) for run in runs],
+        "  minutes between restarts": [_or_none(run.time_between_restarts, ".1f", 1 / 60) for run in runs],
+        "  share of run time in them": [f"{run.restart_share:.1%}" for run in runs],
+        "largest finish-time fairness": [_or_none(run.max_fairness, ".2f") for run in runs],
+        "  jobs below 2": [_or_none(run.fair_share, ".1%") for run in runs],
         "GPU-hours": [f"{run.gpu_hours:.1f}" for run in runs],
     }
+    if any(run.cost for run in runs):
+        metrics["cost of nodes"] = [f"{run.cost:.2f}" for run in runs]
+    return metrics
 
 
 def _hours(run: Summary, seconds: float) -> str:
     return f"{'≥ ' if run.cut_off else ''}{seconds / SECONDS_PER_HOUR:.3f}"
+
+
+def _or_none(value: float | None, form: str, factor: float = 1.0) -> str:
+    return "–" if value is None else f"{value * factor:{form}}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 CLUSTER_PID = 1
 """Process of the counters; node n is process n + 2. Processes and threads are numbered from 1, since 0 means idle."""
 
+COUNTERS = (
+    ("queue", "jobs"),
+    ("active", "jobs"),
+    ("GPUs", "in use"),
+    ("goodput", "examples/s"),
+    ("efficiency", "weighted by GPUs"),
+)
+"""Names of the counters and of their one series; Perfetto shows them together."""
+
 FLOW = {"name": "re-allocation", "cat": "re-allocation"}
 
 
@@ -207,23 +216,14 @@ def _idle_times(jobs: Sequence[JobRecord]) -> Iterator[float]:
 
 
 def _round_counters(record: RoundRecord, queue: int) -> Iterator[Event]:
-    values = {
-        "queue": queue,
-        "active jobs": record.active_jobs,
-        "GPUs in use": record.gpus_in_use,
-        "goodput": record.goodput,
-        "efficiency": record.efficiency,
-    }
-    for name, value in values.items():
-        yield _counter(name, record.time, value)
+    values = (queue, record.active_jobs, record.gpus_in_use, record.goodput, record.efficiency)
+    for (name, unit), value in zip(COUNTERS, values, strict=True):
+        track = {"name": name, "pid": CLUSTER_PID}
+        yield {"ph": "C", **track, "ts": _microseconds(record.time), "args": {unit: value}}
 
 
 def _zeros(time: float) -> Iterator[Event]:
     yield from _round_counters(RoundRecord(time, 0, 0, 0.0, 0.0), 0)
-
-
-def _counter(name: str, time: float, value: float) -> Event:
-    return {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": _microseconds(time), "args": {"value": value}}
 
 
 def _microseconds(time: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -13,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from polluxsim.errors import InvalidConfigError, PolluxSimError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 # Annotations whose values are checked before a factory sees them, and what is allowed for each.
 _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
@@ -25,6 +26,8 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "float | None": ((int, float, type(None)), "a number or null"),
     "int | None": ((int, type(None)), "a whole number or null"),
 }
+
+_PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 
 
 def build(config: DictConfig, group: str) -> Any:
@@ -47,7 +50,7 @@ def build(config: DictConfig, group: str) -> Any:
     try:
         settings = OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise InvalidConfigError(_in_words(error)) from None
+        raise InvalidConfigError(in_words(error)) from None
     if not isinstance(settings, dict) or "_target_" not in settings:
         raise InvalidConfigError(f"{group} has no _target_, needed is the dotted name of a class or function")
     _check(group, settings)
@@ -67,7 +70,7 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
     except Exception as error:
         raise InvalidConfigError(f"{group}._target_ {target!r} cannot be used: {_one_line(str(error))}") from error
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for name, value in settings.items():
+    for name, value in list(settings.items()):
         if str(name).startswith("_"):
             continue
         if name not in parameters and not takes_any:
@@ -75,19 +78,45 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
                 f"{group}.{name} is not a setting of {target}, allowed are {', '.join(parameters) or 'none'}"
             )
         if name in parameters:
-            _check_type(f"{group}.{name}", value, parameters[name].annotation)
+            settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation)
 
 
-def _check_type(name: str, value: object, annotation: object) -> None:
+def _parquet_type(annotation: object) -> pa.DataType | None:
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return _PARQUET.get(name.removesuffix(" | None"))
+
+
+def _checked(name: str, value: object, annotation: object) -> object:
+    """Return a value of the type that was declared; a whole number where any number may stand is that number."""
     known = _CHECKED.get(annotation if isinstance(annotation, str) else getattr(annotation, "__name__", ""))
     if known is None:
-        return
+        return value
     types, allowed = known
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise InvalidConfigError(f"{name} is {value!r}, allowed is {allowed}")
+    return float(value) if float in types and isinstance(value, int) else value
 
 
-def _in_words(error: OmegaConfBaseException) -> str:
+def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
+    """Return the Parquet types of the settings of each group, as the signatures of their targets declare them.
+
+    Parameters
+    ----------
+    config
+        A resolved configuration that could be built.
+    """
+    found = {}
+    for group, settings in config.items():
+        if isinstance(settings, dict) and "_target_" in settings:
+            parameters = inspect.signature(get_object(settings["_target_"])).parameters
+            for name in settings.keys() & parameters.keys():
+                if (kind := _parquet_type(parameters[name].annotation)) is not None:
+                    found[f"{group}.{name}"] = kind
+    return found
+
+
+def in_words(error: OmegaConfBaseException) -> str:
+    """Return OmegaConf's error in one line that names the setting."""
     key = error.full_key or error.key
     if "Missing mandatory value" in str(error):
         return f"{key} is missing, give it as {key}=VALUE"

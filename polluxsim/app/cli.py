@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments[:1] == ["run"]:
             with ending_at_once():
                 return _run(arguments[1:])
-        options = _parser().parse_args(arguments)
+        options = _parsed(arguments)
         return int(options.action(options))
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print(MESSAGE, file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
@@ -53,6 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
         return BAD_INPUT
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (arguments[0] != "reproduce" or any(word.startswith("-") or "=" not in word for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.names += rest
+    return options
 
 
 def _nobody_reads() -> int:
@@ -72,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
     _add_table(commands.add_parser("table", help="print finished runs side by side"))
     _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
+    _add_reproduce(commands.add_parser("reproduce", help="reproduce a table or figure of the paper"))
     add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
     _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
     _add_why(commands.add_parser("why", help="say why a job waited, started, grew, shrank or moved"))
@@ -79,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
     _add_sample(commands.add_parser("sample", help="draw a workload from the Philly trace into a file"))
+    _add_map(commands.add_parser("map", help="put jobs of applications with profiles in place of a trace's jobs"))
     return parser
 
 
@@ -96,6 +109,25 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
         help="HTML file to write (default: %(default)s)",
     )  # fmt: skip
     parser.set_defaults(action=_report)
+
+
+def _add_reproduce(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Run what a table or figure of the paper needs, compare it with what was published, draw it."
+    words = "table2, fig8a, … or all; 'list' names them; KEY=VALUE sets something of every run"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles (default: our cards)")
+    parser.add_argument(
+        "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help="default: %(default)s")
+    words = "generated workloads (default: 8), or runs of each published one (6)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=words)
+    parser.add_argument("--until", type=float, metavar="SHARE", help="add seeds until every interval is this narrow")
+    parser.add_argument("--most-seeds", type=int, default=40, metavar="N", help="but no more (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="of a generated workload at load 1")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
+    parser.set_defaults(action=_reproduce)
 
 
 def _add_trace(parser: argparse.ArgumentParser) -> None:
@@ -142,9 +174,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_draw(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
-    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of measured profiles (default: our cards)")
-    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of cards or measurements (default: ours)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
     parser.add_argument(
         "--realistic", action="store_true", help="the trace's GPUs with the initial batch size, not tuned ones"
@@ -153,16 +183,63 @@ def _add_draw(parser: argparse.ArgumentParser) -> None:
 
 def _add_sample(parser: argparse.ArgumentParser) -> None:
     parser.description = "Draw jobs from the Philly trace, as the paper's evaluation did, into a workload file."
-    parser.add_argument("trace", type=Path, metavar="PHILLY_CSV", help="philly.csv of the Pollux artifact")
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="philly.csv of the Pollux artifact, or .parquet")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
     _add_draw(parser)
     parser.set_defaults(action=_sample)
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Draw jobs by the statistics of the Philly trace into a workload file."
+    parser.description = (
+        "Draw a load by the statistics of the Philly trace. OUT.csv is a workload of applications with profiles; "
+        "OUT.parquet is a trace of jobs with GPUs and durations, as 'polluxsim import' writes it."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT", help="file to write (.csv or .parquet)")
+    parser.add_argument(
+        "--kind", choices=("sampled", "replay"),
+        help="independent draws as in the paper, or bursts by hour and weekday (default: sampled, replay for .parquet)",
+    )  # fmt: skip
     _add_draw(parser)
-    parser.add_argument("--hours", type=int, default=8, metavar="H", help="length of the window (default: %(default)s)")
+    parser.add_argument("--hours", type=int, metavar="H", help="length (default: 8; 1920, 80 days, for .parquet)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="jobs to draw (sampled; default: 160)")
+    parser.add_argument("--start", type=int, metavar="H", help="hour it begins, from Monday 0 h UTC (replay)")
+    parser.add_argument("--rate", type=float, metavar="X", help="times as many bursts as in the trace (replay)")
+    parser.add_argument(
+        "--heartbeat", action=argparse.BooleanOptionalAction, default=None, help="a short job every 10 min (replay)"
+    )
     parser.set_defaults(action=_generate)
+
+
+def _add_map(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Put jobs of applications with profiles in place of a trace's jobs, write the workload, and print what was "
+        "left out."
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, as 'polluxsim import' writes it (.parquet)")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.add_argument(
+        "--rule", default="gpu-time-class", metavar="NAME",
+        help="gpu-time-class (the paper's), or a class of your own as module.Class (default: %(default)s)",
+    )  # fmt: skip
+    _add_draw(parser)
+    parser.add_argument("--start", type=float, default=0, metavar="H", help="start of the window, from the trace's [h]")
+    parser.add_argument("--hours", type=float, metavar="H", help="length of the window (default: to the end)")
+    parser.add_argument(
+        "--min-duration", type=float, default=60, metavar="S", help="shortest jobs used [s] (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max-gpu-hours",
+        type=float,
+        default=1000,
+        metavar="H",
+        help="use jobs of less than this (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--status", action="append", metavar="STATUS",
+        help="use jobs that ended so, or 'any'; may be given again (default: completed)",
+    )  # fmt: skip
+    parser.set_defaults(action=_map)
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -183,6 +260,13 @@ def _report(options: argparse.Namespace) -> int:
     from polluxsim.app.report import write_report
 
     return write_report(options.runs, options.output)
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from polluxsim.app.reproduce.command import reproduce
+
+    return reproduce(options)
 
 
 def _trace(options: argparse.Namespace) -> int:
@@ -212,12 +296,18 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _sample(options: argparse.Namespace) -> int:
-    from polluxsim.app.files import sample_workload
+    from polluxsim.app.loads import sample_workload
 
     return sample_workload(options)
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from polluxsim.app.files import generate_workload
+    from polluxsim.app.loads import generate_load
 
-    return generate_workload(options)
+    return generate_load(options)
+
+
+def _map(options: argparse.Namespace) -> int:
+    from polluxsim.app.loads import map_trace
+
+    return map_trace(options)

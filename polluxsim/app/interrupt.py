@@ -16,6 +16,7 @@ PATIENCE = 0.5
 
 INTERRUPTED = 130
 MESSAGE = "polluxsim: interrupted, nothing was written"
+SECOND_MESSAGE = "polluxsim: interrupted twice; finished runs are kept"
 SHOW_CURSOR = "\x1b[?25h"
 LEAVE_SCREEN = "\x1b[?1049l" + SHOW_CURSOR
 STANDARD_ERROR = 2
@@ -35,6 +36,22 @@ def ending_at_once() -> Iterator[None]:
 def uninterrupted() -> Iterator[None]:
     """Let Ctrl-C wait: for the moment in which results are written."""
     with _handling(signal.SIG_IGN):
+        yield
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a sweep; the message says what is finished."""
+
+
+@contextmanager
+def raising() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, as Python does by itself; a second one ends the process at once."""
+
+    def handle(*_: object) -> None:
+        signal.signal(signal.SIGINT, lambda *_: _end_process(SECOND_MESSAGE))
+        raise KeyboardInterrupt
+
+    with _handling(handle):
         yield
 
 
@@ -79,7 +96,10 @@ def on_a_screen_of_its_own() -> Iterator[None]:
 
 @contextmanager
 def _handling(handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
-    """Handle SIGINT in another way for a while."""
+    """Handle SIGINT in another way for a while; that is the main thread's business, and others leave it alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield
@@ -95,8 +115,8 @@ def _end_in_time(receiver: int, over: threading.Event) -> None:
     os.close(receiver)
 
 
-def _end_process() -> None:
+def _end_process(message: str = MESSAGE) -> None:
     # Straight to the file: the interrupted thread may be in the middle of a print.
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
-    os.write(STANDARD_ERROR, f"{restored}{MESSAGE}\n".encode())
+    os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
     os._exit(INTERRUPTED)

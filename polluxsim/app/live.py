@@ -37,7 +37,9 @@ SHARE = 0.04
 """Most of the time that frames may take."""
 
 GOLDEN_RATIO = 0.618033988749895
-"""Hues of consecutive jobs are this far apart: no few of them are ever alike."""
+"""Hues of consecutive jobs are this far apart, so that those of one time are unlike each other."""
+
+SQRT_2 = 1.41421356
 
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 """Characters for a GPU, and whether nodes have their numbers, from the largest that may be to the smallest."""
@@ -50,7 +52,7 @@ DIM, BOLD = Style(dim=True), Style(bold=True)
 
 
 @contextmanager
-def live_view(workload: Workload, cluster: Cluster, round_interval: float) -> Iterator[Watcher]:
+def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     """Give a watcher that draws the cluster on standard error; where that is no terminal, say so and stay quiet."""
     screen = Console(stderr=True)
     if not screen.is_terminal:
@@ -58,7 +60,7 @@ def live_view(workload: Workload, cluster: Cluster, round_interval: float) -> It
         with progress(workload, cluster) as quiet:
             yield quiet
         return
-    picture = Picture(workload, cluster, round_interval)
+    picture = Picture(workload, cluster)
     with (
         on_a_screen_of_its_own(),
         Live(
@@ -109,25 +111,23 @@ class Picture:
     ----------
     workload, cluster
         What is simulated.
-    round_interval
-        Time between rounds [s]: completions are noticed at the next one, and count as half of it earlier.
     """
 
-    def __init__(self, workload: Workload, cluster: Cluster, round_interval: float) -> None:
+    def __init__(self, workload: Workload, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._interval = round_interval
         self._submit_times = [job.submit_time for job in workload.jobs]
         self._order = {job.job_id: number for number, job in enumerate(workload.jobs)}
         self._styles: dict[JobId | None, Style] = {None: DIM}
         self._complete = 0
+        self._counted = 0.0
         self._completion_times = 0.0
         self._shown: Shown | None = None
 
     def count(self, record: RoundRecord) -> None:
-        """Take note of the completions since the last round."""
+        """Take note of the completions since the last decision; when they were is known no better than between them."""
         complete = bisect_right(self._submit_times, record.time) - record.active_jobs
-        self._completion_times += (complete - self._complete) * (record.time - self._interval / 2)
-        self._complete = complete
+        self._completion_times += (complete - self._complete) * (self._counted + record.time) / 2
+        self._complete, self._counted = complete, record.time
 
     def show(self, view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
         """Let the next frame show this round."""
@@ -156,10 +156,10 @@ class Picture:
         mean = f"{_clock(self._mean_jct(shown.view.jobs, record.time))}" if self._complete else "–"
         in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use"
         goodput = f"goodput {record.goodput:,.0f} examples/s   efficiency {record.efficiency:.0%}"
-        yield [Segment(f"{in_use}   mean JCT so far {mean}   {goodput}")]
+        yield [Segment(f"{in_use}   mean JCT so far ≈ {mean}   {goodput}")]
 
     def _mean_jct(self, active: Sequence[JobView], now: float) -> float:
-        """Return the mean completion time so far [s], each exact to half a round."""
+        """Return the mean completion time so far [s], each exact to half the time between two decisions."""
         submitted = bisect_right(self._submit_times, now)
         submit_times = sum(islice(self._submit_times, submitted)) - sum(job.submit_time for job in active)
         return (self._completion_times - submit_times) / self._complete
@@ -245,8 +245,10 @@ class Picture:
     def _style(self, job: JobId | None) -> Style:
         """Return a job's colour, the same throughout the run and in every run of the workload."""
         if (style := self._styles.get(job)) is None:
-            hue = self._order[job or ""] * GOLDEN_RATIO % 1
-            red, green, blue = (255 * part for part in hsv_to_rgb(hue, 0.65, 0.95))
+            number = self._order[job or ""]
+            # Brightness differs too, for those that come round to nearly the same hue.
+            colour = hsv_to_rgb(number * GOLDEN_RATIO % 1, 0.65, 0.95 - 0.3 * (number * SQRT_2 % 1))
+            red, green, blue = (255 * part for part in colour)
             style = self._styles[job] = Style(color=Color.from_rgb(red, green, blue))
         return style
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -15,14 +16,10 @@ from polluxsim.analysis.figures.job import job_life, lives_of
 from polluxsim.analysis.figures.scaling import decision_labels, decision_times, read_times, scaling
 from polluxsim.analysis.figures.style import check_ending, save
 from polluxsim.analysis.figures.sweep import sweep, sweep_frame
-from polluxsim.analysis.figures.throughput import throughput
 from polluxsim.analysis.figures.usage import usage
-from polluxsim.analysis.fit_figure import agent_model, compare
-from polluxsim.app.files import run_folders
+from polluxsim.app.folders import run_folders
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.models.card import CardProfile
 from polluxsim.storage import read_run, read_timings
-from polluxsim.traces.store import ProfileFolder
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -48,15 +45,11 @@ def plot(options: Namespace) -> int:
         If an option or a run is not what it should be; nothing is written then.
     """
     check_ending(options.output)
-    if options.width is not None and not WIDTHS[0] <= options.width <= WIDTHS[1]:
+    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
         raise InvalidConfigError(f"--width is {options.width:g}, allowed are {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
     save(_DRAW[options.kind](options), options.output)
     print(f"wrote {options.output}")
     return 0
-
-
-def _width(options: Namespace) -> dict[str, float]:
-    return {} if options.width is None else {"width": options.width}
 
 
 def _groups(options: Namespace) -> tuple[Group, ...]:
@@ -74,16 +67,40 @@ def _read(folders: Sequence[Path]) -> list[Run]:
 def _usage(options: Namespace) -> Figure:
     if not (math.isfinite(options.bin) and options.bin >= 1):
         raise InvalidConfigError(f"--bin is {options.bin:g}, allowed are minutes ≥ 1")
-    return usage(_groups(options), bin_width=60.0 * options.bin, **_width(options))
+    return usage(_groups(options), 60.0 * options.bin, options.width)
 
 
 def _job(options: Namespace) -> Figure:
     groups = grouped(_read(options.runs), each=True)
-    return job_life(lives_of(groups, options.job), **_width(options))
+    profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
+    lives, contention = lives_of(groups, options.job, profiles)
+    return job_life(lives, contention, options.width)
+
+
+def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
+    """Return the profiles a run was made with; None, and a note, where they cannot tell a job's efficiency."""
+    settings = settings_of(run)
+    if settings.get("engine.interference"):
+        _note_without_efficiency(run, "it had interference, which is not recorded")
+        return None
+    path = settings.get("profiles.path") if folder is None else str(folder)
+    from polluxsim.traces.store import ProfileFolder
+
+    try:
+        return ProfileFolder(path).load()
+    except InvalidInputError as error:
+        if folder is not None:
+            raise
+        _note_without_efficiency(run, f"{error}; --profiles FOLDER says where they are now")
+        return None
+
+
+def _note_without_efficiency(run: Run, reason: str) -> None:
+    print(f"polluxsim: {run.name}: no panel of the efficiency: {reason}", file=sys.stderr)
 
 
 def _sweep(options: Namespace) -> Figure:
-    return sweep(_frame(options.runs), options.x, options.metric, options.by, **_width(options))
+    return sweep(_frame(options.runs), options.x, options.metric, options.by, options.width)
 
 
 def _frame(paths: Sequence[Path]) -> pd.DataFrame:
@@ -104,23 +121,21 @@ def _table(path: Path) -> pd.DataFrame:
 
 
 def _throughput(options: Namespace) -> Figure:
-    profiles = _profiles(options.profiles)
-    cards = None if options.cards is None else _profiles(options.cards)
-    if unknown := [name for name in options.application or () if name not in profiles]:
-        raise InvalidInputError(f"there is no application {unknown[0]!r}, allowed are {', '.join(profiles)}")
-    chosen = options.application or [name for name in profiles if cards is None or name in cards]
-    if missing := [name for name in chosen if cards is not None and name not in cards]:
-        raise InvalidInputError(f"{options.cards}: no card of {missing[0]!r}")
-    fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
-    names = (
-        "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured",
-        "throughput model fitted to it" if cards is None else "fitted card",
-    )
-    return throughput([compare(profiles[name], fitted[name], name) for name in chosen], names, **_width(options))
+    from polluxsim.app.plot_profiles import draw_throughput
+
+    return draw_throughput(options)
 
 
-def _profiles(folder: Path | None) -> Mapping[str, Profile]:
-    return ProfileFolder(None if folder is None else str(folder)).load()
+def _batch_size(options: Namespace) -> Figure:
+    from polluxsim.app.plot_profiles import draw_batch_size
+
+    return draw_batch_size(options)
+
+
+def _training(options: Namespace) -> Figure:
+    from polluxsim.app.plot_profiles import draw_training
+
+    return draw_training(options)
 
 
 def _scaling(options: Namespace) -> Figure:
@@ -131,16 +146,18 @@ def _scaling(options: Namespace) -> Figure:
     labels = decision_labels(runs)
     frames += [decision_times(*row) for row in zip(labels, runs, map(read_timings, folders), strict=True)]
     policies = {label: policy_name(settings_of(run)) for label, run in zip(labels, runs, strict=True)}
-    return scaling(pd.concat(frames, ignore_index=True), policies, **_width(options))
+    return scaling(pd.concat(frames, ignore_index=True), policies, options.width)
 
 
 _DRAW: Mapping[str, Callable[[Namespace], Figure]] = {
-    "jct-cdf": lambda options: jct_cdf(_groups(options), **_width(options)),
-    "jct-by-application": lambda options: jct_by_application(_groups(options), **_width(options)),
+    "jct-cdf": lambda options: jct_cdf(_groups(options), options.width),
+    "jct-by-application": lambda options: jct_by_application(_groups(options), options.width),
     "usage": _usage,
     "job": _job,
-    "fairness-cdf": lambda options: fairness_cdf(_groups(options), **_width(options)),
+    "fairness-cdf": lambda options: fairness_cdf(_groups(options), options.width),
     "sweep": _sweep,
     "throughput": _throughput,
     "scaling": _scaling,
+    "batch-size": _batch_size,
+    "training": _training,
 }

@@ -17,7 +17,12 @@ KINDS = {
     "sweep": "a metric against a setting, with intervals over seeds and workloads",
     "throughput": "throughput against GPUs and batch size, measured and fitted",
     "scaling": "time of a decision against GPUs and jobs",
+    "batch-size": "best batch size by GPUs and stage of training",
+    "training": "statistical efficiency over training, by batch size",
 }
+
+WIDE = {"throughput", "scaling", "batch-size", "training"}
+"""Kinds with panels side by side."""
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +36,8 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         _OPTIONS.get(kind, _runs)(one)
         one.add_argument("-o", "--output", type=Path, default=Path(f"{kind}.png"), metavar="FILE",
                          help=".png, .pdf or .svg (default: %(default)s)")  # fmt: skip
-        one.add_argument("--width", type=float, metavar="CM", help="width in print, 8.5 for a column, 17 for two")
+        one.add_argument("--width", type=float, default=17.0 if kind in WIDE else 8.5, metavar="CM",
+                         help="in print, 8.5 for a column and 17 for two (default: %(default)g)")  # fmt: skip
         one.set_defaults(action=_plot)
 
 
@@ -47,9 +53,11 @@ def _usage(parser: argparse.ArgumentParser) -> None:
 
 
 def _job(parser: argparse.ArgumentParser) -> None:
-    _runs(parser)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.add_argument("--job", action="append", metavar="NAME",
                         help="which job, several times for more (default: the one with the most GPU-time)")  # fmt: skip
+    parser.add_argument("--profiles", type=Path, metavar="FOLDER",
+                        help="profiles the run was made with, if they are not where they were")  # fmt: skip
 
 
 def _sweep(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +69,18 @@ def _sweep(parser: argparse.ArgumentParser) -> None:
                         help="a line for each of its values (default: all settings that differ)")  # fmt: skip
 
 
-def _throughput(parser: argparse.ArgumentParser) -> None:
+def _profiles(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profiles", nargs="?", type=Path, metavar="PROFILES",
                         help="folder of measured profiles or of cards (default: our cards)")  # fmt: skip
+
+
+def _one_profile(parser: argparse.ArgumentParser) -> None:
+    _profiles(parser)
+    parser.add_argument("--application", default="cifar10", metavar="NAME", help="which one (default: %(default)s)")
+
+
+def _throughput(parser: argparse.ArgumentParser) -> None:
+    _profiles(parser)
     parser.add_argument("--cards", type=Path, metavar="FOLDER",
                         help="cards to compare with (default: the agents' model fitted to PROFILES)")  # fmt: skip
     parser.add_argument("--application", action="append", metavar="NAME", help="only these (default: all)")
@@ -74,7 +91,15 @@ def _scaling(parser: argparse.ArgumentParser) -> None:
                         help="folder of a run or of a sweep, or a benchmark's .csv file")  # fmt: skip
 
 
-_OPTIONS = {"usage": _usage, "job": _job, "sweep": _sweep, "throughput": _throughput, "scaling": _scaling}
+_OPTIONS = {
+    "usage": _usage,
+    "job": _job,
+    "sweep": _sweep,
+    "throughput": _throughput,
+    "scaling": _scaling,
+    "batch-size": _one_profile,
+    "training": _one_profile,
+}
 
 
 def _plot(options: argparse.Namespace) -> int:

@@ -34,13 +34,19 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         TextColumn("{task.fields[state]}"),
     )
     submit_times = [job.submit_time for job in workload.jobs]
+    known = {job.job_id for job in workload.jobs} if workload.num_followers else set()
+    followers = set[str]()  # jobs that the workload did not name at the start
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(
-            "jobs complete", total=len(submit_times), state="starting; the first run ever compiles its kernels"
+            "jobs complete",
+            total=len(submit_times) + workload.num_followers,
+            state="starting; the first run ever compiles its kernels",
         )
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-            complete = bisect_right(submit_times, record.time) - record.active_jobs
+            if workload.num_followers:
+                followers.update(job.job_id for job in view.jobs if job.job_id not in known)
+            complete = bisect_right(submit_times, record.time) + len(followers) - record.active_jobs
             state = (
                 f"{record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active, "
                 f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def versions() -> dict[str, str]:
     return {"polluxsim": polluxsim.__version__, "python": platform.python_version(), **found}
 
 
+@lru_cache(maxsize=1)
 def git_commit() -> str | None:
     """Return the commit of the source tree this code runs from, with "+" if it was changed since.
 

@@ -9,7 +9,7 @@ from rich.progress import track
 
 from polluxsim.analysis.figures.groups import settings_of
 from polluxsim.analysis.report import NO_LIVES, Lives, Subject, fit, lives_of, report
-from polluxsim.app.files import run_folders
+from polluxsim.app.folders import run_folders
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
 from polluxsim.models.profile import ProfileRangeError

@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import suppress
-from dataclasses import asdict, replace
 from pathlib import Path
-from time import perf_counter, time
-from typing import TYPE_CHECKING, Any
+from time import time
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.analysis.table import comparison
-from polluxsim.app.building import build
 from polluxsim.app.console import console
+from polluxsim.app.execution import Execution
+from polluxsim.app.hydra_words import hydra_in_words, is_hydras
 from polluxsim.app.interrupt import interruptible, uninterrupted
 from polluxsim.app.live import live_view
 from polluxsim.app.progress import progress
-from polluxsim.app.provenance import git_commit, versions
-from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, PolluxSimError
-from polluxsim.metrics.summary import summarise
-from polluxsim.records import TimingRecord
 from polluxsim.shipped import shipped
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from polluxsim.metrics.summary import Summary
+    from omegaconf import DictConfig
+
     from polluxsim.policies.view import ClusterView
-    from polluxsim.records import Result, RoundRecord
-    from polluxsim.types import Allocation, Cluster
+    from polluxsim.records import RoundRecord
+    from polluxsim.types import Allocation
 
 
 # Hydra's options that take a value as the next word.
@@ -49,8 +44,6 @@ OPTIONS_WITH_VALUE = {
 
 MULTIRUN = {"-m", "--multirun"}
 LIVE = "--live"
-
-TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -76,9 +69,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if outcome.is_composed and not isinstance(error, HydraException | OmegaConfBaseException):
+        if not isinstance(error, HydraException | OmegaConfBaseException) and not is_hydras(error):
             raise  # not about the configuration, so a defect
-        raise InvalidConfigError(_in_words(error)) from error
+        raise InvalidConfigError(hydra_in_words(error)) from error
     if outcome.error is not None:
         raise outcome.error
     return 0
@@ -108,11 +101,9 @@ class _Outcome:
     def __init__(self, *, live: bool) -> None:
         self._live = live
         self.error: PolluxSimError | OSError | None = None
-        self.is_composed = False
         self._started = time()
 
     def task(self, config: DictConfig) -> None:
-        self.is_composed = True
         hydra_config = HydraConfig.get()
         output = Path(hydra_config.runtime.output_dir)
         try:
@@ -129,63 +120,20 @@ class _Outcome:
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
-    started = perf_counter()
-    _check_top_level(config)
-    profiles = build(config, "profiles").load()
-    workload = build(config, "workload").load(profiles)
-    cluster = build(config, "cluster")
-    loaded = perf_counter()
-    policy, settings = build(config, "policy"), build(config, "engine")
-    shown = live_view(workload, cluster, settings.round_interval) if live else progress(workload, cluster)
-    with shown as show, interruptible() as stop_if_interrupted:
+    execution = Execution(config)
+    for note in execution.workload.notes:
+        print(f"{execution.workload.source}: {note}", file=sys.stderr)
+    show_run = live_view if live else progress
+    with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
             stop_if_interrupted()
             show(view, allocation, record)
 
-        result = simulate(workload, profiles, cluster, policy, settings=settings, seed=config.seed, watcher=watch)
-    result = _timed(result, load=loaded - started)
-    summary = summarise(result)
-    info = _info(config, cluster, summary)
+        result, summary = execution.simulate(watch)
+    info = execution.info(summary)
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
         console().print(comparison({output.name: summary}))
     print(f"wrote {output}")
-
-
-def _check_top_level(config: DictConfig) -> None:
-    if unknown := sorted(set(map(str, config)) - set(TOP_LEVEL)):
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
-    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")
-
-
-def _timed(result: Result, **phases: float) -> Result:
-    """Return the result with the wall-clock times of more phases [s]."""
-    more = tuple(TimingRecord(phase, None, seconds) for phase, seconds in phases.items())
-    return replace(result, timing_records=more + result.timing_records)
-
-
-def _info(config: DictConfig, cluster: Cluster, summary: Summary | None) -> dict[str, Any]:
-    return {
-        "config": OmegaConf.to_container(config, resolve=True),
-        "seed": config.seed,
-        "nodes": cluster.groups,
-        "versions": versions(),
-        "git_commit": git_commit(),
-        "summary": None if summary is None else asdict(summary),
-    }
-
-
-def _in_words(error: Exception) -> str:
-    """Return Hydra's error in one line that says what is allowed."""
-    text = " ".join(str(error).split())
-    if found := re.match(r"Could not override '([^']+)'", text):
-        return (
-            f"there is no setting {found[1]!r}; 'polluxsim run --help' lists them, and +{found[1]}=VALUE would add one"
-        )
-    choices = r"Could not find '([^']+)/([^']+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
-    if found := re.search(choices, text):
-        return f"{found[1]}={found[2]} is unknown, allowed are {', '.join(found[3].split())}"
-    return text

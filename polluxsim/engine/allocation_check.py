@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import InvalidAllocationError
 
 if TYPE_CHECKING:
-    from polluxsim.policies.view import JobView
+    from polluxsim.policies.view import JobView, NodeCounts
     from polluxsim.types import Cluster, JobId, Placement
 
 
@@ -37,10 +37,32 @@ def checked_allocation(answer: object, active: Mapping[JobId, JobView], cluster:
             _check_nodes(job_id, plain, cluster)
         allocation[job_id] = plain
         for node, gpus in plain:
+            if node >= len(free):
+                _check_nodes(job_id, plain, cluster)  # kept, but its node is released
             free[node] -= gpus
             if free[node] < 0:
                 raise _over_allocated(job_id, node, free[node], cluster)
     return allocation
+
+
+def checked_node_count(wanted: object, counts: NodeCounts | None) -> int:
+    """Return the number of nodes a policy asks for as a plain whole number.
+
+    Raises
+    ------
+    InvalidAllocationError
+        If it is no whole number, or not allowed.
+    """
+    if counts is None:
+        raise InvalidAllocationError(f"the policy asked for {_short(wanted)} nodes, but their number cannot change")
+    allowed = f"allowed are {counts.least} to {counts.most}"
+    try:
+        number = index(wanted)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidAllocationError(f"the policy asked for {_short(wanted)} nodes, {allowed}") from None
+    if isinstance(wanted, bool) or not counts.least <= number <= counts.most:
+        raise InvalidAllocationError(f"the policy asked for {_short(wanted)} nodes, {allowed}")
+    return number
 
 
 def _plain(job_id: JobId, placement: object) -> Placement:

@@ -10,6 +10,7 @@ from polluxsim.types import gpus_by_node
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.running import RunningJob
     from polluxsim.policies.view import Reason
     from polluxsim.types import Allocation, BatchChoice, JobId, Placement
@@ -56,7 +57,9 @@ class Recorder:
         del self._last[job.job.job_id]
         self._last_reason.pop(job.job.job_id, None)
 
-    def round(self, now: float, active_jobs: int, placed: Sequence[RunningJob], decision: Allocation) -> RoundRecord:
+    def round(
+        self, now: float, active_jobs: int, placed: Sequence[RunningJob], decision: Allocation, nodes: Nodes
+    ) -> RoundRecord:
         """Take note of the cluster after a round, and of what the policy says of its decision."""
         in_use = sum(job.num_replicas for job in placed)
         weighted = sum(job.num_replicas * job.efficiency for job in placed)
@@ -70,13 +73,16 @@ class Recorder:
             fitness=fitness,
             upper_bound=bound,
             gap=None if fitness is None or bound is None else 1 - fitness / bound,
+            nodes=nodes.present(now).num_nodes,
+            hourly_cost=nodes.hourly_cost,
+            cost=nodes.cost(now),
         )
         self._rounds.append(record)
         return record
 
-    def round_without_change(self, now: float) -> None:
+    def round_without_change(self, now: float, nodes: Nodes) -> None:
         """Take note of a round after which everything is as after the one before."""
-        self._rounds.append(self._rounds[-1]._replace(time=now))
+        self._rounds.append(self._rounds[-1]._replace(time=now, cost=nodes.cost(now)))
 
     def explained(self, now: float, job_id: JobId, reason: Reason, *, moved: bool) -> None:
         """Take note of what decided about a job, unless its placement and what was said of it last are as they were."""
@@ -90,6 +96,11 @@ class Recorder:
         """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
         self._timings.append(TimingRecord(phase, time, seconds))
 
+    @property
+    def timings(self) -> tuple[TimingRecord, ...]:
+        """Return the wall-clock times so far."""
+        return tuple(self._timings)
+
     def result(self, jobs: Sequence[Job], now: float) -> Result:
         """Return all records; jobs that are not complete by `now` are cut off."""
         return Result(
@@ -100,7 +111,7 @@ class Recorder:
             round_records=tuple(self._rounds),
             allocation_records=tuple(self._allocations),
             end_time=now,
-            timing_records=tuple(self._timings),
+            timing_records=self.timings,
             reason_records=tuple(self._reasons),
         )
 

@@ -71,4 +71,4 @@ class EngineSettings:
 
 def _require(name: str, value: float, holds: bool, allowed: str) -> None:
     if not (isfinite(value) and holds):
-        raise InvalidConfigError(f"engine.{name} is {value}, allowed is {allowed}")
+        raise InvalidConfigError(f"engine.{name} is {value:g}, allowed is {allowed}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from math import ceil, inf
+from math import inf
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 import simpy
 
-from polluxsim.agent.adaptive import AdaptiveAgent
-from polluxsim.agent.agent import FixedBatchAgent
-from polluxsim.engine.allocation_check import checked_allocation
+from polluxsim.engine.afterwards import with_fairness, with_overheads
+from polluxsim.engine.agents import Agents
+from polluxsim.engine.allocation_check import checked_allocation, checked_node_count
+from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
+from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.oracle import JobOracle, Truth
 from polluxsim.engine.reasons import Inquiry, checked_reasons
 from polluxsim.engine.recorder import Recorder
@@ -22,17 +25,17 @@ from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import ClusterView, JobView, is_adaptive, needs_profiles
+from polluxsim.policies.view import Change, ClusterView, JobView, needs_profiles
+from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
-    from polluxsim.workloads.workload import Job, Workload
+    from polluxsim.workloads.workload import Job
 
 _T = TypeVar("_T")
 
@@ -94,10 +97,14 @@ def simulate(
     StalledError
         If the policy lets all jobs starve.
     """
+    _check(workload, profiles, cluster, policy)
+    return Simulation(workload, profiles, cluster, policy, settings or EngineSettings(), seed, watcher).run()
+
+
+def _check(workload: Workload, profiles: Mapping[str, Profile], cluster: Cluster, policy: Policy) -> None:
     workload.check(profiles, cluster)
     if needs_profiles(policy) and (rigid := workload.first_rigid_job) is not None:
         raise workload.error(rigid, f"has no profile, and {type(policy).__name__} needs one of every job")
-    return Simulation(workload, profiles, cluster, policy, settings or EngineSettings(), seed, watcher).run()
 
 
 class Simulation:
@@ -114,9 +121,13 @@ class Simulation:
         watcher: Watcher | None,
     ) -> None:
         self._workload = workload
+        self._arrivals = workload.new_arrivals()
+        self._jobs = {job.job_id: job for job in workload.jobs}
+        self._profiles = profiles
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
-        self._adaptive = is_adaptive(policy)
+        self._agents = Agents(policy, max(cluster.gpus_per_node))
         self._cluster = cluster
+        self._nodes = Nodes(cluster)
         self._policy = policy
         self._settings = settings
         self._watcher = watcher
@@ -131,7 +142,10 @@ class Simulation:
         self._placed: dict[JobId, RunningJob] = {}
         self._unsettled: dict[JobId, RunningJob] = {}
         self._arrivals_left = len(workload.jobs)
+        self._decision: Allocation = {}
         self._decision_stands_until = -inf
+        self._outdated_by = Change.ANY
+        self._has_changed = True
         self._idle_rounds = 0
         self._round_is_due = False
         self._env = simpy.Environment()
@@ -140,14 +154,26 @@ class Simulation:
     def run(self) -> Result:
         """Run until all jobs are complete, or to the horizon."""
         started = perf_counter()
-        for job in self._workload.jobs:
+        for job in self._jobs.values():
             self._at(job.submit_time, ARRIVAL, partial(self._arrive, job))
         if self._settings.horizon is not None:
             self._at(self._settings.horizon, HORIZON, self._finish)
-        if self._workload.jobs:
+        if self._jobs:
             self._env.run(until=self._done)
         self._recorder.took("simulate", perf_counter() - started)
-        return self._recorder.result(self._workload.jobs, self._env.now)
+        return self._finished()
+
+    def _finished(self) -> Result:
+        """Return all records, with what can be said of the jobs only now."""
+        started = perf_counter()
+        jobs = sorted(self._jobs.values(), key=attrgetter("submit_time"))
+        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agents.new)
+        now = self._env.now
+        result = with_overheads(self._recorder.result(jobs, now), self._settings.restart_delay)
+        gpus = self._nodes.mean_gpus(now)
+        result = with_fairness(result, gpus, lambda job, share: alone.time(self._jobs[job.job], share))
+        self._recorder.took("fairness", perf_counter() - started)
+        return replace(result, timing_records=self._recorder.timings)
 
     def _at(self, time: float, priority: int, action: Callable[[], None]) -> None:
         """Call `action` at a time [s]; what is due at one instant goes by priority, then by age."""
@@ -158,28 +184,20 @@ class Simulation:
 
     def _arrive(self, job: Job) -> None:
         truth = self._truth(job)
-        order = len(self._workload.jobs) - self._arrivals_left
-        running = RunningJob(job, truth, self._agent(job, truth.profile), self._time_rule, order)
+        order = len(self._jobs) - self._arrivals_left
+        running = RunningJob(job, truth, self._agents.new(job, truth), self._time_rule, order)
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
         self._inquiry.submitted(job.job_id)
         self._arrivals_left -= 1
-        self._outdate_decision()
-        interval = self._settings.round_interval
-        index = max(ceil(self._env.now / interval), 1)
-        # The quotient may have been rounded down to a whole number.
-        self._call_round(index if index * interval >= self._env.now else index + 1)
+        self._note(Change.ARRIVAL)
+        self._call_round(first_round(self._env.now, self._settings.round_interval))
 
     def _truth(self, job: Job) -> Truth:
         if job.duration is None:
             return self._truths[job.application]
         return Truth(RigidProfile(job.num_replicas, job.duration))
-
-    def _agent(self, job: Job, profile: Profile) -> Agent:
-        if self._adaptive and job.duration is None:
-            return AdaptiveAgent(profile.application)
-        return FixedBatchAgent(profile.application, job.batch_size)
 
     def _call_round(self, index: int) -> None:
         """Call the round at `index` times the interval, unless one is called already: it is as early or earlier."""
@@ -194,49 +212,69 @@ class Simulation:
             return
         self._guard_against_standstill(now)
         chosen_anew = self._end_interval(now)
-        if now < self._decision_stands_until:
-            self._recorder.round_without_change(now)
+        is_asked = now >= self._decision_stands_until
+        if is_asked or self._has_changed:
+            self._carry_out(now, chosen_anew, is_asked=is_asked)
         else:
-            self._ask(now, chosen_anew)
+            self._recorder.round_without_change(now, self._nodes)
         self._call_round(round(now / self._settings.round_interval) + 1)
 
     def _end_interval(self, now: float) -> list[RunningJob]:
         """Let the agents that still learn choose again; return the jobs whose batch size is another."""
         working = [job for job in _in_order(self._unsettled.values()) if job.is_at_work(now)]
         if working:
-            self._outdate_decision()
+            self._note(Change.LEARNING)
         chosen_anew = [job for job in working if job.end_interval(now)]
         for job in working:
             if job.is_settled:
                 del self._unsettled[job.job.job_id]
         return chosen_anew
 
-    def _outdate_decision(self) -> None:
-        self._decision_stands_until = -inf
+    def _note(self, change: Change) -> None:
+        """Take note of a change, which may outdate the present decision."""
+        self._has_changed = True
+        if change in self._outdated_by:
+            self._decision_stands_until = -inf
 
-    def _ask(self, now: float, chosen_anew: list[RunningJob]) -> None:
-        """Have the policy decide, and carry that out."""
+    def _carry_out(self, now: float, chosen_anew: list[RunningJob], *, is_asked: bool) -> None:
+        """Bring the cluster to where it will be until the next round, by a decision of the policy where it is asked."""
         changed = dict.fromkeys(chosen_anew)
-        view = self._view(now)
-        decision, allocation = self._decide(view)
-        moved = self._apply(allocation, now)
-        changed.update(dict.fromkeys(moved))
+        moved = list[RunningJob]()
+        if is_asked:
+            view = self._view(now)
+            self._decision, allocation = self._decide(view)
+            moved = self._apply(allocation, now)
+            changed.update(dict.fromkeys(moved))
         changed.update(dict.fromkeys(self._interfere()))
         for job in changed:
             if job.placement:
                 self._begin_segment(job, now)
-        self._decision_stands_until = getattr(decision, "valid_until", -inf)
-        self._explain(now, decision, {job.job.job_id for job in moved})
-        record = self._recorder.round(now, len(self._active), _in_order(self._placed.values()), decision)
-        if self._watcher is not None:
-            self._watcher(view, allocation, record)
+        self._has_changed = False
+        placed = _in_order(self._placed.values())
+        record = self._recorder.round(now, len(self._active), placed, self._decision, self._nodes)
+        if is_asked:
+            self._decision_stands_until = getattr(self._decision, "valid_until", -inf)
+            self._outdated_by = getattr(self._decision, "outdated_by", Change.ANY)
+            self._explain(now, self._decision, {job.job.job_id for job in moved})
+            if self._watcher is not None:
+                self._watcher(view, allocation, record)
 
     def _decide(self, view: ClusterView) -> tuple[Allocation, Allocation]:
         """Return the policy's decision as it gave it, and as it will be carried out."""
         started = perf_counter()
         decision = self._ask_guest(view.time, lambda: self._policy.allocate(view, self._rng))
         self._recorder.took("decide", perf_counter() - started, view.time)
-        return decision, checked_allocation(decision, self._views, self._cluster)
+        wanted = getattr(decision, "num_nodes", None)
+        num_nodes = None if wanted is None else checked_node_count(wanted, self._nodes.counts)
+        allocation = checked_allocation(decision, self._views, self._nodes.present(view.time, num_nodes))
+        if num_nodes is not None:
+            self._request(num_nodes, view.time)
+        return decision, allocation
+
+    def _request(self, num_nodes: int, now: float) -> None:
+        """Have another number of nodes; when new ones come up, the policy is asked again."""
+        if (time := self._nodes.request(num_nodes, now)) < inf:
+            self._at(time, ARRIVAL, partial(self._note, Change.NODES))
 
     def _explain(self, now: float, decision: Allocation, moved: set[JobId]) -> None:
         """Record what decided about the jobs whose reasons are due, where the policy says it."""
@@ -268,7 +306,8 @@ class Simulation:
             self._views[job_id] = self._job_view(job, now)
         return ClusterView(
             time=now,
-            gpus_per_node=self._cluster.gpus_per_node,
+            gpus_per_node=self._nodes.present(now).gpus_per_node,
+            nodes=self._nodes.counts,
             jobs=tuple(self._views.values()),
             restart_delay=self._settings.restart_delay,
         )
@@ -332,18 +371,35 @@ class Simulation:
     def _end_epoch(self, job: RunningJob, segment: int) -> None:
         if job.segment != segment:
             return  # something changed meanwhile, and a later milestone is on its way
-        self._outdate_decision()
         now = job.milestone.time
         if not job.end_epoch():
+            self._note(Change.EPOCH)
             self._begin_segment(job, now)
             return
+        self._note(Change.COMPLETION)
         self._recorder.changed(now, job)
         self._recorder.completed(job)
         self._inquiry.completed(job.job.job_id)
         for group in (self._active, self._views, self._placed, self._unsettled):
             group.pop(job.job.job_id, None)
+        self._follow(job.job, now)
         if not self._active and not self._arrivals_left:
             self._finish()
+
+    def _follow(self, job: Job, now: float) -> None:
+        """Have the jobs arrive that follow a complete one."""
+        for follower in self._arrivals.after(job, now):
+            workload = Workload((follower,), self._workload.source)
+            _check(workload, self._profiles, self._cluster, self._policy)
+            if follower.job_id in self._jobs:
+                raise workload.error(follower, "the workload has this name already, allowed is once")
+            if follower.submit_time < now:
+                raise workload.error(
+                    follower, f"submitted at {follower.submit_time:g} s, allowed is {now:g} s or later"
+                )
+            self._jobs[follower.job_id] = follower
+            self._arrivals_left += 1
+            self._at(follower.submit_time, ARRIVAL, partial(self._arrive, follower))
 
     def _finish(self) -> None:
         if not self._done.triggered:

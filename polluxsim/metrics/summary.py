@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.metrics.fairness import FAIR
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ class Summary:
         Re-allocations of all jobs.
     gpu_hours
         GPUs held, over time [GPU h].
+    time_between_restarts
+        Time that jobs held GPUs, over their re-allocations [s]; None if there were none.
+    restart_share
+        Part of the time that jobs held GPUs which went into starts and restarts; 0 if none ever ran.
+    max_fairness
+        Largest finish-time fairness ρ of a complete job; None if there was none.
+    fair_share
+        Part of the complete jobs with ρ < 2; None if there was none.
+    cost
+        Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
     """
 
     num_jobs: int
@@ -55,6 +66,11 @@ class Summary:
     makespan: float
     restarts: int
     gpu_hours: float
+    time_between_restarts: float | None = None
+    restart_share: float = 0.0
+    max_fairness: float | None = None
+    fair_share: float | None = None
+    cost: float = 0.0
 
 
 def summarise(result: Result) -> Summary | None:
@@ -68,6 +84,8 @@ def summarise(result: Result) -> Summary | None:
     by_application = defaultdict[str, list[float]](list)
     for job, jct in zip(jobs, jcts.tolist(), strict=True):
         by_application[job.application].append(jct)
+    run_time, restarts = sum(job.run_time for job in jobs), sum(job.num_restarts for job in jobs)
+    fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in jobs]
     return Summary(
         num_jobs=len(result.job_records),
@@ -78,9 +96,21 @@ def summarise(result: Result) -> Summary | None:
         p99_jct=float(np.percentile(jcts, 99)),
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
         makespan=max(max(ends) - min(job.submit_time for job in jobs), 0.0),
-        restarts=sum(job.num_restarts for job in jobs),
+        restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / SECONDS_PER_HOUR,
+        time_between_restarts=run_time / restarts if restarts else None,
+        restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
+        max_fairness=float(fairness.max()) if fairness.size else None,
+        fair_share=float((fairness < FAIR).mean()) if fairness.size else None,
+        cost=_cost(result),
     )
+
+
+def _cost(result: Result) -> float:
+    if not result.round_records:
+        return 0.0
+    last = result.round_records[-1]
+    return last.cost + last.hourly_cost * (result.end_time - last.time) / SECONDS_PER_HOUR
 
 
 def _jct(job: JobRecord, end_time: float) -> float:

@@ -170,6 +170,17 @@ class MeasuredProfile:
         return self._between_rows(table, gpus_by_node, atomic_batch_size)
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[tuple[EpochRow, EpochRow], float]:
+        if (known := self._known_neighbours.get(batch_size)) is None:
+            known = self._known_neighbours[batch_size] = self._found_neighbours(batch_size)
+        low, high, weight = known
+        return (low[epoch], high[epoch]), weight
+
+    @cached_property
+    def _known_neighbours(self) -> dict[int, tuple[Sequence[EpochRow], Sequence[EpochRow], float]]:
+        return {}
+
+    def _found_neighbours(self, batch_size: int) -> tuple[Sequence[EpochRow], Sequence[EpochRow], float]:
+        """Return the trainings at the validated batch sizes around one, and the weight of the upper one."""
         sizes = self._batch_sizes
         if not sizes[0] <= batch_size <= sizes[-1]:
             raise ProfileRangeError(
@@ -180,7 +191,7 @@ class MeasuredProfile:
         low = max(high - 1, 0)
         width = sizes[high] - sizes[low]
         weight = (batch_size - sizes[low]) / width if width else 0.0
-        return (self.validations[sizes[low]][epoch], self.validations[sizes[high]][epoch]), weight
+        return self.validations[sizes[low]], self.validations[sizes[high]], weight
 
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.view import Decision, Reason
+from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,13 +49,17 @@ def schedule_gangs(
     Returns
     -------
     Decision
-        Jobs that run on keep their GPUs; the others take the emptiest nodes first. It stands while nothing happens
-        and no job that has GPUs by it falls behind another one; that they rise changes nothing.
+        Jobs that run on keep their GPUs; the others take the emptiest nodes first. It stands until a job arrives, or
+        GPUs become free that somebody waits for, if no job that has GPUs by it falls behind another one; that they
+        rise changes nothing.
     """
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
     decision = Decision((job.job_id, job.placement) for job in admitted if job.placement)
     decision.valid_until = inf
     decision.explain = lambda jobs: _reasons(view, order, set(jobs), overtaking=overtaking, describe=describe)
+    decision.outdated_by = Change.ARRIVAL
+    if len(admitted) < len(view.jobs):
+        decision.outdated_by |= Change.COMPLETION | Change.NODES
     free = FreeGpus(view.gpus_per_node)
     for placement in decision.values():
         free.take(placement)

@@ -53,8 +53,8 @@ class FreeGpus:
 
 
 def fits(free: Sequence[int], placement: Placement) -> bool:
-    """Return whether the free GPUs of each node include the placement."""
-    return all(gpus <= free[node] for node, gpus in placement)
+    """Return whether the free GPUs of each node include the placement; its nodes may be gone."""
+    return all(node < len(free) and gpus <= free[node] for node, gpus in placement)
 
 
 def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placement | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag, auto
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -37,8 +38,7 @@ class Oracle(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(NamedTuple):
     """One job that is submitted and not complete.
 
     Attributes
@@ -75,6 +75,29 @@ class JobView:
     oracle: Oracle
 
 
+class NodeCounts(NamedTuple):
+    """The nodes of a cluster whose number a policy may change.
+
+    Attributes
+    ----------
+    requested
+        Nodes that are up or coming, all of them paid for.
+    least, most
+        How few and how many may be asked for.
+    gpus_per_node
+        GPUs of each node, of those that are not up too.
+    """
+
+    requested: int
+    least: int
+    most: int
+    gpus_per_node: tuple[int, ...]
+
+    def gpus(self, num_nodes: int) -> int:
+        """Return the GPUs of so many nodes."""
+        return sum(self.gpus_per_node[:num_nodes])
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """What a policy sees at a scheduling round.
@@ -84,17 +107,20 @@ class ClusterView:
     time
         Now [s since the start of the workload].
     gpus_per_node
-        GPUs of each node, all of them free to be given anew.
+        GPUs of each node that is up, all of them free to be given anew.
     jobs
         Jobs submitted and not complete, in order of submission.
     restart_delay
         Time a job loses whenever its placement changes [s].
+    nodes
+        How many nodes are requested and may be, None where their number cannot change.
     """
 
     time: float
     gpus_per_node: tuple[int, ...]
     jobs: tuple[JobView, ...]
     restart_delay: float
+    nodes: NodeCounts | None = None
 
     @property
     def num_gpus(self) -> int:
@@ -121,6 +147,17 @@ class Reason(NamedTuple):
     others: tuple[JobId, ...] = ()
 
 
+class Change(Flag):
+    """What happens between rounds that a policy can see."""
+
+    ARRIVAL = auto()
+    EPOCH = auto()
+    COMPLETION = auto()
+    LEARNING = auto()
+    NODES = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES
+
+
 class Decision(dict["JobId", "Placement"]):
     """An allocation, and what the policy knows of it.
 
@@ -130,9 +167,15 @@ class Decision(dict["JobId", "Placement"]):
         The policy's objective at this allocation, None if it does not say.
     upper_bound
         What the objective cannot exceed at any allocation, None if it does not know.
+    num_nodes
+        Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
+        time; nodes beyond the number are released at once, and the allocation must do without them.
     valid_until
-        Time until which the policy, asked again after this allocation was carried out, would answer the same, while
-        no job arrives, ends an epoch, completes or learns [s]. It is not asked before then.
+        Time until which the policy, asked again after this allocation was carried out, would answer the same for the
+        jobs that are left, unless something in `outdated_by` happens or a node comes up [s]. It is not asked before
+        then.
+    outdated_by
+        What ends that earlier.
     explain
         Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
         the next round and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
@@ -140,7 +183,9 @@ class Decision(dict["JobId", "Placement"]):
 
     fitness: float | None = None
     upper_bound: float | None = None
+    num_nodes: int | None = None
     valid_until: float = -inf
+    outdated_by: Change = Change.ANY
     explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
 
 
@@ -148,9 +193,12 @@ class Policy(Protocol):
     """Says at every scheduling round who gets which GPUs.
 
     A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
-    Where jobs choose their own batch size under it, it says so by an attribute `adaptive = True`; without one,
-    jobs keep the batch size their users asked for. Where it can do nothing with a job that has no profile but a known
-    duration, it says so by an attribute `needs_profiles = True`.
+    Attributes that it may have, all of them false where they are missing, say what it is for:
+
+    - `adaptive`: jobs choose their own batch sizes; else they keep what their users asked for;
+    - `known_throughput`: their agents start with the θ_sys of their application instead of exploring it;
+    - `maximises_throughput`: their agents take throughput for goodput;
+    - `needs_profiles`: it can do nothing with a job that has no profile but a known duration.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
@@ -164,6 +212,16 @@ class Policy(Protocol):
 def is_adaptive(policy: Policy) -> bool:
     """Return whether jobs choose their own batch size under this policy."""
     return bool(getattr(policy, "adaptive", False))
+
+
+def knows_throughput(policy: Policy) -> bool:
+    """Return whether agents start with the θ_sys of their application under this policy."""
+    return bool(getattr(policy, "known_throughput", False))
+
+
+def maximises_throughput(policy: Policy) -> bool:
+    """Return whether agents choose batch sizes by throughput alone under this policy."""
+    return bool(getattr(policy, "maximises_throughput", False))
 
 
 def needs_profiles(policy: Policy) -> bool:

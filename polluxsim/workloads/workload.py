@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
 from polluxsim.files import appearing_whole, read_rows
@@ -16,7 +16,7 @@ from polluxsim.shipped import shipped
 from polluxsim.types import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from polluxsim.models.profile import Profile
     from polluxsim.types import Cluster, JobId
@@ -61,6 +61,22 @@ class Job:
         return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration)
 
 
+class Arrivals(Protocol):
+    """Says which jobs follow when one completes; it may remember things, so that each run needs its own."""
+
+    def after(self, job: Job, time: float) -> Sequence[Job]:
+        """Return the jobs that are submitted, now or later, because `job` was complete at `time` [s]."""
+        ...
+
+
+class NothingFollows:
+    """All jobs are known from the start."""
+
+    def after(self, job: Job, time: float) -> Sequence[Job]:
+        """Return none."""
+        return ()
+
+
 @dataclass(frozen=True)
 class Workload:
     """Jobs in order of submission (ties in the order given).
@@ -73,11 +89,17 @@ class Workload:
         Where they come from, for messages: a file's path, or what made them.
     notes
         What was left out or altered on the way, with counts; empty if nothing was.
+    new_arrivals
+        Makes what says, in one run, which further jobs follow when one completes.
+    num_followers
+        How many will follow, if all goes well; for who shows progress.
     """
 
     jobs: tuple[Job, ...]
     source: str = "workload"
     notes: tuple[str, ...] = ()
+    new_arrivals: Callable[[], Arrivals] = NothingFollows
+    num_followers: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
@@ -142,6 +164,25 @@ class Workload:
             profile.step_time(packed(job.num_replicas, gpus_per_node), choice.atomic_batch_size)
         except ProfileRangeError as error:
             raise self.error(job, str(error)) from None
+
+
+@dataclass(frozen=True)
+class OneJob:
+    """A workload of one job that starts at its initial batch size on one GPU.
+
+    Parameters
+    ----------
+    application
+        What it trains.
+    """
+
+    application: str
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Return the workload."""
+        profile = profiles.get(self.application)
+        batch_size = 1 if profile is None else profile.application.init_batch_size
+        return Workload((Job(f"{self.application}-1", 0.0, self.application, 1, batch_size),), source="one-job")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +30,7 @@ from polluxsim.policies.tiresias import Tiresias
 from polluxsim.records import AllocationRecord
 from polluxsim.storage import Run, read_run
 from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Workload
 
 POLICIES = {
     "fifo": Fifo,
@@ -42,12 +43,21 @@ PROFILES = {
     "slow": ToyProfile(name="slow", seconds=4.0, epochs=(100.0, 200.0)),
 }
 
+SERIES = ("queue jobs", "active jobs", "GPUs in use", "goodput examples/s", "efficiency weighted by GPUs")
+
 Event = dict[str, Any]
 
 
+class Case(NamedTuple):
+    policy: str
+    cluster: Cluster
+    workload: Workload
+    rules: EngineSettings
+
+
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
-    """Return a run of a few jobs, some with a horizon and some with a delay longer than a round."""
+def cases(draw: st.DrawFn) -> Case:
+    """Return a few jobs, some with a horizon and some with a delay longer than a round."""
     cluster = Cluster(tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))))
     jobs = [
         toy_job(f"job-{i}", draw(st.integers(0, 40)) * 25.0, draw(st.integers(1, cluster.num_gpus)), application)
@@ -58,9 +68,13 @@ def runs(draw: st.DrawFn) -> Run:
         whole_seconds=draw(st.booleans()),
         horizon=draw(st.sampled_from([None, 600.0])),
     )
-    policy = POLICIES[draw(st.sampled_from(sorted(POLICIES)))]()
-    result = simulate(toy_workload(*jobs), PROFILES, cluster, policy, settings=rules, seed=1)
-    info = {"nodes": cluster.groups, "config": {"engine": {"restart_delay": rules.restart_delay}}}
+    return Case(draw(st.sampled_from(sorted(POLICIES))), cluster, toy_workload(*jobs), rules)
+
+
+def run_of(case: Case) -> Run:
+    policy = POLICIES[case.policy]()
+    result = simulate(case.workload, PROFILES, case.cluster, policy, settings=case.rules, seed=1)
+    info = {"nodes": case.cluster.groups, "config": {"engine": {"restart_delay": case.rules.restart_delay}}}
     return Run("drawn", info, result)
 
 
@@ -170,18 +184,20 @@ def check_counters(run: Run, found: list[Event]) -> None:
     series: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for event in found:
         if event["ph"] == "C":
-            series[event["name"]][event["ts"]].append(event["args"]["value"])
+            ((unit, value),) = event["args"].items()
+            series[f"{event['name']} {unit}"][event["ts"]].append(value)
     rounds = {round(r.time * 1e6): r for r in run.result.round_records}
-    for name in ("queue", "active jobs", "GPUs in use", "goodput", "efficiency"):
+    assert set(series) == (set(SERIES) if rounds else set())
+    for name in SERIES:
         assert set(rounds) <= set(series[name])
         for ts, values in series[name].items():
             if ts not in rounds:
                 assert values == [0]
                 assert not any(is_active(job, ts / 1e6 + 1e-3) for job in run.result.job_records)
     for ts, record in rounds.items():
-        first = [series[name][ts][0] for name in ("active jobs", "GPUs in use", "goodput", "efficiency")]
+        first = [series[name][ts][0] for name in SERIES[1:]]
         assert first == [record.active_jobs, record.gpus_in_use, record.goodput, record.efficiency]
-        assert series["queue"][ts][0] == record.active_jobs - running_after(run, record.time)
+        assert series["queue jobs"][ts][0] == record.active_jobs - running_after(run, record.time)
 
 
 def is_active(job: Any, time: float) -> bool:
@@ -209,16 +225,18 @@ def completes_after_round(run: Run, record: AllocationRecord) -> bool:
     return record.job in now[len(now) - still_active :] if still_active else False
 
 
-@given(runs())
+@given(cases())
 @settings(max_examples=120)
-def test_a_timeline_says_what_the_tables_say(run: Run) -> None:
+def test_a_timeline_says_what_the_tables_say(case: Case) -> None:
+    run = run_of(case)
     check(run, list(events(run)))
 
 
-@given(runs(), st.randoms(use_true_random=False))
+@given(cases(), st.randoms(use_true_random=False))
 @settings(max_examples=40)
-def test_a_job_keeps_its_slots_while_it_stays(run: Run, random: Any) -> None:
+def test_a_job_keeps_its_slots_while_it_stays(case: Case, random: Any) -> None:
     """Also where what happens at one instant is recorded in another order."""
+    run = run_of(case)
     cluster, records = cluster_of(run), list(run.result.allocation_records)
     last: dict[str, Any] = {}
     for stay in stays(records, cluster, run.result.end_time):
@@ -253,6 +271,47 @@ def test_what_is_recorded_of_one_instant_may_stand_in_any_order() -> None:
         ("a", 0.0, ((0, 0), (0, 1))),
         ("a", 60.0, ((1, 0),)),
         ("b", 60.0, ((0, 0), (0, 1))),
+    ]
+
+
+def test_a_job_gets_the_lowest_free_slots_and_those_that_stay_keep_theirs() -> None:
+    changes = [(0.0, "a", 1), (10.0, "b", 2), (20.0, "a", 0), (30.0, "c", 2), (40.0, "b", 1), (50.0, "d", 1)]
+    records = [AllocationRecord(t, job, (0,) * (gpus > 0), (gpus,) * (gpus > 0), 10, 0) for t, job, gpus in changes]
+    found = {(stay.job, stay.start): [slot.gpu for slot in stay.slots] for stay in stays(records, Cluster((4,)), 60.0)}
+    assert found == {
+        ("a", 0.0): [0],
+        ("b", 10.0): [1, 2],
+        ("c", 30.0): [0, 3],
+        ("b", 40.0): [1],
+        ("d", 50.0): [2],
+    }
+
+
+def test_an_arrow_leads_to_new_gpus_only() -> None:
+    """Not to the same ones at another batch size; a job that had to pause is led past its pause."""
+    records = (
+        AllocationRecord(0.0, "a", (0,), (1,), 10, 0),
+        AllocationRecord(60.0, "a", (1,), (1,), 10, 0),
+        AllocationRecord(120.0, "a", (1,), (1,), 20, 0),
+        AllocationRecord(180.0, "a", (), (), 0, 0),
+        AllocationRecord(240.0, "a", (1,), (1,), 20, 0),
+    )
+    result = replace(
+        simulate(toy_workload(), PROFILES, Cluster((1,)), Fifo()), allocation_records=records, end_time=300.0
+    )
+    run = Run("made", {"nodes": [[2, 1]], "config": {"engine": {"restart_delay": 30.0}}}, result)
+    found = list(events(run))
+    arrows = [(e["ph"], e["pid"], e["ts"]) for e in found if e["ph"] in "sf"]
+    assert arrows == [("s", 2, 59_999_999), ("f", 3, 60_000_000), ("s", 3, 179_999_999), ("f", 3, 240_000_000)]
+    slices = [(e["name"], e["ts"] / 1e6, e["dur"] / 1e6, e["args"]["batch size"]) for e in found if e["ph"] == "X"]
+    assert slices == [
+        ("start", 0, 30, 10),
+        ("a", 30, 30, 10),
+        ("restart", 60, 30, 10),
+        ("a", 90, 30, 10),
+        ("a", 120, 60, 20),
+        ("restart", 240, 30, 20),
+        ("a", 270, 30, 20),
     ]
 
 

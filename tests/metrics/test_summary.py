@@ -23,6 +23,22 @@ def test_metrics_by_hand() -> None:
     assert (summary.restarts, summary.gpu_hours) == (55, 11.0)
 
 
+def test_fairness_and_overheads_by_hand() -> None:
+    rhos = (0.5, 1.0, 2.0, 7.5, None)
+    jobs = tuple(
+        job(f"{i}", "a", 0.0, None if rho is None else 100.0, restarts=i)._replace(
+            run_time=60.0 * i, restart_time=6.0 * i, finish_time_fairness=rho
+        )
+        for i, rho in enumerate(rhos)
+    )
+    summary = summarise(Result(jobs, (), (), end_time=600.0))
+    assert (summary.time_between_restarts, summary.restart_share) == (60.0, pytest.approx(0.1))
+    assert (summary.max_fairness, summary.fair_share) == (7.5, 0.5)
+    never = summarise(Result((jobs[0]._replace(finish_time_fairness=None),), (), (), end_time=600.0))
+    assert (never.time_between_restarts, never.restart_share) == (None, 0.0)
+    assert (never.max_fairness, never.fair_share) == (None, None)
+
+
 def test_unfinished_jobs_count_with_their_age() -> None:
     jobs = (job("done", "a", 0.0, 100.0), job("running", "a", 50.0, None), job("never", "a", 900.0, None))
     summary = summarise(Result(jobs, (), (), end_time=550.0))

@@ -30,9 +30,9 @@ def test_the_shipped_policies_are_these() -> None:
     assert {path.stem for path in CONFIGS} >= {"fifo", "srtf", "tiresias", "optimus", "pollux"}
 
 
-def test_only_pollux_lets_jobs_choose_their_batch_size() -> None:
+def test_only_pollux_and_autoscalers_let_jobs_choose_their_batch_size() -> None:
     adaptive = {path.stem for path in CONFIGS if is_adaptive(instantiate(OmegaConf.load(path)))}
-    assert adaptive == {"pollux"}
+    assert adaptive == {"pollux", "autoscale-goodput", "autoscale-throughput"}
 
 
 def test_packing_takes_the_emptiest_nodes_first_and_keeps_what_it_can() -> None:

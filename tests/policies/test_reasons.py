@@ -70,7 +70,10 @@ class Checked:
         if isinstance(self.inner, Fifo):
             return [j for j in view.jobs if j.placement] + [j for j in view.jobs if not j.placement]
         if isinstance(self.inner, Srtf):
-            return sorted(view.jobs, key=lambda job: remaining_time(job, max(view.gpus_per_node)))
+            # Where everybody fits, those who run go first, as nobody has to give way.
+            fits = sum(job.num_replicas for job in view.jobs) <= view.num_gpus
+            size = max(view.gpus_per_node)
+            return sorted(view.jobs, key=lambda j: -1.0 if fits and j.placement else remaining_time(j, size))
         self.demoted += [
             j.job_id
             for j in view.jobs

@@ -45,7 +45,7 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Fi
     means = {name: max(row[name].mean for row in found if name in row) for row in found for name in row}
     names = sorted(means, key=lambda name: means[name])
     rows = len(names) * max(len(groups), 2)
-    figure = new_figure(width, 1.6 + 0.27 * rows + 0.4 * (len(groups) > 1))
+    figure = new_figure(width, 1.6 + 0.27 * rows)
     axes = figure.subplots()
     places = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.8 / len(groups), 0.3)
     handles = {}

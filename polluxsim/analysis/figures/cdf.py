@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter
 
 from polluxsim.analysis.figures.lines import name_lines
-from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, styled
+from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, share_axis, styled
 from polluxsim.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.
     axes.set_xscale("log")
     for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
         _line(axes, group, look, runs)
-    axes.set_ylim(0, 1.02)
-    axes.set_ylabel("share of jobs")
+    share_axis(axes, "share of jobs")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     return axes
 

@@ -116,6 +116,8 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
         name: _differing([row for row in rows if policy_name(row) == name], left_out, of_policy=True)
         for name in {policy_name(row) for row in rows}
     }
+    if "seed" in common and all(row.get("workload.seed", row.get("seed")) == row.get("seed") for row in rows):
+        common = [key for key in common if key != "workload.seed"]  # it follows the run's own seed
     labels = []
     for row in rows:
         keys = own[policy_name(row)] + common

@@ -6,31 +6,41 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from polluxsim.analysis.figures.groups import settings_of
 from polluxsim.analysis.figures.lines import legend
 from polluxsim.analysis.figures.style import (
+    DASHES,
     GREY,
+    MARKERS,
     ONE_COLUMN,
+    PALETTE,
     SECONDS_PER_HOUR,
+    Look,
     hour_ticks,
     looks,
     new_figure,
     steps,
     styled,
 )
+from polluxsim.analysis.progress import progress_of
 from polluxsim.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from polluxsim.analysis.figures.groups import Group
+    from polluxsim.models.profile import Profile
     from polluxsim.records import JobRecord, Result
+    from polluxsim.storage import Run
 
     Array = NDArray[np.float64]
+    Profiles = Mapping[str, Profile]
 
 
 @dataclass(frozen=True)
@@ -57,71 +67,88 @@ class Life:
     ----------
     label
         What to call it.
-    active_jobs
-        Jobs submitted and not complete while it lived.
+    policy
+        Of its run, which decides the colour where runs are compared.
     gpus
         GPUs it held.
     batch_size
         It trained at [examples].
     efficiency
         Statistical efficiency, None where it is not known.
-    policy
-        Decides the colour.
     """
 
     label: str
-    active_jobs: Curve
+    policy: str
     gpus: Curve
     batch_size: Curve
     efficiency: Curve | None = None
-    policy: str = ""
 
 
 @styled
-def job_life(lives: Sequence[Life], width: float = ONE_COLUMN) -> Figure:
-    """Draw active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
+def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN) -> Figure:
+    """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
     Parameters
     ----------
     lives
         A line each. The panel of the efficiency is left out where no life tells it.
+    contention
+        Active jobs: one curve for all lives, if they are of one run, or one for each.
     width
         [cm].
     """
-    panels = [("active jobs", [life.active_jobs for life in lives]), ("GPUs", [life.gpus for life in lives])]
-    panels += [("batch size\n[examples]", [life.batch_size for life in lives])]
-    efficiencies = [life.efficiency for life in lives]
-    if any(efficiencies):
-        panels += [("efficiency", efficiencies)]  # type: ignore[list-item]
-    figure = new_figure(width, 1.5 + 2.3 * len(panels))
+    panels: list[tuple[str, Sequence[Curve | None]]] = [
+        ("active jobs", contention),
+        ("GPUs", [life.gpus for life in lives]),
+        ("batch size\n[examples]", [life.batch_size for life in lives]),
+    ]
+    if any(life.efficiency for life in lives):
+        panels.append(("efficiency", [life.efficiency for life in lives]))
+    figure = new_figure(width, 1.5 + 2.1 * len(panels))
     rows = figure.subplots(len(panels), sharex=True)
-    chosen = looks([life.policy or life.label for life in lives])
-    for axes, (title, curves) in zip(rows, panels, strict=True):
-        lines = []
-        for look, curve in zip(chosen, curves, strict=True):
+    chosen = job_looks(lives) if len(contention) < len(lives) else looks([life.policy for life in lives])
+    for place, (axes, (title, curves)) in enumerate(zip(rows, panels, strict=True)):
+        shared = place == 0 and len(contention) < len(lives)
+        for look, curve in zip([Look(GREY, "-", "")] if shared else chosen, curves, strict=True):
             if curve is not None:
-                x, y = steps(curve.edges / SECONDS_PER_HOUR, curve.values)
-                lines += axes.plot(x, y, color=look.color, linestyle=look.linestyle)
+                _draw(axes, curve, look)
         axes.set_ylabel(title)
-        axes.set_ylim(bottom=0)
-    for axes in rows[:2]:
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    rows[2].set_yscale("log", base=2)
-    rows[2].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if len(panels) > 3:
-        rows[3].set_ylim(0, 1.05)
-    rows[-1].set_xlabel("time [h]")
-    hour_ticks(rows[-1])
+    _scales(rows)
     figure.align_ylabels()
     if len(lives) > 1:
         legend(figure, dict(zip(rows[1].get_lines(), [life.label for life in lives], strict=True)))
     else:
-        rows[0].set_title(lives[0].label, color=GREY, loc="left")
+        rows[0].set_title(lives[0].label, loc="left")
     return figure
 
 
-def lives_of(groups: Sequence[Group], jobs: Sequence[str] | None = None) -> list[Life]:
-    """Return the lives of some jobs in every group's first run, named by what sets them apart.
+def job_looks(lives: Sequence[Life]) -> list[Look]:
+    """Return a look for each job of one run: colours here do not stand for policies."""
+    count = min(len(PALETTE), len(DASHES))
+    return [Look(PALETTE[i % count], DASHES[i % count], MARKERS[i % count]) for i in range(len(lives))]
+
+
+def _draw(axes: Axes, curve: Curve, look: Look) -> None:
+    axes.plot(*steps(curve.edges / SECONDS_PER_HOUR, curve.values), color=look.color, linestyle=look.linestyle)
+
+
+def _scales(rows: Sequence[Axes]) -> None:
+    for axes in rows[:2]:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    rows[2].set_yscale("log", base=2)
+    rows[2].yaxis.set_major_locator(LogLocator(base=2, numticks=5))
+    rows[2].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if len(rows) > 3:
+        rows[3].set_ylim(0, 1.05)
+    rows[-1].set_xlabel("time [h]")
+    hour_ticks(rows[-1])
+
+
+def lives_of(
+    groups: Sequence[Group], jobs: Sequence[str] | None = None, profiles: Sequence[Profiles | None] | None = None
+) -> tuple[list[Life], list[Curve]]:
+    """Return the lives of some jobs in every group's first run, and the active jobs of the runs meanwhile.
 
     Parameters
     ----------
@@ -129,49 +156,61 @@ def lives_of(groups: Sequence[Group], jobs: Sequence[str] | None = None) -> list
         The runs.
     jobs
         Names; by default the job with the most GPU-time of each run.
+    profiles
+        By application, those that each group's run was made with; where there are none, no efficiency is known.
 
     Raises
     ------
     InvalidInputError
         If a run does not have a job, or it never had a GPU.
     """
-    lives = []
-    for group in groups:
+    lives: list[Life] = []
+    contention = []
+    for group, known in zip(groups, profiles or [None] * len(groups), strict=True):
         (run, *_) = group.runs
-        for job in jobs if jobs is not None else [None]:
-            life = life_of(run.name, run.result, job)
-            several_jobs = len(groups) == 1 or jobs is None or len(jobs) > 1
-            parts = [group.label] * (len(groups) > 1) + [life.label] * several_jobs
-            lives.append(replace(life, label=", ".join(parts), policy=group.policy if len(groups) > 1 else life.label))
-    return lives
+        wanted: Sequence[str | None] = jobs or [None]
+        records = [_find(run.name, run.result, job) for job in wanted]
+        for record in records:
+            life = life_of(run, record, known)
+            several = len(groups) == 1 or jobs is None or len(jobs) > 1
+            label = ", ".join([group.label] * (len(groups) > 1) + [life.label] * several)
+            lives.append(replace(life, label=label, policy=group.policy))
+        contention += [active_jobs(run.result, *_lifetime(run.result, record)) for record in records]
+    if len(groups) == 1 and len(lives) > 1:
+        ends = np.array([life.gpus.edges[[0, -1]] for life in lives])
+        contention = [active_jobs(groups[0].runs[0].result, float(ends.min()), float(ends.max()))]
+    return lives, contention
 
 
-def life_of(name: str, result: Result, job: str | None = None) -> Life:
-    """Return a job's life.
-
-    Parameters
-    ----------
-    name
-        What to call the run in an error.
-    result
-        The run.
-    job
-        Its name; by default the one with the most GPU-time.
+def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
+    """Return the life of a job of a run, with its efficiency where the run's profiles are given.
 
     Raises
     ------
     InvalidInputError
-        If there is no such job, or it never had a GPU.
+        If it never had a GPU, or the profiles do not have its application.
     """
-    record = _find(name, result, job)
-    until = result.end_time if record.completion_time is None else record.completion_time
-    changes = [row for row in result.allocation_records if row.job == record.job and row.time < until]
+    start, end = _lifetime(run.result, record)
+    changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:
-        raise InvalidInputError(f"{name}: job {record.job!r} never had a GPU")
-    edges = np.array([record.submit_time, *(row.time for row in changes), until])
+        raise InvalidInputError(f"{run.name}: job {record.job!r} never had a GPU")
+    edges = np.array([start, *(row.time for row in changes), end])
     gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
     sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
-    return Life(record.job, active_jobs(result, record.submit_time, until), Curve(edges, gpus), Curve(edges, sizes))
+    efficiency = None if profiles is None else _efficiency(run, record, profiles)
+    return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency)
+
+
+def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:
+    if record.application not in profiles:
+        raise InvalidInputError(f"{run.name}: the profiles have no application {record.application!r}")
+    delay = float(settings_of(run).get("engine.restart_delay", 0.0))
+    known = progress_of(run.result, record, profiles[record.application], delay)
+    return Curve(known.edges, known.efficiency)
+
+
+def _lifetime(result: Result, record: JobRecord) -> tuple[float, float]:
+    return record.submit_time, result.end_time if record.completion_time is None else record.completion_time
 
 
 def active_jobs(result: Result, start: float, end: float) -> Curve:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.transforms import Bbox
 
 if TYPE_CHECKING:
@@ -28,28 +29,42 @@ FONT_SIZE = 7.0
 OFFSET = 3.0
 """From a line to its label [pt]."""
 
+LEAST_CONTRAST = 4.0
+"""Of a name and the paper, as a ratio of luminances. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
+
 FAR = 14.0
 """A label this far from all other lines is as good as farther [pt]."""
 
 
-def name_lines(axes: Axes, names: Mapping[Line2D, str]) -> None:
+def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
     """Write the names of lines into a panel, or a legend above the figure; a single line needs no name.
 
     To be called when nothing else of the figure will change.
+
+    Parameters
+    ----------
+    axes
+        The panel.
+    names
+        Of its lines.
+    obstacles
+        More points that no name may hide, in data coordinates, shape (n, 2).
     """
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
         return
-    if len(names) > MOST_LABELS or not _label(axes, figure, names):
+    avoid = np.empty((0, 2)) if obstacles is None else obstacles
+    if len(names) > MOST_LABELS or not _label(axes, figure, names, avoid):
         legend(figure, names)
 
 
 def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -> None:
-    """Write a legend above the figure, in as many columns as fit."""
+    """Write a legend above the figure, in as many columns as fit; the figure grows by its height."""
     width = figure.get_figwidth() * 72
     longest = max(map(len, names.values())) * 4.0 + 34.0
     columns = max(int(width // longest), 1)
     rows = -(-len(names) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.14 * rows)
     figure.legend(
         list(names), list(names.values()), loc="outside upper center", ncols=-(-len(names) // rows), borderaxespad=0.2
     )
@@ -65,10 +80,15 @@ class _Spot(NamedTuple):
     up: int
 
 
-def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str]) -> bool:
+def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: Points) -> bool:
     """Write the names beside the lines; return whether all had room."""
-    figure.draw_without_rendering()
+    for _ in range(2):  # the layout takes ticks into account that it changes itself
+        figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
+    drawn = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
+    hidden = [*map(_dense, drawn), axes.transData.transform(obstacles)]
+    # Half a marker, or nearly the line itself.
+    clear = 2.2 * axes.figure.dpi / 72 if any(line.get_marker() != "None" for line in names) else 0.5
     taken: list[Bbox] = []
     spots: dict[Line2D, _Spot] = {}
     for line, name in names.items():
@@ -76,7 +96,7 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str]) -> bool:
         free = (
             spot
             for spot in _spots(axes, _size(axes, name), points[line], others)
-            if _is_free(spot.box, axes.bbox, taken, points.values())
+            if _is_free(spot.box, axes.bbox, taken, hidden, clear)
         )
         best = max(free, key=lambda spot: spot.score, default=None)
         if best is None:
@@ -84,8 +104,20 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str]) -> bool:
         spots[line] = best
         taken.append(best.box)
     for line, spot in spots.items():
-        _write(axes, names[line], spot, str(line.get_color()))
+        _write(axes, names[line], spot, ink(str(line.get_color())))
     return True
+
+
+def ink(colour: str) -> str:
+    """Return a line's colour as text is written in it: darker where it would be faint on white.
+
+    >>> ink("#004488"), ink("#ddaa33")
+    ('#004488', '#9a7724')
+    """
+    red, green, blue = to_rgb(colour)
+    while 1.05 / (0.05 + 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2) < LEAST_CONTRAST:
+        red, green, blue = 0.95 * red, 0.95 * green, 0.95 * blue
+    return to_hex((red, green, blue))
 
 
 def _write(axes: Axes, name: str, spot: _Spot, colour: str) -> None:
@@ -145,8 +177,8 @@ def _distance(box: Bbox, points: Points) -> float:
     return float(np.hypot(beside, above).min())
 
 
-def _is_free(box: Bbox, panel: BboxBase, taken: Iterable[Bbox], lines: Iterable[Points]) -> bool:
-    """Return whether a name here would hide nothing and stay within the panel."""
+def _is_free(box: Bbox, panel: BboxBase, taken: Iterable[Bbox], lines: Iterable[Points], clear: float) -> bool:
+    """Return whether a name here would stay within the panel and farther than `clear` from all lines [pixels]."""
     if box.x0 < panel.x0 or box.x1 > panel.x1 or box.y0 < panel.y0 or box.y1 > panel.y1:
         return False
-    return not any(box.overlaps(other) for other in taken) and all(_distance(box, points) > 0.5 for points in lines)
+    return not any(box.overlaps(other) for other in taken) and all(_distance(box, points) > clear for points in lines)

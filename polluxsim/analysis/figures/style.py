@@ -60,7 +60,8 @@ RC = {
     "axes.axisbelow": True,
     "grid.color": "#E0E0E0",
     "grid.linewidth": 0.5,
-    "savefig.dpi": PNG_DPI,
+    "figure.dpi": PNG_DPI,
+    "savefig.dpi": "figure",
     "svg.hashsalt": "polluxsim",
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
@@ -70,7 +71,7 @@ GREY = "#6F6F6F"
 
 # Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
 # high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
-PALETTE = ("#004488", "#B5446E", "#DDAA33", "#1B1B1B", "#2B9A7E")
+PALETTE = ("#004488", "#C0392B", "#DDAA33", "#1B1B1B", "#2F96B4")
 
 POLICY_COLOURS = dict(zip(("Pollux", "Tiresias", "Optimus", "FIFO", "SRTF"), PALETTE, strict=True))
 
@@ -124,7 +125,8 @@ def looks(policies: Sequence[str]) -> list[Look]:
         place = firsts[name]
         if seen[name]:
             place, taken = free[taken % len(free)], taken + 1
-        shade = lighter(POLICY_COLOURS[base[name]], min(0.25 * seen[name], 0.5))
+        colour = POLICY_COLOURS[base[name]]
+        shade = lighter(colour, min(0.22 * seen[name], 0.44)) if seen[name] else colour
         found.append(Look(shade, DASHES[place], MARKERS[place]))
         seen[name] += 1
     return found
@@ -195,6 +197,7 @@ def save(figure: Figure, path: Path) -> None:
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     path.parent.mkdir(parents=True, exist_ok=True)
     with in_style(), appearing_whole(path) as temporary:
+        figure.draw_without_rendering()  # the layout of a second drawing is the one that stays
         figure.savefig(temporary, format=path.suffix[1:], metadata=dates[path.suffix])
 
 
@@ -212,6 +215,13 @@ def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDA
     [[0.0, 1.0, 1.0, 3.0], [5.0, 5.0, 7.0, 7.0]]
     """
     return np.repeat(np.asarray(edges, float), 2)[1:-1], np.repeat(np.asarray(values, float), 2)
+
+
+def share_axis(axes: Axes, title: str) -> None:
+    """Make the y axis one of shares, from 0 to 1."""
+    axes.set_ylabel(title)
+    axes.set_ylim(0, 1.03)
+    axes.yaxis.set_major_locator(MultipleLocator(0.2))
 
 
 def hour_ticks(axes: Axes, most: int = 9) -> None:

@@ -126,8 +126,20 @@ def sweep(
     unit = "h" if _is_time(metric) else unit
     axes.set_ylabel(f"{name} [{unit}]" if unit else name)
     axes.set_ylim(bottom=0)
-    name_lines(axes, lines)
+    name_lines(axes, lines, _bars(found))
     return figure
+
+
+def _bars(found: Sequence[Series]) -> Array:
+    """Return points along all intervals, shape (n, 2)."""
+    share = np.linspace(0, 1, 50)[:, None]
+    bars = [
+        np.stack([np.broadcast_to(series.x, (50, len(series.x))), series.low + share * (series.high - series.low)], -1)
+        for series in found
+    ]
+    points = np.concatenate([bar.reshape(-1, 2) for bar in bars])
+    known: Array = points[np.isfinite(points).all(axis=1)]
+    return known
 
 
 def series_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> list[Series]:
@@ -228,7 +240,7 @@ def _draw(axes: Axes, series: Series, look: Look) -> Any:
     if np.isnan(series.x).all():
         line = axes.axhline(series.mean[0], color=look.color, linestyle=look.linestyle)
         if np.isfinite(series.low[0]):
-            axes.axhspan(series.low[0], series.high[0], color=look.color, alpha=0.15, linewidth=0)
+            axes.axhspan(series.low[0], series.high[0], color=look.color, alpha=0.1, linewidth=0)
         return line
     (line,) = axes.plot(series.x, series.mean, color=look.color, linestyle=look.linestyle, marker=look.marker)
     known = np.isfinite(series.low)

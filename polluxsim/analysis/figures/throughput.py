@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from polluxsim.analysis.figures.lines import legend
 from polluxsim.analysis.figures.style import PALETTE, TWO_COLUMNS, new_figure, styled
+from polluxsim.analysis.fit_figure import mean_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from polluxsim.analysis.fit_figure import Comparison, Curve
 
-GPU_TICKS = (1, 4, 8, 16, 32, 64)
+GPU_TICKS = (1, 4, 16, 64)
 
 
 @styled
@@ -43,16 +44,31 @@ def throughput(
         left, right = panels[place // pairs][2 * (place % pairs) :][:2]
         lines = _panel(left, comparison.measured_by_replicas, comparison.card_by_replicas)
         _panel(right, comparison.measured_by_batch_size, comparison.card_by_batch_size)
-        left.set_title(comparison.title, loc="left")
+        left.set_title(f"{comparison.title}, mean error {100 * mean_error(comparison):.1f} %", loc="left")
         left.set_ylabel("examples/s")
         left.set_xlabel(f"GPUs, {comparison.atomic_batch_size} examples each")
-        left.xaxis.set_major_locator(FixedLocator(GPU_TICKS))
-        right.set_xlabel(f"examples a step, {comparison.num_replicas} GPUs")
-        right.set_xscale("log", base=2)
+        _log_ticks(left, GPU_TICKS)
+        right.set_xlabel(f"batch size, {comparison.num_replicas} GPUs")
+        _log_ticks(right, [2**power for power in range(20)])
     for axes in panels.flat[2 * len(comparisons) :]:
         axes.set_visible(False)
     legend(figure, dict(zip(lines, names, strict=True)))
     return figure
+
+
+def _log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
+    """Scale the x axis by powers of two, with at most four of these ticks."""
+    axes.set_xscale("log", base=2)
+    low, high = axes.get_xlim()
+    seen = [tick for tick in ticks if low <= tick <= high]
+    axes.xaxis.set_major_locator(FixedLocator(seen[:: max(-(-len(seen) // 4), 1)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+
+
+def _count(value: float, _: object = None) -> str:
+    """Return a number as short as fits beside an axis."""
+    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:g}"
 
 
 def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyped-def]
@@ -60,8 +76,5 @@ def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyp
     (line,) = axes.plot(fitted.x, fitted.throughput, color=PALETTE[1], zorder=1)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value / 1e3:g}k" if value >= 1e4 else f"{value:g}")
-    )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(_count))
     return points, line

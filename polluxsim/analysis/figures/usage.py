@@ -15,6 +15,7 @@ from polluxsim.analysis.figures.style import (
     hour_ticks,
     looks_of,
     new_figure,
+    share_axis,
     steps,
     styled,
 )
@@ -61,9 +62,8 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
         _draw(lower, edges, efficiency, look)
     _capacity(upper, groups)
     upper.set_ylabel("GPUs in use")
-    lower.set_ylabel("statistical efficiency")
     upper.set_ylim(bottom=0)
-    lower.set_ylim(0, 1.03)
+    share_axis(lower, "statistical efficiency")
     lower.set_xlabel("time [h]")
     lower.set_xlim(left=0)
     hour_ticks(lower)

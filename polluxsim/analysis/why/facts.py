@@ -29,6 +29,8 @@ class Stage(NamedTuple):
         Total batch sizes in it, in order, each once after another [examples].
     given_by, taken_by
         GPUs that other jobs gave up at its start where this one got more, and got where this one gave some up, by job.
+    has_run
+        Whether the job held GPUs before it.
     """
 
     start: float
@@ -38,6 +40,7 @@ class Stage(NamedTuple):
     batch_sizes: tuple[int, ...]
     given_by: Mapping[str, int]
     taken_by: Mapping[str, int]
+    has_run: bool = False
 
     @property
     def what(self) -> str:
@@ -46,7 +49,7 @@ class Stage(NamedTuple):
         if not has:
             return "paused" if had else "waits"
         if not had:
-            return "started"
+            return "resumed" if self.has_run else "started"
         return "moved" if had == has else "grew" if has > had else "shrank"
 
 
@@ -66,6 +69,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
         last = {record.job: record for record in together}
         if job.job in last and time < end:
             stage = _stage_at(time, end, job.job, placed, last)
+            stage = stage._replace(has_run=any(each.gpus for each in found))
             if found and found[-1].gpus == stage.gpus:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
             else:

@@ -101,6 +101,7 @@ def happened(stage: Stage) -> str:
         "waits": "waits",
         "paused": f"paused, had {number_of(before, 'GPU')}",
         "started": f"started on {_where(stage.gpus)}",
+        "resumed": f"resumed on {_where(stage.gpus)}",
         "grew": f"grew from {before} to {_where(stage.gpus)}",
         "shrank": f"shrank from {before} to {_where(stage.gpus)}",
         "moved": f"moved its {now} to {_where(stage.gpus)}",

@@ -1,0 +1,128 @@
+"""One run, from a configuration to its folder."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import asdict, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from polluxsim.app.building import build, in_words
+from polluxsim.app.identity import data_of, key_of
+from polluxsim.app.provenance import git_commit, versions
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidConfigError
+from polluxsim.metrics.summary import summarise
+from polluxsim.records import TimingRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.engine.simulation import Watcher
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.models.profile import Profile
+    from polluxsim.records import Result
+    from polluxsim.types import Cluster
+    from polluxsim.workloads.workload import Workload
+
+TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
+NOT_THE_RUNS = "reproduce"
+"""A part of experiment files that is about the comparison and not about any run."""
+
+KEPT = 8
+"""Loaded workloads, with their profiles, that a process keeps for its next runs."""
+
+_loaded: OrderedDict[str, tuple[Mapping[str, Profile], Workload]] = OrderedDict()
+
+
+class Execution:
+    """A run that is ready to be simulated: its configuration checked, its files read.
+
+    Parameters
+    ----------
+    config
+        The configuration, without Hydra's own.
+
+    Raises
+    ------
+    PolluxSimError
+        If a setting or a file is not what it should be.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        started = perf_counter()
+        _check_top_level(config)
+        self._config = config
+        self._resolved: dict[str, Any] = resolved(config)
+        self._key = key_of(self._resolved)
+        self._profiles, self.workload = _load(config, self._resolved)
+        self.cluster: Cluster = build(config, "cluster")
+        self._load_time = perf_counter() - started
+
+    def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
+        """Replay the workload; return the records and their metrics."""
+        policy, settings = build(self._config, "policy"), build(self._config, "engine")
+        result = simulate(
+            self.workload,
+            self._profiles,
+            self.cluster,
+            policy,
+            settings=settings,
+            seed=self._config.seed,
+            watcher=watcher,
+        )
+        load = TimingRecord("load", None, self._load_time)
+        result = replace(result, timing_records=(load, *result.timing_records))
+        return result, summarise(result)
+
+    def info(self, summary: Summary | None) -> dict[str, Any]:
+        """Return what run.json says of the run."""
+        return {
+            "config": self._resolved,
+            "seed": self._config.seed,
+            "nodes": self.cluster.groups,
+            "key": self._key,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "summary": None if summary is None else asdict(summary),
+        }
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration as plain values.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a value refers to one that is not there.
+    """
+    try:
+        values = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise InvalidConfigError(in_words(error)) from None
+    values = values if isinstance(values, dict) else {}
+    return {str(key): value for key, value in values.items() if key != NOT_THE_RUNS}
+
+
+def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
+    """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
+    sources = {group: values[group] for group in ("profiles", "workload")}
+    name = json.dumps([sources, data_of(sources)], sort_keys=True)
+    if name not in _loaded:
+        profiles = build(config, "profiles").load()
+        _loaded[name] = profiles, build(config, "workload").load(profiles)
+        if len(_loaded) > KEPT:
+            _loaded.popitem(last=False)
+    _loaded.move_to_end(name)
+    return _loaded[name]
+
+
+def _check_top_level(config: DictConfig) -> None:
+    if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
+    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
+        raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")

@@ -1,0 +1,217 @@
+"""Which run is which: a hash of everything that a run's results follow from."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import platform
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.shipped import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    Json = Any
+
+PACKAGE = Path(__file__).parents[1]
+WITHOUT_INFLUENCE = ("analysis", "app")
+"""Rooms whose code changes no result, but for the modules below."""
+
+EXECUTING = ("app/building.py", "app/execution.py")
+
+CLASS_SETTINGS = ("_target_", "rule")
+"""Settings that may name a class of the user's, as module.Class."""
+
+LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
+"""Libraries that compute, or write what was computed."""
+
+NOT_DATA = ("run.json", ".lock")
+"""A folder that holds one of these is a run's or a sweep's, as may lie in a folder of data that someone works in."""
+
+UNREADABLE = "unreadable"
+"""Stands for the digest of a file that cannot be read: whoever needs it will say so."""
+
+INSTALLED = ("site-packages", "dist-packages")
+
+
+def key_of(config: Mapping[str, Json]) -> str:
+    """Return the key of a run: equal keys mean equal results.
+
+    Parameters
+    ----------
+    config
+        The resolved configuration, without Hydra's own.
+    """
+    parts = {
+        "config": _plain(config),
+        "data": dict(sorted(data_of(config).items())),
+        "code": code_digest(),
+        "guests": {name: _module_digest(name) for name in sorted(_foreign_modules(config))},
+        "versions": library_versions(),
+        "python": platform.python_version(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Json) -> Json:
+    """Return settings with whole numbers as such, however they are written: 1.0 is 1."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def data_of(config: Json) -> dict[str, str]:
+    """Return the digests of the files and folders that settings name, by the name given.
+
+    Every setting counts whose value names a file, and every setting called `path` whose value names a folder.
+    """
+    found = {}
+    for name, value in _texts(config):
+        path = Path(value)
+        if _is_file(path):
+            found[value] = _file_digest(path)
+        elif (name == "path" or name.endswith("_path")) and path.is_dir():
+            found[value] = _folder_digest(path)
+    return found
+
+
+@lru_cache(maxsize=1)
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that results depend on."""
+    return {name: version(name) for name in LIBRARIES}
+
+
+@lru_cache(maxsize=1)
+def code_digest() -> str:
+    """Return a digest of the code that results depend on, and of the cards and workloads that come with it."""
+    sources = [
+        path
+        for path in _sources(PACKAGE)
+        if path.relative_to(PACKAGE).parts[0] not in WITHOUT_INFLUENCE
+        or path.relative_to(PACKAGE).as_posix() in EXECUTING
+    ]
+    code = {path.relative_to(PACKAGE).as_posix(): _file_digest(path) for path in sources}
+    data = {name: _folder_digest(shipped(name)) for name in ("traces", "workloads")}
+    return _digest_of({**code, **data})
+
+
+def _texts(config: Json, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text in a configuration, with the name of its setting."""
+    if isinstance(config, dict):
+        for key, value in config.items():
+            yield from _texts(value, str(key))
+    elif isinstance(config, list):
+        for value in config:
+            yield from _texts(value, name)
+    elif isinstance(config, str):
+        yield name, config
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a text that can be no name of a file
+        return False
+
+
+def _foreign_modules(config: Json) -> set[str]:
+    """Return the top-level modules of classes that are not ours, but named in the configuration."""
+    names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
+    return names - {"polluxsim"}
+
+
+def _module_digest(name: str) -> str:
+    """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it."""
+    first = _origin(name)
+    if first is None:
+        return ""
+    root = _beside(first)
+    files, left = set[Path](), [first]
+    while left:
+        origin = left.pop()
+        new = set(_sources(origin.parent)) if origin.name == "__init__.py" else {origin}
+        if new <= files or _beside(origin) != root:
+            continue
+        files |= new
+        if root.name not in INSTALLED:
+            left += [found for path in new for name in _imported(path) if (found := _origin(name)) is not None]
+    return _digest_of({path.relative_to(root).as_posix(): _file_digest(path) for path in sorted(files)})
+
+
+def _origin(name: str) -> Path | None:
+    """Return the file of a top-level module, a package's __init__.py; None where there is none to read."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin).resolve()
+
+
+def _beside(origin: Path) -> Path:
+    """Return the folder that a top-level module or package lies in."""
+    return origin.parents[1] if origin.name == "__init__.py" else origin.parent
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level modules that a source file imports by their whole names."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError:
+        return set()  # whoever imports it will say so
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names - {"polluxsim"}
+
+
+def _sources(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def _folder_digest(folder: Path) -> str:
+    """Return a digest of a folder's files, whatever their order on disk; hidden files and results do not count."""
+    return _digest_of({path.relative_to(folder).as_posix(): _file_digest(path) for path in _data_files(folder)})
+
+
+def _data_files(folder: Path) -> Iterable[Path]:
+    if any((folder / name).exists() for name in NOT_DATA):
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__pycache__")):
+            continue
+        if path.is_dir():
+            yield from _data_files(path)
+        elif path.is_file():
+            yield path
+
+
+def _file_digest(path: Path) -> str:
+    status = path.stat()
+    return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=65536)
+def _content_digest(path: str, size: int, changed: int, number: int) -> str:
+    """Return the digest of a file's content; a file that is still the same by its status is not read again."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return UNREADABLE
+
+
+def _digest_of(parts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

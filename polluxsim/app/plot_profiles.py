@@ -1,0 +1,59 @@
+"""Figures of `polluxsim plot` that need profiles rather than runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.analysis.agent_model import agent_model
+from polluxsim.analysis.figures.throughput import throughput
+from polluxsim.analysis.figures.training import best_batch_sizes, training_curves
+from polluxsim.analysis.fit_figure import compare
+from polluxsim.errors import InvalidInputError
+from polluxsim.models.card import CardProfile
+from polluxsim.traces.store import ProfileFolder
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from polluxsim.models.profile import Profile
+
+
+def draw_throughput(options: Namespace) -> Figure:
+    """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
+    profiles = _profiles(options.profiles)
+    cards = None if options.cards is None else _profiles(options.cards)
+    known = [name for name in profiles if cards is None or name in cards]
+    chosen = [_known(name, known) for name in options.application or known]
+    fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
+    points = "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured"
+    names = (points, "throughput model fitted to it" if cards is None else "card fitted to it")
+    return throughput([compare(profiles[name], fitted[name], name) for name in chosen], names, options.width)
+
+
+def draw_batch_size(options: Namespace) -> Figure:
+    """Draw the best batch sizes of one application."""
+    return best_batch_sizes(_one(options), options.width)
+
+
+def draw_training(options: Namespace) -> Figure:
+    """Draw the efficiency of one application over training."""
+    return training_curves(_one(options), options.width)
+
+
+def _one(options: Namespace) -> Profile:
+    profiles = _profiles(options.profiles)
+    return profiles[_known(options.application, list(profiles))]
+
+
+def _known(name: str, names: list[str]) -> str:
+    if name not in names:
+        raise InvalidInputError(f"there is no application {name!r}, allowed are {', '.join(names)}")
+    return name
+
+
+def _profiles(folder: Path | None) -> Mapping[str, Profile]:
+    return ProfileFolder(None if folder is None else str(folder)).load()

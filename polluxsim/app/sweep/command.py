@@ -1,0 +1,100 @@
+"""`polluxsim run -m`: a sweep as Hydra describes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf, open_dict
+
+from polluxsim.analysis.table import comparison
+from polluxsim.app.console import console
+from polluxsim.app.sweep.dataset import DATASET
+from polluxsim.app.sweep.finished import info_of
+from polluxsim.app.sweep.launchers import chosen_workers
+from polluxsim.app.sweep.plan import Composer, entry_of
+from polluxsim.app.sweep.sweep import complete
+from polluxsim.errors import InvalidConfigError
+from polluxsim.files import appearing_whole
+from polluxsim.metrics.summary import Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hydra.types import HydraContext
+    from omegaconf import DictConfig
+
+    from polluxsim.app.sweep.plan import Entry
+
+MOST_ROWS = 40
+"""Sweeps of more runs than this print no table of them."""
+
+
+class Workplace(NamedTuple):
+    """What `hydra.sweeper` says of where runs are done and kept.
+
+    Attributes
+    ----------
+    workers
+        Processes on this machine, where no launcher is chosen; None for one for each core.
+    cache
+        A folder of finished runs, or None.
+    """
+
+    workers: int | None
+    cache: str | None
+
+
+def sweep_by_command(
+    plan: Sequence[Sequence[str]], config: DictConfig, context: HydraContext, workplace: Workplace
+) -> None:
+    """Complete a sweep and print its results.
+
+    Parameters
+    ----------
+    plan
+        The overrides of each run.
+    config
+        What Hydra composed for the sweep as a whole.
+    context
+        How Hydra composes the configuration of a run from it.
+    workplace
+        Where runs are done and kept.
+    """
+    workers, cache = workplace
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise InvalidConfigError(f"hydra.sweeper.workers is {workers!r}, allowed is a whole number ≥ 1, or null")
+    folder = Path(config.hydra.sweep.dir)
+    doing = chosen_workers(config, context, workers)
+    planned = _composed(plan, folder, config, context)
+    done, entries, _ = complete(planned, folder, doing, None if cache is None else Path(cache))
+    with appearing_whole(folder / "multirun.yaml") as temporary:
+        OmegaConf.save(config, temporary)
+    if len(entries) <= MOST_ROWS:
+        _print_table(entries)
+    found = f", {len(entries) - done} of them found finished" if done < len(entries) else ""
+    print(f"wrote {folder / DATASET}: {len(entries)} runs{found}")
+
+
+def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:
+    """Return the entries of a plan, with folders named by `hydra.sweep.subdir`."""
+    entries = []
+    composer = Composer(context.config_loader, config.hydra.overrides.hydra)
+    try:
+        for number, overrides in enumerate(plan):
+            composed = composer.compose(overrides)
+            OmegaConf.copy_cache(from_config=config, to_config=composed)  # one time of start for all
+            with open_dict(composed):
+                composed.hydra.job.id = composed.hydra.job.num = number
+            HydraConfig.instance().set_config(composed)
+            entries.append(entry_of(overrides, composed, folder, str(composed.hydra.sweep.subdir)))
+    finally:
+        HydraConfig.instance().set_config(config)
+    return entries
+
+
+def _print_table(entries: Sequence[Entry]) -> None:
+    summaries = {entry.folder.name: info_of(entry.folder)["summary"] for entry in entries}
+    if known := {name: Summary(**summary) for name, summary in summaries.items() if summary is not None}:
+        console().print(comparison(known))

@@ -1,0 +1,215 @@
+"""A plan: the runs that a sweep consists of, each with its configuration, its key and its folder."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import get_overrides_dirname
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from polluxsim.app.execution import resolved
+from polluxsim.app.hydra_words import hydra_in_words
+from polluxsim.app.identity import key_of
+from polluxsim.errors import InvalidConfigError
+from polluxsim.shipped import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+
+CONFIG_NAME = "run"
+LONGEST_NAME = 120
+KEY_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a plan.
+
+    Attributes
+    ----------
+    overrides
+        What sets it apart, in Hydra's words.
+    config
+        The resolved configuration.
+    key
+        What it is recognised by.
+    folder
+        Where it is, or is to be.
+    """
+
+    overrides: tuple[str, ...]
+    config: Mapping[str, Any]
+    key: str
+    folder: Path
+
+    def __str__(self) -> str:
+        return " ".join(self.overrides) or "the default run"
+
+
+def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: str | None = None) -> Entry:
+    """Return the entry of a composed configuration.
+
+    Parameters
+    ----------
+    overrides
+        What it was composed from.
+    config
+        The configuration; Hydra's own part does not count.
+    folder
+        The sweep's folder.
+    name
+        Name of the run's folder in it; by default one made of the overrides and the key.
+    """
+    values = resolved(without_hydra(config))
+    key = key_of(values)
+    return Entry(tuple(overrides), values, key, folder / (name or f"{_readable(overrides)}{key[:KEY_DIGITS]}"))
+
+
+def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
+    """Return each run once, in the folder where it is already, or else in one that no other run of the plan has.
+
+    Parameters
+    ----------
+    entries
+        The runs of a plan; of those with the same key the first counts.
+    finished
+        Folders of finished runs by their keys.
+    """
+    distinct = {entry.key: entry for entry in reversed(entries)}
+    keys = dict.fromkeys(entry.key for entry in entries)
+    taken = {finished[key] for key in keys if key in finished}
+    result = []
+    for key in keys:
+        entry = distinct[key]
+        folder = finished.get(key, entry.folder)
+        if key not in finished and folder in taken:
+            folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
+        taken.add(folder)
+        result.append(replace(entry, folder=folder))
+    return result
+
+
+class Composer:
+    """Composes the configurations of runs.
+
+    Hydra takes long to compose one (some 70 ms), and the runs of a plan mostly differ by values; so what the choices
+    of groups give is kept, and plain values are put into a copy of it.
+
+    Parameters
+    ----------
+    loader
+        What Hydra composes with.
+    overrides
+        Overrides that all runs have in common: Hydra's own.
+    """
+
+    def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
+        self._loader = loader
+        self._common = list(overrides)
+        self._parser = OverridesParser.create(config_loader=loader)
+        self._kept: dict[tuple[str, ...], DictConfig] = {}
+        self._groups: dict[str, bool] = {}
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """Return the configuration of a run, with Hydra's own part as if it were composed from these overrides alone.
+
+        Raises
+        ------
+        InvalidConfigError
+            If the overrides do not fit the configuration.
+        """
+        try:
+            parsed = self._parser.parse_overrides(list(overrides))
+            try:
+                return self._quickly(parsed)
+            except OmegaConfBaseException:
+                return self._wholly(overrides)  # Hydra's own error is the clearer one
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
+
+    def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
+        chosen = tuple(item.input_line or "" for item in parsed if not self._is_plain(item))
+        if chosen not in self._kept:
+            self._kept[chosen] = self._wholly(chosen)
+        config = deepcopy(self._kept[chosen])
+        for item in parsed:
+            if self._is_plain(item):
+                OmegaConf.update(config, item.key_or_group, item.value(), merge=True)
+        task = [item for item in parsed if not item.is_hydra_override()]
+        settings = config.hydra.job.config.override_dirname
+        config.hydra.overrides.task = [item.input_line for item in task]
+        config.hydra.job.override_dirname = get_overrides_dirname(
+            task, kv_sep=settings.kv_sep, item_sep=settings.item_sep, exclude_keys=settings.exclude_keys
+        )
+        return config
+
+    def _wholly(self, overrides: Sequence[str]) -> DictConfig:
+        return self._loader.load_configuration(CONFIG_NAME, [*self._common, *overrides], RunMode.RUN)
+
+    def _is_plain(self, override: Override) -> bool:
+        is_change = not (override.is_delete() or override.is_add() or override.is_force_add())
+        is_value = override.package is None and not self._is_group(override.key_or_group)
+        return is_change and is_value and not override.is_sweep_override() and not override.is_hydra_override()
+
+    def _is_group(self, name: str) -> bool:
+        if name not in self._groups:
+            self._groups[name] = bool(self._loader.get_group_options(name))
+        return self._groups[name]
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Return a configuration without Hydra's own part."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+@contextmanager
+def composing(config_dirs: Sequence[Path]) -> Iterator[GlobalHydra]:
+    """Make Hydra ready to compose from the shipped configurations and from more folders; it is as before afterwards.
+
+    Raises
+    ------
+    InvalidConfigError
+        If one of the folders is not there.
+    """
+    for folder in config_dirs:
+        if not folder.is_dir():
+            raise InvalidConfigError(f"{folder}: no such folder of configurations")
+    with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="polluxsim run"):
+        yield GlobalHydra.instance()
+
+
+def search_path(config_dirs: Sequence[Path]) -> list[str]:
+    """Return the override that makes Hydra look into more folders of configurations."""
+    folders = ",".join(quoted(f"file://{folder.resolve()}") for folder in config_dirs)
+    return [f"hydra.searchpath=[{folders}]"] if config_dirs else []
+
+
+def quoted(text: str) -> str:
+    r"""Return a text as Hydra's grammar takes it whole.
+
+    >>> print(quoted("it's"))
+    'it\'s'
+    """
+    escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", text).replace("'", r"\'")
+    return f"'{escaped}'"
+
+
+def _readable(overrides: Sequence[str]) -> str:
+    """Return the overrides as the beginning of a folder's name; of a path, its last part."""
+    words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
+    name = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
+    return f"{name.lstrip('.')}-" if name.lstrip(".") else ""

@@ -1,0 +1,84 @@
+"""Autoscaling: one large job on a cluster that grows while its GPUs are put to good use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.packing import pack
+from polluxsim.policies.view import Decision, NodeCounts
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import Allocation
+
+MEASURES = ("goodput", "throughput")
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """Give the first job all nodes, and change their number when it makes too good or too poor use of its GPUs.
+
+    A number of nodes is put to use by its predicted measure per GPU, over that of one GPU alone.
+
+    Parameters
+    ----------
+    measure
+        What nodes and batch sizes are chosen by: `goodput`, or `throughput` as in the baseline.
+    grow_above
+        Use above which more nodes are asked for, U in (0, 1].
+    aim
+        Use that is aimed at, L in (0, U); below it nodes are given back.
+
+    Source: Pollux (OSDI '21), §5.4.1; the baseline there is Or et al. (MLSys '20).
+    """
+
+    measure: str = "goodput"
+    grow_above: float = 2 / 3
+    aim: float = 0.5
+    adaptive: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.measure not in MEASURES:
+            raise InvalidConfigError(f"policy.measure is {self.measure!r}, allowed are {', '.join(MEASURES)}")
+        if not 0 < self.aim < self.grow_above <= 1:
+            raise InvalidConfigError(
+                f"policy.aim is {self.aim}, policy.grow_above {self.grow_above}, allowed are 0 < aim < grow_above ≤ 1"
+            )
+
+    @property
+    def maximises_throughput(self) -> bool:
+        """Return whether agents take throughput for goodput; the model that a policy sees then says so too."""
+        return self.measure == "throughput"
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        """Return all GPUs that are up and that the first job may have, and the number of nodes to have next."""
+        job = view.jobs[0]
+        decision = Decision()
+        up = view.gpus_per_node
+        if view.nodes is not None:
+            decision.num_nodes = self._num_nodes(job, view.nodes)
+            up = up[: decision.num_nodes]
+        decision[job.job_id] = pack(up, min(sum(up), job.max_replicas), keep=job.placement) or ()
+        return decision
+
+    def _num_nodes(self, job: JobView, nodes: NodeCounts) -> int:
+        """Return the number of nodes to have, as many as before where their use is good."""
+        if (model := job.goodput) is None:
+            return nodes.requested
+        now = self._use(model, nodes, nodes.requested)
+        if self.aim <= now <= self.grow_above:
+            return nodes.requested
+        # A job may not have more GPUs than its agent can speak of, and no node is to be idle.
+        most = [count for count in range(nodes.least, nodes.most + 1) if nodes.gpus(count) <= job.max_replicas]
+        wanted = min(most or [nodes.least], key=lambda count: abs(self._use(model, nodes, count) - self.aim))
+        return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, nodes.requested)
+
+    def _use(self, model: GoodputModel, nodes: NodeCounts, count: int) -> float:
+        """Return the measure per GPU of so many full nodes, over that of one GPU."""
+        gpus = nodes.gpus(count)
+        return model.best(count, gpus)[0] / gpus / model.best(1, 1)[0]

@@ -1,0 +1,156 @@
+"""Hyper-parameter search: a workload whose jobs appear as trials finish, each proposed by what came out before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import log10
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.errors import InvalidConfigError, UnknownApplicationError
+from polluxsim.workloads.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import optuna
+
+    from polluxsim.models.profile import Profile
+
+
+class HyperParameters(NamedTuple):
+    """What is searched for: learning rate, momentum and weight decay of SGD."""
+
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+
+
+def surrogate_accuracy(parameters: HyperParameters) -> float:
+    """Return what stands for a trial's final accuracy, in (0, 0.95].
+
+    Nothing is trained in a simulation, so the searcher needs a score from somewhere. This one is not measured: a smooth
+    bowl over the logarithms of the parameters, best at what is commonly used for ResNet on CIFAR-10 (0.1, 0.9, 5e-4).
+    A trial takes as long whatever its parameters, so the score decides which parameters come next, and no time.
+    """
+    distance = (
+        log10(parameters.learning_rate / 0.1) ** 2
+        + log10((1 - parameters.momentum) / 0.1) ** 2
+        + 0.25 * log10(parameters.weight_decay / 5e-4) ** 2
+    )
+    return 0.95 / (1 + 0.1 * distance)
+
+
+class Trials:
+    """The trials of one search, some at a time.
+
+    Parameters
+    ----------
+    template
+        What every trial's job is, but for its name and time.
+    num_trials
+        Trials in all.
+    seed
+        Seed of the searcher, Optuna's tree-structured Parzen estimator.
+    """
+
+    def __init__(self, template: Job, num_trials: int, seed: int) -> None:
+        self.scores: dict[str, tuple[HyperParameters, float]] = {}
+        self._template = template
+        self._num_trials = num_trials
+        self._study = _new_study(seed)
+        self._running: dict[str, tuple[optuna.Trial, HyperParameters]] = {}
+        self._num_started = 0
+
+    def start(self, time: float) -> Job:
+        """Return the job of another trial, submitted now [s]."""
+        trial = self._study.ask()
+        parameters = HyperParameters(
+            learning_rate=trial.suggest_float("learning_rate", 1e-3, 1.0, log=True),
+            momentum=trial.suggest_float("momentum", 0.5, 0.99),
+            weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-2, log=True),
+        )
+        self._num_started += 1
+        name = f"trial-{self._num_started:0{len(str(self._num_trials))}d}"
+        self._running[name] = (trial, parameters)
+        like = self._template
+        return Job(name, time, like.application, like.num_replicas, like.batch_size)
+
+    def after(self, job: Job, time: float) -> Sequence[Job]:
+        """Tell the searcher how a trial ended, and return the next one while there are any left."""
+        trial, parameters = self._running.pop(job.job_id)
+        score = surrogate_accuracy(parameters)
+        self.scores[job.job_id] = (parameters, score)
+        self._study.tell(trial, score)
+        return (self.start(time),) if self._num_started < self._num_trials else ()
+
+
+@dataclass(frozen=True)
+class HyperParameterSearch:
+    """Trials of one application, so many at a time: when one is complete, the next is submitted.
+
+    Parameters
+    ----------
+    application
+        What every trial trains.
+    num_trials
+        Trials in all.
+    at_once
+        Trials under way at a time.
+    num_replicas
+        GPUs that a trial asks for, where they are fixed.
+    batch_size
+        Batch size that a trial asks for, where it is fixed [examples]; None is the initial one.
+    seed
+        Seed of the searcher.
+
+    Source: Pollux (OSDI '21), §5.4.2 and Table 3.
+    """
+
+    application: str = "cifar10"
+    num_trials: int = 100
+    at_once: int = 4
+    num_replicas: int = 4
+    batch_size: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.at_once <= self.num_trials:
+            raise InvalidConfigError(
+                f"workload.at_once is {self.at_once} of {self.num_trials} trials, allowed are 1 to the number of trials"
+            )
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Return the first trials, and what makes the others.
+
+        Raises
+        ------
+        UnknownApplicationError
+            If there is no profile of the application.
+        """
+        if (profile := profiles.get(self.application)) is None:
+            raise UnknownApplicationError(
+                f"workload.application is {self.application!r}, allowed are {', '.join(sorted(profiles))}"
+            )
+        batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
+        template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
+        followers = self.num_trials - self.at_once
+        first, arrivals = self._first(template)[1], partial(self._arrivals, template)
+        return Workload(first, "search", new_arrivals=arrivals, num_followers=followers)
+
+    def _arrivals(self, template: Job) -> Trials:
+        return self._first(template)[0]
+
+    def _first(self, template: Job) -> tuple[Trials, tuple[Job, ...]]:
+        """Return a search, and the trials that it starts with."""
+        trials = Trials(template, self.num_trials, self.seed)
+        return trials, tuple(trials.start(0.0) for _ in range(self.at_once))
+
+
+def _new_study(seed: int) -> optuna.Study:
+    try:
+        import optuna  # noqa: PLC0415  (slow to load, an extra, and needed by this workload only)
+    except ImportError:
+        raise InvalidConfigError("workload=search needs Optuna: pip install 'polluxsim[hpo]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))

@@ -1,0 +1,137 @@
+"""A run's key: it changes with whatever a result may change with, and with nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from polluxsim.app import identity
+from polluxsim.app.identity import code_digest, key_of, library_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILES = {"w.csv": "jobs", "measured/a.csv": "1", "measured/deep/b.csv": "2"}
+CONFIG: dict[str, Any] = {
+    "policy": {"_target_": "guest.Policy", "p": -1},
+    "workload": {"path": "w.csv"},
+    "profiles": {"path": "measured"},
+    "seed": 0,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder with data and a policy of the user's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write(**FILES)
+    write(**{"guest.py": "import guests_helper\nclass Policy: pass\n", "guests_helper.py": "x = 1\n"})
+    return tmp_path
+
+
+def write(**files: str) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+
+
+def changed(group: str, **settings: object) -> dict[str, Any]:
+    config = deepcopy(CONFIG)
+    config[group] |= settings
+    return config
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "content of a file": lambda: write(**{"w.csv": "sboj"}),
+    "content deep in a folder": lambda: write(**{"measured/deep/b.csv": "3"}),
+    "a new file in a folder": lambda: write(**{"measured/c.csv": ""}),
+    "a file of another name": lambda: Path("measured/a.csv").rename("measured/z.csv"),
+    "a file that is gone": lambda: Path("w.csv").unlink(),
+    "the user's module": lambda: write(**{"guest.py": "import guests_helper\nclass Policy: x = 2\n"}),
+    "what the user's module imports": lambda: write(**{"guests_helper.py": "x = 2\n"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_key_changes_with_what_a_run_reads(folder: Path, change: Callable[[], object]) -> None:
+    before = key_of(CONFIG)
+    change()
+    assert key_of(CONFIG) != before
+
+
+HARMLESS: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "a file touched": lambda: os.utime("w.csv", (0, 0)),
+    "a run beside the data": lambda: write(**{"measured/out/run.json": "{}", "measured/out/jobs.parquet": ""}),
+    "a sweep beside the data": lambda: write(**{"measured/sweep/.lock": "", "measured/sweep/sweep.parquet": ""}),
+    "a hidden file": lambda: write(**{"measured/.cache": ""}),
+    "a module that is not imported": lambda: write(**{"other.py": ""}),
+    "a folder that has a setting's name": lambda: Path("exact").mkdir(),
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
+def test_the_key_stays_with_what_a_run_does_not_read(folder: Path, change: Callable[[], object]) -> None:
+    before = key_of(CONFIG)
+    change()
+    assert key_of(CONFIG) == before
+
+
+def test_the_key_changes_with_every_setting(folder: Path) -> None:
+    configs = [CONFIG, CONFIG | {"seed": 1}, changed("policy", p=-2), changed("policy", more=None)]
+    configs += [changed("policy", p=True), changed("policy", p="-1"), changed("policy", p=-1.5)]
+    assert len({key_of(config) for config in configs}) == len(configs)
+
+
+def test_a_number_may_be_written_in_two_ways(folder: Path) -> None:
+    assert key_of(changed("policy", p=-1.0)) == key_of(CONFIG)
+    assert key_of(dict(reversed(CONFIG.items()))) == key_of(CONFIG)
+
+
+@pytest.mark.parametrize(("room", "counts"), [("engine/x.py", True), ("app/x.py", False), ("app/execution.py", True)])
+def test_the_key_changes_with_code_that_results_hang_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, room: str, counts: bool
+) -> None:
+    monkeypatch.setattr(identity, "PACKAGE", folder)
+    digests = []
+    for text in ("1", "2"):
+        code_digest.cache_clear()
+        write(**{room: text})
+        digests.append(code_digest())
+    code_digest.cache_clear()
+    assert (digests[0] != digests[1]) is counts
+
+
+def test_the_key_changes_with_a_librarys_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key_of(CONFIG)
+    assert "numba" in library_versions()
+    monkeypatch.setattr(identity, "library_versions", lambda: library_versions() | {"numba": "0"})
+    assert key_of(CONFIG) != before
+
+
+def test_a_package_of_the_users_counts_whole(folder: Path) -> None:
+    write(**{"pack/__init__.py": "", "pack/inner/policy.py": "1"})
+    config = changed("policy", _target_="pack.inner.policy.Policy")
+    before = key_of(config)
+    write(**{"pack/inner/policy.py": "2"})
+    assert key_of(config) != before
+    assert "pack" not in sys.modules
+
+
+@pytest.mark.parametrize("target", ["", "nowhere.Policy", "...", "__main__.Policy"])
+def test_a_target_that_is_not_there_has_a_key(folder: Path, target: str) -> None:
+    assert key_of(changed("policy", _target_=target)) != key_of(CONFIG)
+
+
+def test_a_mapping_rule_of_the_users_counts(folder: Path) -> None:
+    config = changed("workload", rule="rules.Mine")
+    write(**{"rules.py": "class Mine: pass\n"})
+    before = key_of(config)
+    write(**{"rules.py": "class Mine: x = 2\n"})
+    assert key_of(config) != before
