@@ -8,11 +8,8 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.traces.schema import read_info
+from polluxsim.traces.table import read_trace
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -20,23 +17,18 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
 
-NEEDED = ("job", "submit_time", "duration", "num_gpus")
-
-LONGEST_DURATION = 1e9
-"""Thirty years; longer ones are slips of the clock [s]."""
-
 
 @dataclass(frozen=True)
 class TraceReplay:
     """Jobs of an imported trace, replayed as they were.
 
-    Jobs that held no GPU or none for a known time are left out and counted in the workload's notes; a share of a GPU
-    becomes a whole one.
+    Jobs that held no GPU, or none for a known time, are left out; a share of a GPU becomes a whole one. Both are
+    counted in the workload's notes.
 
     Parameters
     ----------
     path
-        What `polluxsim import` wrote (.parquet).
+        What `polluxsim import` or `polluxsim generate` wrote (.parquet).
     most_gpus
         Jobs with more GPUs are left out, and counted; None keeps all, and then all must fit the cluster.
     most_jobs
@@ -60,38 +52,35 @@ class TraceReplay:
         InvalidInputError
             If the file is no imported trace, or no job is left.
         """
-        path = Path(self.path)
-        if not path.is_file():
-            raise InvalidInputError(f"{path}: no such file")
-        read_info(path)
         notes = Counter[str]()
-        jobs = tuple(self._jobs(path, notes))
+        jobs = tuple(self._jobs(Path(self.path), notes))
         if not jobs:
-            raise InvalidInputError(f"{path}: no job that held a GPU for a known time, needed is at least one")
-        return Workload(jobs, source=str(path), notes=tuple(f"{count} {what}" for what, count in notes.items()))
+            raise InvalidInputError(f"{self.path}: no job that held a GPU for a known time, needed is one or more")
+        return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))
 
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
         taken = 0
-        for row, (job_id, submit_time, duration, num_gpus) in enumerate(_rows(path), start=1):
-            if self.most_jobs is not None and taken == self.most_jobs:
+        names = Counter[str]()
+        for row, job in enumerate(read_trace(path)[1], start=1):
+            if taken == self.most_jobs:
                 return
-            if num_gpus <= 0:
-                notes["jobs without a GPU left out"] += 1
-            elif duration is None or duration <= 0:
-                notes["jobs without a known time on GPUs left out"] += 1
-            elif self.most_gpus is not None and num_gpus > self.most_gpus:
-                notes[f"jobs with more than {self.most_gpus} GPUs left out"] += 1
-            else:
-                if num_gpus != ceil(num_gpus):
-                    notes["jobs with a share of a GPU given a whole one"] += 1
-                taken += 1
-                yield Job.rigid(job_id, submit_time, ceil(num_gpus), min(duration, LONGEST_DURATION), row)
+            if what := self._why_not(job.num_gpus, job.duration):
+                notes[what] += 1
+                continue
+            if job.num_gpus != ceil(job.num_gpus):
+                notes["jobs with a share of a GPU given a whole one"] += 1
+            taken += 1
+            names[job.job] += 1
+            # Some logs use a name again.
+            name = job.job if names[job.job] == 1 else f"{job.job}#{names[job.job]}"
+            yield Job.rigid(name, job.submit_time, ceil(job.num_gpus), job.duration or 0.0, row)
 
-
-def _rows(path: Path) -> Iterator[tuple[str, float, float | None, float]]:
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=list(NEEDED)):
-                yield from zip(*(batch.column(name).to_pylist() for name in NEEDED), strict=True)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise InvalidInputError(f"{path}: not an imported trace ({str(error).splitlines()[0]})") from None
+    def _why_not(self, num_gpus: float, duration: float | None) -> str:
+        """Return why a job is left out, nothing if it is not."""
+        if not num_gpus:
+            return "jobs without a GPU left out"
+        if not duration:
+            return "jobs without a known time on GPUs left out"
+        if self.most_gpus is not None and num_gpus > self.most_gpus:
+            return f"jobs with more than {self.most_gpus} GPUs left out"
+        return ""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "philly-like-160.csv"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+COMMON_COLUMNS = ("name", "time", "num_replicas")
+DURATION = "duration"
 
 
 @dataclass(frozen=True)
@@ -207,12 +209,15 @@ class WorkloadFile:
 def read_workload(path: Path) -> Workload:
     """Read a workload from CSV or Parquet with the columns name, time, application, num_replicas, batch_size.
 
+    A file may have a column duration besides, or in place of application and batch_size: a row that has one [s] is a
+    job without a profile.
+
     Raises
     ------
     InvalidInputError
         If the file cannot be read, a row is not what it should be, or a name stands twice.
     """
-    return Workload(tuple(map(_job, read_rows(path, COLUMNS))), source=str(path))
+    return Workload(tuple(map(_job, read_rows(path, COMMON_COLUMNS))), source=str(path))
 
 
 def workload_from_frame(frame: pd.DataFrame) -> Workload:
@@ -223,21 +228,32 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
     InvalidInputError
         If a column is missing, a row is not what it should be, or a name stands twice; rows are counted from 1.
     """
-    if missing := [name for name in COLUMNS if name not in frame.columns]:
+    needed = COMMON_COLUMNS if DURATION in frame.columns else COLUMNS
+    if missing := [name for name in needed if name not in frame.columns]:
         named = ", ".join(map(repr, missing))
-        raise InvalidInputError(f"DataFrame: missing column {named}, needed are {', '.join(COLUMNS)}")
-    columns = zip(*(frame[name].tolist() for name in COLUMNS), strict=True)
-    records = (dict(zip(COLUMNS, values, strict=True)) for values in columns)
+        raise InvalidInputError(f"DataFrame: missing column {named}, needed are {', '.join(needed)}")
+    present = [name for name in (*COLUMNS, DURATION) if name in frame.columns]
+    columns = zip(*(frame[name].tolist() for name in present), strict=True)
+    records = (dict(zip(present, values, strict=True)) for values in columns)
     rows = (Row(Path("DataFrame"), line, record) for line, record in enumerate(records, start=1))
     return Workload(tuple(map(_job, rows)), source="DataFrame")
 
 
 def _job(row: Row) -> Job:
+    job_id, submit_time = row.text("name"), row.number("time", at_least=0)
+    num_replicas = row.integer("num_replicas", at_least=1)
+    # An empty cell is "" in CSV, None in Parquet and NaN in pandas.
+    if str(row.values.get(DURATION, "")) not in ("", "None", "nan"):
+        return Job.rigid(job_id, submit_time, num_replicas, row.number(DURATION, above=0), row.line)
+    if missing := [name for name in COLUMNS if name not in row.values]:
+        named, needed = ", ".join(map(repr, missing)), ", ".join(COLUMNS)
+        what = f"missing column {named}, needed are {needed}; or {DURATION} for jobs without a profile"
+        raise bad_line(row.path, 1 if DURATION not in row.values else row.line, what)
     return Job(
-        job_id=row.text("name"),
-        submit_time=row.number("time", at_least=0),
+        job_id=job_id,
+        submit_time=submit_time,
         application=row.text("application"),
-        num_replicas=row.integer("num_replicas", at_least=1),
+        num_replicas=num_replicas,
         batch_size=row.integer("batch_size", at_least=1),
         line=row.line,
     )
@@ -247,7 +263,12 @@ def write_workload(workload: Workload, path: Path) -> None:
     """Write a workload as CSV, in the form that `read_workload` reads."""
     with appearing_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        with_durations = workload.first_rigid_job is not None
+        writer.writerow((*COLUMNS, DURATION) if with_durations else COLUMNS)
         for job in workload.jobs:
             time = int(job.submit_time) if job.submit_time.is_integer() else job.submit_time
-            writer.writerow((job.job_id, time, job.application, job.num_replicas, job.batch_size))
+            if job.duration is None:
+                row = (job.job_id, time, job.application, job.num_replicas, job.batch_size)
+                writer.writerow((*row, "") if with_durations else row)
+            else:
+                writer.writerow((job.job_id, time, "", job.num_replicas, "", job.duration))

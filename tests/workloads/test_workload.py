@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +12,7 @@ from toy import ToyProfile, toy_job, write_jobs
 
 from polluxsim.errors import PolluxSimError
 from polluxsim.types import Cluster
-from polluxsim.workloads.workload import Job, Workload, read_workload, write_workload
+from polluxsim.workloads.workload import Job, Workload, read_workload, workload_from_frame, write_workload
 
 PROFILES = {"toy": ToyProfile()}
 CLUSTER = Cluster.uniform(2, 4)
@@ -53,7 +55,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
         (["a,1,toy,1,9"], "line 2: batch_size is 9, allowed for toy are 10 to 640"),
         (["a,1,toy,1"], "line 2: 4 fields, the header has 5 columns"),
         ([",1,toy,1,10"], "line 2: column 'name' is ''"),
-        ([], "no rows, needed are name, time, application, num_replicas, batch_size"),
+        ([], "no rows, needed are name, time, num_replicas"),
     ],
 )
 def test_a_bad_workload_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
@@ -93,3 +95,37 @@ def test_any_bytes_are_a_clear_error_or_a_workload(tmp_path_factory: pytest.Temp
             read_workload(path)
         except PolluxSimError as error:
             assert str(path) in str(error)
+
+
+def test_a_row_with_a_duration_is_a_job_without_a_profile(tmp_path: Path) -> None:
+    only = tmp_path / "rigid.csv"
+    only.write_text("name,time,num_replicas,duration\na,0,2,90.5\n")
+    assert read_workload(only).jobs == (Job.rigid("a", 0.0, 2, 90.5, line=2),)
+    mixed = Workload((toy_job("b", 1.0), Job.rigid("c", 2.0, 3, 7.25)))
+    write_workload(mixed, tmp_path / "mixed.csv")
+    for again in (
+        read_workload(tmp_path / "mixed.csv"),
+        workload_from_frame(pd.read_csv(tmp_path / "mixed.csv")),
+    ):
+        assert [replace(job, line=0) for job in again.jobs] == list(mixed.jobs)
+    pd.read_csv(tmp_path / "mixed.csv").to_parquet(tmp_path / "mixed.parquet")
+    assert read_workload(tmp_path / "mixed.parquet").jobs[1].duration == 7.25
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "name,time,num_replicas,duration\na,0,1,0\n",
+            "line 2: column 'duration' is '0', allowed is a finite number > 0",
+        ),
+        ("name,time,num_replicas,duration\na,0,1,long\n", "line 2: column 'duration' is 'long', allowed is a finite"),
+        ("name,time,num_replicas,duration\na,0,1,\n", "line 2: missing column 'application', 'batch_size', needed are"),
+        ("name,time,num_replicas\na,0,1\n", "line 1: missing column 'application', 'batch_size', needed are"),
+    ],
+)
+def test_a_row_without_duration_and_profile_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text(text)
+    with pytest.raises(PolluxSimError, match=re.escape(message)):
+        read_workload(path)
