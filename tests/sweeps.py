@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -71,12 +72,15 @@ def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """Return everything a sweep left but wall-clock times, its lock, and what a launcher keeps of its own."""
+    """Return everything a sweep left but wall-clock times, its lock, and what a launcher keeps of its own.
+
+    Nor does the commit count, which someone may make while tests run.
+    """
     files = [path for path in folder.rglob("*") if path.is_file()]
     names = {path: path.relative_to(folder).as_posix() for path in files}
     apart = (".lock", ".submitit/", "multirun.yaml", "sweep-timing.parquet")
     kept = {path for path, name in names.items() if not name.startswith(apart) and path.name != "timing.parquet"}
-    return {names[path]: path.read_bytes() for path in kept}
+    return {names[path]: re.sub(rb'"git_commit": .*\n', b"", path.read_bytes()) for path in kept}
 
 
 def dataset(folder: Path) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from polluxsim.models.batch_size import split_batch_size
@@ -63,7 +62,6 @@ class Agent(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class FixedBatchAgent:
     """Keeps the total batch size its user asked for and learns nothing.
 
@@ -75,19 +73,13 @@ class FixedBatchAgent:
         Total batch size [examples].
     """
 
-    application: Application
-    batch_size: int
     learns: ClassVar[bool] = False
+    goodput: ClassVar[None] = None
 
-    @property
-    def max_replicas(self) -> int:
-        """Return the most GPUs the batch can be split over."""
-        return self.application.most_replicas(self.batch_size)
-
-    @property
-    def goodput(self) -> None:
-        """Return nothing: nothing is learnt."""
-        return
+    def __init__(self, application: Application, batch_size: int) -> None:
+        self.application = application
+        self.batch_size = batch_size
+        self.max_replicas = application.most_replicas(batch_size)
 
     def observe(self, observation: Observation) -> None:
         """Ignore the observation: nothing is learnt."""

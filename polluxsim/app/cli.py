@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
     _add_sample(commands.add_parser("sample", help="draw a workload from the Philly trace into a file"))
+    _add_map(commands.add_parser("map", help="put jobs of applications with profiles in place of a trace's jobs"))
     return parser
 
 
@@ -137,9 +138,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_draw(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
-    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of measured profiles (default: our cards)")
-    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of cards or measurements (default: ours)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
     parser.add_argument(
         "--realistic", action="store_true", help="the trace's GPUs with the initial batch size, not tuned ones"
@@ -148,16 +147,63 @@ def _add_draw(parser: argparse.ArgumentParser) -> None:
 
 def _add_sample(parser: argparse.ArgumentParser) -> None:
     parser.description = "Draw jobs from the Philly trace, as the paper's evaluation did, into a workload file."
-    parser.add_argument("trace", type=Path, metavar="PHILLY_CSV", help="philly.csv of the Pollux artifact")
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="philly.csv of the Pollux artifact, or .parquet")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
     _add_draw(parser)
     parser.set_defaults(action=_sample)
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Draw jobs by the statistics of the Philly trace into a workload file."
+    parser.description = (
+        "Draw a load by the statistics of the Philly trace. OUT.csv is a workload of applications with profiles; "
+        "OUT.parquet is a trace of jobs with GPUs and durations, as 'polluxsim import' writes it."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT", help="file to write (.csv or .parquet)")
+    parser.add_argument(
+        "--kind", choices=("sampled", "replay"),
+        help="independent draws as in the paper, or bursts by hour and weekday (default: sampled, replay for .parquet)",
+    )  # fmt: skip
     _add_draw(parser)
-    parser.add_argument("--hours", type=int, default=8, metavar="H", help="length of the window (default: %(default)s)")
+    parser.add_argument("--hours", type=int, metavar="H", help="length (default: 8; 1920, 80 days, for .parquet)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="jobs to draw (sampled; default: 160)")
+    parser.add_argument("--start", type=int, metavar="H", help="hour it begins, from Monday 0 h UTC (replay)")
+    parser.add_argument("--rate", type=float, metavar="X", help="times as many bursts as in the trace (replay)")
+    parser.add_argument(
+        "--heartbeat", action=argparse.BooleanOptionalAction, default=None, help="a short job every 10 min (replay)"
+    )
     parser.set_defaults(action=_generate)
+
+
+def _add_map(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Put jobs of applications with profiles in place of a trace's jobs, write the workload, and print what was "
+        "left out."
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, as 'polluxsim import' writes it (.parquet)")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.add_argument(
+        "--rule", default="gpu-time-class", metavar="NAME",
+        help="gpu-time-class (the paper's), or a class of your own as module.Class (default: %(default)s)",
+    )  # fmt: skip
+    _add_draw(parser)
+    parser.add_argument("--start", type=float, default=0, metavar="H", help="start of the window, from the trace's [h]")
+    parser.add_argument("--hours", type=float, metavar="H", help="length of the window (default: to the end)")
+    parser.add_argument(
+        "--min-duration", type=float, default=60, metavar="S", help="shortest jobs used [s] (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max-gpu-hours",
+        type=float,
+        default=1000,
+        metavar="H",
+        help="use jobs of less than this (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--status", action="append", metavar="STATUS",
+        help="use jobs that ended so, or 'any'; may be given again (default: completed)",
+    )  # fmt: skip
+    parser.set_defaults(action=_map)
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -196,12 +242,18 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _sample(options: argparse.Namespace) -> int:
-    from polluxsim.app.files import sample_workload
+    from polluxsim.app.loads import sample_workload
 
     return sample_workload(options)
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from polluxsim.app.files import generate_workload
+    from polluxsim.app.loads import generate_load
 
-    return generate_workload(options)
+    return generate_load(options)
+
+
+def _map(options: argparse.Namespace) -> int:
+    from polluxsim.app.loads import map_trace
+
+    return map_trace(options)

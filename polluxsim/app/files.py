@@ -16,10 +16,7 @@ from polluxsim.storage import read_run
 from polluxsim.traces.cards import fit_cards, write_cards
 from polluxsim.traces.importing import import_trace
 from polluxsim.traces.osdi21 import read_profiles
-from polluxsim.traces.store import ProfileFolder, write_store
-from polluxsim.workloads.philly_like import PhillyLike
-from polluxsim.workloads.sampling import PhillySample
-from polluxsim.workloads.workload import write_workload
+from polluxsim.traces.store import write_store
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -76,27 +73,4 @@ def fit_profiles(measured: Path, output: Path, plot: Path | None) -> int:
         pairs = [(profiles[card.application.name], card) for card in cards.values()]
         draw([compare(profile, CardProfile(card), card.about.title) for profile, card in pairs], plot)
         print(f"wrote {plot}")
-    return 0
-
-
-def sample_workload(options: Namespace) -> int:
-    """Draw a workload from the Philly trace and write it."""
-    source = PhillySample(str(options.trace), options.jobs, tuned=not options.realistic, seed=options.seed)
-    return _write_drawn(source, options)
-
-
-def generate_workload(options: Namespace) -> int:
-    """Draw a workload by the statistics of the Philly trace and write it."""
-    return _write_drawn(PhillyLike(options.jobs, options.hours, not options.realistic, options.seed), options)
-
-
-def _write_drawn(source: PhillySample | PhillyLike, options: Namespace) -> int:
-    output: Path = options.output
-    if output.suffix != ".csv":
-        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in .csv")
-    folder = ProfileFolder(None if options.profiles is None else str(options.profiles))
-    workload = source.load(folder.load())
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_workload(workload, output)
-    print(f"{output}: {len(workload.jobs)} jobs")
     return 0

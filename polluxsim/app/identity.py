@@ -25,6 +25,9 @@ WITHOUT_INFLUENCE = ("analysis", "app")
 
 EXECUTING = ("app/building.py", "app/execution.py")
 
+CLASS_SETTINGS = ("_target_", "rule")
+"""Settings that may name a class of the user's, as module.Class."""
+
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 """Libraries that compute, or write what was computed."""
 
@@ -121,7 +124,7 @@ def _is_file(path: Path) -> bool:
 
 def _foreign_modules(config: Json) -> set[str]:
     """Return the top-level modules of classes that are not ours, but named in the configuration."""
-    names = {value.partition(".")[0] for name, value in _texts(config) if name == "_target_"}
+    names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
     return names - {"polluxsim"}
 
 

@@ -111,6 +111,8 @@ class _Outcome:
 
 def _run_one(config: DictConfig, output: Path) -> None:
     execution = Execution(config)
+    for note in execution.workload.notes:
+        print(f"{execution.workload.source}: {note}", file=sys.stderr)
     with progress(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:

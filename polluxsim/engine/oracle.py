@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.models.efficiency import gain
 
@@ -54,8 +54,7 @@ class Truth:
         return times[::-1]
 
 
-@dataclass(frozen=True, slots=True)
-class JobOracle:
+class JobOracle(NamedTuple):
     """The truth about one job now.
 
     Parameters

@@ -56,7 +56,9 @@ class RunningJob:
         self.is_settled = False
         self.milestone = NEVER
         self.segment = 0
+        # Of the present segment: M0-steps/s, M0-equivalent examples/s, and what a larger batch is worth.
         self.rate = 0.0
+        self.goodput = 0.0
         self.efficiency = 0.0
         self.interference = 0.0
         self.num_starts = 0
@@ -80,11 +82,6 @@ class RunningJob:
     def batch_size(self) -> int:
         """Return the total batch size trained at [examples], 0 without GPUs."""
         return self.choice.batch_size(self.num_replicas)
-
-    @property
-    def goodput(self) -> float:
-        """Return the true goodput of the present segment [M0-equivalent examples/s]."""
-        return self.rate * self.profile.application.init_batch_size
 
     def attained_service(self, now: float) -> float:
         """Return time held × GPUs so far [GPU s]."""
@@ -134,6 +131,7 @@ class RunningJob:
         statistics = self.profile.gradient_statistics(self.batch_size, self.epoch)
         step_time = self._step.optimiser_step(self.choice.accumulation_steps)
         self.rate = gain(statistics, scale) / step_time * (1 - self.interference)
+        self.goodput = self.rate * application.init_batch_size
         self.efficiency = efficiency(statistics, scale)
         boundary = self.profile.epoch_end(self.epoch)
         self.milestone = self._time_rule.reach(self._progress, self.rate, self._segment_start, boundary)
@@ -182,7 +180,7 @@ class RunningJob:
     def _end_segment(self) -> None:
         self.segment += 1
         self.milestone = NEVER
-        self.rate = self.efficiency = 0.0
+        self.rate = self.goodput = self.efficiency = 0.0
 
     def _choose_again(self) -> bool:
         before, self.choice = self.choice, self.agent.choose(len(self.placement), self.num_replicas)

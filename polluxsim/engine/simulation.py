@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import simpy
 
-from polluxsim.agent.adaptive import AdaptiveAgent
-from polluxsim.agent.agent import FixedBatchAgent
 from polluxsim.engine.afterwards import with_fairness, with_overheads
+from polluxsim.engine.agents import Agents
 from polluxsim.engine.allocation_check import checked_allocation, checked_node_count
 from polluxsim.engine.alone import TimesAlone, first_round
 from polluxsim.engine.interference import crowded_nodes, interferes
@@ -24,24 +23,14 @@ from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.running import RunningJob
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import PolicyError, PolluxSimError, StalledError
-from polluxsim.models.known import known_throughput
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import (
-    ClusterView,
-    JobView,
-    is_adaptive,
-    knows_throughput,
-    maximises_throughput,
-    needs_profiles,
-)
+from polluxsim.policies.view import Change, ClusterView, JobView, needs_profiles
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile
-    from polluxsim.models.throughput import ThroughputParams
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
@@ -133,8 +122,7 @@ class Simulation:
         self._jobs = {job.job_id: job for job in workload.jobs}
         self._profiles = profiles
         self._truths = {name: Truth(profile) for name, profile in profiles.items()}
-        self._adaptive = is_adaptive(policy)
-        self._known_throughput: dict[str, ThroughputParams] = {}
+        self._agents = Agents(policy, max(cluster.gpus_per_node))
         self._cluster = cluster
         self._nodes = Nodes(cluster)
         self._policy = policy
@@ -150,7 +138,10 @@ class Simulation:
         self._placed: dict[JobId, RunningJob] = {}
         self._unsettled: dict[JobId, RunningJob] = {}
         self._arrivals_left = len(workload.jobs)
+        self._decision: Allocation = {}
         self._decision_stands_until = -inf
+        self._outdated_by = Change.ANY
+        self._has_changed = True
         self._idle_rounds = 0
         self._round_is_due = False
         self._env = simpy.Environment()
@@ -172,7 +163,7 @@ class Simulation:
         """Return all records, with what can be said of the jobs only now."""
         started = perf_counter()
         jobs = sorted(self._jobs.values(), key=attrgetter("submit_time"))
-        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agent)
+        alone = TimesAlone(self._truths, self._cluster, self._settings, self._agents.new)
         now = self._env.now
         result = with_overheads(self._recorder.result(jobs, now), self._settings.restart_delay)
         gpus = self._nodes.mean_gpus(now)
@@ -190,31 +181,18 @@ class Simulation:
     def _arrive(self, job: Job) -> None:
         truth = self._truth(job)
         order = len(self._jobs) - self._arrivals_left
-        running = RunningJob(job, truth, self._agent(job, truth), self._time_rule, order)
+        running = RunningJob(job, truth, self._agents.new(job, truth), self._time_rule, order)
         self._active[job.job_id] = running
         self._views[job.job_id] = self._job_view(running, self._env.now)
         self._recorder.submitted(running)
         self._arrivals_left -= 1
-        self._outdate_decision()
+        self._note(Change.ARRIVAL)
         self._call_round(first_round(self._env.now, self._settings.round_interval))
 
     def _truth(self, job: Job) -> Truth:
         if job.duration is None:
             return self._truths[job.application]
         return Truth(RigidProfile(job.num_replicas, job.duration))
-
-    def _agent(self, job: Job, truth: Truth) -> Agent:
-        application = truth.profile.application
-        if not self._adaptive or job.duration is not None:
-            return FixedBatchAgent(application, job.batch_size)
-        known = self._known(truth) if knows_throughput(self._policy) else None
-        return AdaptiveAgent(application, known, maximises_throughput=maximises_throughput(self._policy))
-
-    def _known(self, truth: Truth) -> ThroughputParams:
-        name = truth.profile.application.name
-        if (known := self._known_throughput.get(name)) is None:
-            known = self._known_throughput[name] = known_throughput(truth.profile, max(self._cluster.gpus_per_node))
-        return known
 
     def _call_round(self, index: int) -> None:
         """Call the round at `index` times the interval, unless one is called already: it is as early or earlier."""
@@ -229,41 +207,49 @@ class Simulation:
             return
         self._guard_against_standstill(now)
         chosen_anew = self._end_interval(now)
-        if now < self._decision_stands_until:
-            self._recorder.round_without_change(now, self._nodes)
+        is_asked = now >= self._decision_stands_until
+        if is_asked or self._has_changed:
+            self._carry_out(now, chosen_anew, is_asked=is_asked)
         else:
-            self._ask(now, chosen_anew)
+            self._recorder.round_without_change(now, self._nodes)
         self._call_round(round(now / self._settings.round_interval) + 1)
 
     def _end_interval(self, now: float) -> list[RunningJob]:
         """Let the agents that still learn choose again; return the jobs whose batch size is another."""
         working = [job for job in _in_order(self._unsettled.values()) if job.is_at_work(now)]
         if working:
-            self._outdate_decision()
+            self._note(Change.LEARNING)
         chosen_anew = [job for job in working if job.end_interval(now)]
         for job in working:
             if job.is_settled:
                 del self._unsettled[job.job.job_id]
         return chosen_anew
 
-    def _outdate_decision(self) -> None:
-        self._decision_stands_until = -inf
+    def _note(self, change: Change) -> None:
+        """Take note of a change, which may outdate the present decision."""
+        self._has_changed = True
+        if change in self._outdated_by:
+            self._decision_stands_until = -inf
 
-    def _ask(self, now: float, chosen_anew: list[RunningJob]) -> None:
-        """Have the policy decide, and carry that out."""
+    def _carry_out(self, now: float, chosen_anew: list[RunningJob], *, is_asked: bool) -> None:
+        """Bring the cluster to where it will be until the next round, by a decision of the policy where it is asked."""
         changed = dict.fromkeys(chosen_anew)
-        view = self._view(now)
-        decision, allocation = self._decide(view)
-        changed.update(dict.fromkeys(self._apply(allocation, now)))
+        if is_asked:
+            view = self._view(now)
+            self._decision, allocation = self._decide(view)
+            changed.update(dict.fromkeys(self._apply(allocation, now)))
         changed.update(dict.fromkeys(self._interfere()))
         for job in changed:
             if job.placement:
                 self._begin_segment(job, now)
-        self._decision_stands_until = getattr(decision, "valid_until", -inf)
+        self._has_changed = False
         placed = _in_order(self._placed.values())
-        record = self._recorder.round(now, len(self._active), placed, decision, self._nodes)
-        if self._watcher is not None:
-            self._watcher(view, allocation, record)
+        record = self._recorder.round(now, len(self._active), placed, self._decision, self._nodes)
+        if is_asked:
+            self._decision_stands_until = getattr(self._decision, "valid_until", -inf)
+            self._outdated_by = getattr(self._decision, "outdated_by", Change.ANY)
+            if self._watcher is not None:
+                self._watcher(view, allocation, record)
 
     def _decide(self, view: ClusterView) -> tuple[Allocation, Allocation]:
         """Return the policy's decision as it gave it, and as it will be carried out."""
@@ -287,7 +273,7 @@ class Simulation:
     def _request(self, num_nodes: int, now: float) -> None:
         """Have another number of nodes; when new ones come up, the policy is asked again."""
         if (time := self._nodes.request(num_nodes, now)) < inf:
-            self._at(time, ARRIVAL, self._outdate_decision)
+            self._at(time, ARRIVAL, partial(self._note, Change.NODES))
 
     def _view(self, now: float) -> ClusterView:
         # While a job waits, nothing of its view changes.
@@ -360,11 +346,12 @@ class Simulation:
     def _end_epoch(self, job: RunningJob, segment: int) -> None:
         if job.segment != segment:
             return  # something changed meanwhile, and a later milestone is on its way
-        self._outdate_decision()
         now = job.milestone.time
         if not job.end_epoch():
+            self._note(Change.EPOCH)
             self._begin_segment(job, now)
             return
+        self._note(Change.COMPLETION)
         self._recorder.changed(now, job)
         self._recorder.completed(job)
         for group in (self._active, self._views, self._placed, self._unsettled):

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.view import Decision
+from polluxsim.policies.view import Change, Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,12 +29,16 @@ def schedule_gangs(view: ClusterView, order: Iterable[JobView], *, overtaking: b
     Returns
     -------
     Decision
-        Jobs that run on keep their GPUs; the others take the emptiest nodes first. It stands while nothing happens
-        and no job that has GPUs by it falls behind another one; that they rise changes nothing.
+        Jobs that run on keep their GPUs; the others take the emptiest nodes first. It stands until a job arrives, or
+        GPUs become free that somebody waits for, if no job that has GPUs by it falls behind another one; that they
+        rise changes nothing.
     """
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
     decision = Decision((job.job_id, job.placement) for job in admitted if job.placement)
     decision.valid_until = inf
+    decision.outdated_by = Change.ARRIVAL
+    if len(admitted) < len(view.jobs):
+        decision.outdated_by |= Change.COMPLETION | Change.NODES
     free = FreeGpus(view.gpus_per_node)
     for placement in decision.values():
         free.take(placement)

@@ -10,6 +10,8 @@ from polluxsim.policies.gangs import schedule_gangs
 from polluxsim.types import packed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
@@ -22,7 +24,15 @@ class Srtf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
         node_size = max(view.gpus_per_node)
-        return schedule_gangs(view, sorted(view.jobs, key=lambda job: remaining_time(job, node_size)))
+        running, waiting = [job for job in view.jobs if job.placement], [job for job in view.jobs if not job.placement]
+        if sum(job.num_replicas for job in view.jobs) <= view.num_gpus:
+            # Everybody fits, so that only those who get GPUs anew have to be in order.
+            return schedule_gangs(view, running + _by_remaining_time(waiting, node_size))
+        return schedule_gangs(view, _by_remaining_time(view.jobs, node_size))
+
+
+def _by_remaining_time(jobs: Iterable[JobView], gpus_per_node: int) -> list[JobView]:
+    return sorted(jobs, key=lambda job: remaining_time(job, gpus_per_node))
 
 
 def remaining_time(job: JobView, gpus_per_node: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag, auto
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -35,8 +36,7 @@ class Oracle(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(NamedTuple):
     """One job that is submitted and not complete.
 
     Attributes
@@ -126,6 +126,17 @@ class ClusterView:
         return sum(self.gpus_per_node)
 
 
+class Change(Flag):
+    """What happens between rounds that a policy can see."""
+
+    ARRIVAL = auto()
+    EPOCH = auto()
+    COMPLETION = auto()
+    LEARNING = auto()
+    NODES = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES
+
+
 class Decision(dict["JobId", "Placement"]):
     """An allocation, and what the policy knows of it.
 
@@ -139,14 +150,18 @@ class Decision(dict["JobId", "Placement"]):
         Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
         time; nodes beyond the number are released at once, and the allocation must do without them.
     valid_until
-        Time until which the policy, asked again after this allocation was carried out, would answer the same, while
-        no job arrives, ends an epoch, completes or learns and no node comes up [s]. It is not asked before then.
+        Time until which the policy, asked again after this allocation was carried out, would answer the same for the
+        jobs that are left, unless something in `outdated_by` happens or a node comes up [s]. It is not asked before
+        then.
+    outdated_by
+        What ends that earlier.
     """
 
     fitness: float | None = None
     upper_bound: float | None = None
     num_nodes: int | None = None
     valid_until: float = -inf
+    outdated_by: Change = Change.ANY
 
 
 class Policy(Protocol):

@@ -122,9 +122,14 @@ def read_info(path: Path) -> TraceInfo:
     """
     try:
         schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
-    about = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    about = {
+        key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
+    }
     if (found := about.get(PREFIX + "schema")) != VERSION:
         raise InvalidInputError(f"{path}: schema version is {found!r}, allowed is {VERSION!r}, an imported trace")
-    return TraceInfo(**{name: about[PREFIX + name] for name in TraceInfo.__dataclass_fields__})
+    names = list(TraceInfo.__dataclass_fields__)
+    if missing := [PREFIX + name for name in names if PREFIX + name not in about]:
+        raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}, needed is an imported trace")
+    return TraceInfo(**{name: about[PREFIX + name] for name in names})

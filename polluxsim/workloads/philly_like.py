@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.workloads.sampling import CLASSES, check_profiles
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.workloads.drawing import draw
+from polluxsim.workloads.mapping import GpuTimeClass, map_jobs
+from polluxsim.workloads.philly_figures import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR
+from polluxsim.workloads.replay_like import ReplayLike, trace_jobs
+from polluxsim.workloads.requests import requests_of
+from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.size_classes import CLASSES, check_profiles
 from polluxsim.workloads.tuned import Configuration, tuned_configurations
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from polluxsim.models.profile import Profile
-
-_ValueT = TypeVar("_ValueT")
-
-# Source of all figures: statistics of the Philly trace (Jeon et al., ATC '19; data under CC-BY-4.0), jobs that passed,
-# of a minute or more and less than 1000 GPU-hours, submitted between 02 and 10 h UTC.
-JOBS_BY_HOUR = (3550, 3368, 2240, 3728, 5169, 6585, 3499, 3154)
-CLASS_SHARES = {"S": 78.3, "M": 15.25, "L": 4.6, "XL": 1.9}
-GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
-    "S": {1: 98.5, 4: 0.8, 8: 0.4},
-    "M": {1: 95.4, 4: 2.0, 8: 2.0},
-    "L": {1: 64.6, 2: 5.2, 4: 17.7, 8: 11.2},
-    "XL": {1: 17.5, 2: 6.4, 4: 28.7, 8: 40.2, 16: 4.9, 32: 2.2},
-}
-"""Shares of GPU counts in a class [%]; what is missing to 100 is spread over them."""
 
 SECONDS_PER_HOUR = 3600
 LONGEST = 10_000
@@ -76,7 +68,7 @@ class PhillyLike:
         hours = rng.choice(self.hours, self.num_jobs, p=weights / weights.sum())
         times = np.sort(hours * SECONDS_PER_HOUR + rng.integers(0, SECONDS_PER_HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
-        classes = _draw(rng, CLASS_SHARES, self.num_jobs)
+        classes = draw(CLASS_SHARES, self.num_jobs, rng)
         tuned = {name: tuned_configurations(profiles[name]) for names in applications.values() for name in names}
         jobs = []
         for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
@@ -90,15 +82,62 @@ class PhillyLike:
         return Workload(tuple(jobs), source=f"philly-like workload, seed {self.seed}")
 
 
+@dataclass(frozen=True)
+class PhillyLikeReplay:
+    """Bursts as `ReplayLike` has them, with an application that has a profile in place of each job, by its size class.
+
+    Parameters
+    ----------
+    hours
+        Length of the window [h].
+    start
+        When it begins, from Monday midnight UTC [h]; the paper's workloads are of the hours from 02 to 10.
+    rate
+        Bursts arrive so many times as often as in the trace, whose cluster had 2,490 GPUs [1].
+    tuned
+        Whether jobs ask for tuned GPUs and batch sizes, or for the load's GPUs and the initial batch size on each.
+    seed
+        Seed of the drawing.
+    heartbeat
+        Whether the heartbeat is among them.
+    """
+
+    hours: int = 8
+    start: int = 2
+    rate: float = 0.4
+    tuned: bool = True
+    seed: int = 0
+    heartbeat: bool = False
+
+    def __post_init__(self) -> None:
+        self._source()
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Draw the load and map the jobs that the paper would use: of a minute or more, and less than 1000 GPU-hours.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such job.
+        UnknownApplicationError
+            If an application of a size class has no profile.
+        """
+        check_profiles(profiles)
+        source = f"philly-like replay workload, seed {self.seed}"
+        usable = Selection().select(trace_jobs(self._source().draw(), self.start))
+        if not usable:
+            raise InvalidInputError(f"{source}: no job came in {self.hours} h at rate {self.rate:g}")
+        # A stream of its own, apart from those that the load is drawn with.
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(4)[3])
+        requests = requests_of(profiles, usable, tuned=self.tuned)
+        return map_jobs(usable, GpuTimeClass(), requests, profiles, rng, source=source)
+
+    def _source(self) -> ReplayLike:
+        return ReplayLike(self.hours, self.start, self.rate, heartbeat=self.heartbeat, seed=self.seed)
+
+
 def _realistic(profile: Profile, size_class: str, rng: np.random.Generator) -> Configuration:
     limits = profile.application
-    (gpus,) = _draw(rng, GPUS_BY_CLASS[size_class], 1)
+    (gpus,) = draw(GPUS_BY_CLASS[size_class], 1, rng)
     gpus = min(gpus, limits.max_batch_size // limits.init_batch_size)
     return Configuration(gpus, limits.init_batch_size * gpus)
-
-
-def _draw(rng: np.random.Generator, shares: Mapping[_ValueT, float], count: int) -> Sequence[_ValueT]:
-    """Return values drawn in proportion to their shares."""
-    values = list(shares)
-    weights = np.array(list(shares.values()))
-    return [values[index] for index in rng.choice(len(values), count, p=weights / weights.sum())]

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError, UnknownApplicationError
-from polluxsim.traces.philly import PhillyJob, read_philly
-from polluxsim.workloads.tuned import Configuration, tuned_configurations
-from polluxsim.workloads.workload import Job, Workload
+from polluxsim.errors import InvalidConfigError
+from polluxsim.traces.formats import LogJob, find_format
+from polluxsim.traces.table import TraceJob, origin_of, read_trace
+from polluxsim.workloads.mapping import GpuTimeClass, map_jobs
+from polluxsim.workloads.requests import requests_of
+from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.size_classes import check_profiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from polluxsim.models.profile import Profile
+    from polluxsim.workloads.workload import Workload
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
-LEAST_DURATION = 60.0
-GPU_HOUR = 3600.0
 CLOCK_SHIFT = 2 * 3600
 DAY = 24 * 3600
 WINDOW_HOURS = 8
-LONGEST_REQUEST = 24 * 3600.0
-
-CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
-    ("S", 1 * GPU_HOUR, ("cifar10", "ncf")),
-    ("M", 10 * GPU_HOUR, ("deepspeech2", "bert")),
-    ("L", 100 * GPU_HOUR, ("yolov3",)),
-    ("XL", 1000 * GPU_HOUR, ("imagenet",)),
-)
-"""Size classes: name, upper limit of GPU time [GPU s], and the applications that stand for them, at even odds."""
-
-REDRAWN_CLASSES = ("L", "XL")
-"""Classes whose realistic GPU counts are drawn anew, from their jobs of at most a day."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class PhillySample:
     Parameters
     ----------
     path
-        philly.csv, as in the artifact of Pollux.
+        philly.csv, as in the artifact of Pollux, or any trace in Parquet that knows its time of day (UTC is used).
     num_jobs
         Jobs to draw.
     tuned
@@ -79,91 +70,34 @@ class PhillySample:
             If there are not so many jobs to draw from.
         """
         check_profiles(profiles)
-        usable = [job for job in read_philly(Path(self.path)) if _is_usable(job)]
-        candidates = [job for job in usable if _clock(job) < WINDOW_HOURS * 3600]
+        usable = Selection().select(_folded(Path(self.path)))
+        candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * 3600]
         if not 0 < self.num_jobs <= len(candidates):
             raise InvalidConfigError(
                 f"workload.num_jobs is {self.num_jobs}, allowed are 1 to the {len(candidates)} jobs of {self.path}"
             )
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         drawn = rng.choice(len(candidates), self.num_jobs, replace=False)
-        chosen = sorted((candidates[i] for i in drawn), key=_clock)
-        requests: _Requests = _Tuned(profiles) if self.tuned else _Realistic(profiles, usable)
-        return Workload(
-            tuple(self._job(index, job, requests, rng) for index, job in enumerate(chosen)), source=self.path
-        )
-
-    def _job(self, index: int, job: PhillyJob, requests: _Requests, rng: np.random.Generator) -> Job:
-        _, applications = classify(job)
-        application = applications[rng.integers(len(applications))]
-        configuration = requests.draw(application, job, rng)
-        return Job(f"{application}-{index}", float(_clock(job)), application, *configuration)
+        chosen = sorted((candidates[i] for i in drawn), key=lambda job: job.submit_time)
+        requests = requests_of(profiles, usable, tuned=self.tuned)
+        return map_jobs(chosen, GpuTimeClass(), requests, profiles, rng, source=self.path)
 
 
-def check_profiles(profiles: Mapping[str, Profile]) -> None:
-    """Check that all applications that stand for size classes have a profile.
-
-    Raises
-    ------
-    UnknownApplicationError
-        If one has not.
-    """
-    if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
-        raise UnknownApplicationError(
-            f"workload: the size classes need profiles of {', '.join(missing)}, there are {', '.join(profiles)}"
-        )
+def _folded(path: Path) -> list[TraceJob]:
+    """Return a trace's jobs with their submissions from midnight of the shifted clock, all days folded into one [s]."""
+    if path.suffix == ".parquet":
+        info, jobs = read_trace(path)
+        origin = origin_of(path, info).timestamp()
+    else:
+        origin, jobs = 0.0, _read_philly(path)
+    return [job._replace(submit_time=float(int(origin + job.submit_time - CLOCK_SHIFT) % DAY)) for job in jobs]
 
 
-def classify(job: PhillyJob) -> tuple[str, tuple[str, ...]]:
-    """Return the size class of a job and the applications that stand for it."""
-    for name, limit, applications in CLASSES:
-        if job.gpu_time < limit:
-            return name, applications
-    raise ValueError(f"{job} needs {job.gpu_time / GPU_HOUR:g} GPU-hours, allowed is less than 1000")
-
-
-class _Requests(Protocol):
-    """What the users of sampled jobs ask for."""
-
-    def draw(self, application: str, job: PhillyJob, rng: np.random.Generator) -> Configuration:
-        """Return one user's request."""
-        ...
-
-
-class _Tuned:
-    """Users who know what their jobs scale to."""
-
-    def __init__(self, profiles: Mapping[str, Profile]) -> None:
-        self._choices = {name: tuned_configurations(profiles[name]) for *_, names in CLASSES for name in names}
-
-    def draw(self, application: str, job: PhillyJob, rng: np.random.Generator) -> Configuration:
-        choices = self._choices[application]
-        return choices[rng.integers(len(choices))]
-
-
-class _Realistic:
-    """Users who ask for what those of the trace did."""
-
-    def __init__(self, profiles: Mapping[str, Profile], usable: Sequence[PhillyJob]) -> None:
-        self._profiles = profiles
-        self._requested = {
-            name: [job.num_gpus for job in usable if classify(job)[0] == name and job.duration <= LONGEST_REQUEST]
-            for name in REDRAWN_CLASSES
-        }
-
-    def draw(self, application: str, job: PhillyJob, rng: np.random.Generator) -> Configuration:
-        limits = self._profiles[application].application
-        requested = self._requested.get(classify(job)[0]) or [job.num_gpus]
-        gpus = requested[rng.integers(len(requested))]
-        gpus = min(gpus, limits.max_batch_size // limits.init_batch_size)
-        return Configuration(gpus, limits.init_batch_size * gpus)
-
-
-def _is_usable(job: PhillyJob) -> bool:
-    return job.duration >= LEAST_DURATION and job.gpu_time < CLASSES[-1][1]
-
-
-def _clock(job: PhillyJob) -> int:
-    """Return the seconds since midnight on the shifted clock."""
-    time = job.submitted
-    return (time.hour * 3600 + time.minute * 60 + time.second - CLOCK_SHIFT) % DAY
+def _read_philly(path: Path) -> list[TraceJob]:
+    """Read philly.csv in the order of the file, with submissions since 1970 UTC [s]."""
+    jobs = []
+    for entry in find_format("philly").read(path, UTC):
+        if not isinstance(entry, LogJob):
+            raise entry if isinstance(entry, Exception) else TypeError(entry)
+        jobs.append(TraceJob(entry.job, entry.submitted, entry.duration, entry.num_gpus, entry.tenant, entry.status))
+    return jobs

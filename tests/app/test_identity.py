@@ -127,3 +127,11 @@ def test_a_package_of_the_users_counts_whole(folder: Path) -> None:
 @pytest.mark.parametrize("target", ["", "nowhere.Policy", "...", "__main__.Policy"])
 def test_a_target_that_is_not_there_has_a_key(folder: Path, target: str) -> None:
     assert key_of(changed("policy", _target_=target)) != key_of(CONFIG)
+
+
+def test_a_mapping_rule_of_the_users_counts(folder: Path) -> None:
+    config = changed("workload", rule="rules.Mine")
+    write(**{"rules.py": "class Mine: pass\n"})
+    before = key_of(config)
+    write(**{"rules.py": "class Mine: x = 2\n"})
+    assert key_of(config) != before

@@ -40,7 +40,7 @@ def test_three_jobs_first_in_first_out() -> None:
         (300.0, 1, 4),
     ]
     # 4 M0-steps of 10 examples a second in all; every step of every batch is perfectly efficient.
-    assert result.round_records[0] == RoundRecord(60.0, 3, 4, goodput=40.0, efficiency=1.0)
+    assert result.round_records[0] == RoundRecord(60.0, 3, 4, goodput=40.0, efficiency=1.0, nodes=2)
 
 
 def test_three_jobs_with_preemption() -> None:

@@ -162,9 +162,8 @@ def test_nothing_starts_before_it_is_submitted(interval: float, times: list[floa
     assert all(job.queueing_delay is None or 0 <= job.queueing_delay <= interval for job in result.job_records)
 
 
-@given(
-    policies.filter(lambda name: not name.startswith("pollux")), cases()
-)  # its fit has a start and bounds in seconds
+# Not Pollux, whose fit has a start and bounds in seconds.
+@given(policies.filter(lambda name: not name.startswith("pollux")), cases())
 @settings(max_examples=60)
 def test_twice_the_times_give_twice_the_completion_times(name: str, case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from polluxsim.models.measured import MeasuredProfile
 from polluxsim.policies.autoscaling import Autoscaler
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.packing import pack
-from polluxsim.policies.view import ClusterView, Decision
+from polluxsim.policies.view import Change, ClusterView, Decision
 from polluxsim.records import Result
 from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Allocation, Cluster
@@ -76,6 +77,25 @@ def test_nodes_come_after_their_start_up_and_are_paid_from_request_to_release(
     # Nobody has GPUs of a node that is not up.
     nodes = {record.time: record.nodes for record in result.round_records}
     assert all(max(change.nodes) < nodes[change.time] for change in result.allocation_records if change.time in nodes)
+
+
+class Patient:
+    """Asks for a second node, and says that its decision stands for ever."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, int]] = []
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        self.asked.append((view.time, len(view.gpus_per_node)))
+        decision = Decision({job.job_id: ((0, 1),) for job in view.jobs})
+        decision.num_nodes, decision.valid_until, decision.outdated_by = 2, inf, Change.ARRIVAL
+        return decision
+
+
+def test_a_node_that_comes_up_outdates_any_decision() -> None:
+    policy = Patient()
+    simulate(toy_workload(toy_job("a")), PROFILES, Cluster.elastic(2, 1, 4, 150.0, 0.0), policy)
+    assert policy.asked == [(60.0, 1), (240.0, 2)]
 
 
 def test_a_fixed_cluster_is_always_up_and_paid_for_as_a_whole() -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench_search import synthetic_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import config
 from recorded_rounds import read_rounds
 
 from polluxsim.errors import InvalidConfigError
@@ -139,3 +141,23 @@ def test_recorded_problems_are_solved_as_well_as_by_the_published_search(data_fo
         ratios.append(problem.fitness(found) / fitness)
     assert len(ratios) == 74
     assert np.mean(ratios) >= 0.999
+
+
+@pytest.mark.skipif(config.NUMBA_NUM_THREADS < 2, reason="one core: there is one number of threads")
+@pytest.mark.parametrize("num_jobs", [1, 7, 40])
+def test_the_answer_does_not_depend_on_the_number_of_threads(num_jobs: int) -> None:
+    problem = synthetic_problem(num_jobs, 16)
+    answers = []
+    for threads in {1, 2, config.NUMBA_NUM_THREADS}:
+        search, rng = GeneticSearch(50, 20, threads), np.random.default_rng(3)
+        answers.append([search.solve(problem, rng) for _ in range(2)])  # the second goes on from the first
+    for other in answers[1:]:
+        for one, same in zip(answers[0], other, strict=True):
+            np.testing.assert_array_equal(one.allocation, same.allocation)
+            assert one.fitness == same.fitness
+
+
+@pytest.mark.parametrize("threads", [0, -1, config.NUMBA_NUM_THREADS + 1])
+def test_other_numbers_of_threads_are_refused(threads: int) -> None:
+    with pytest.raises(InvalidConfigError, match=f"is {threads}, allowed are 1 to {config.NUMBA_NUM_THREADS}"):
+        Pollux("genetic", threads=threads)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import sqrt
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from scipy.stats import binom, chisquare
 
@@ -11,7 +12,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
-from polluxsim.workloads.sampling import CLASSES
+from polluxsim.workloads.size_classes import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload
 
@@ -53,10 +54,19 @@ def test_realistic_gpu_counts_are_the_traces() -> None:
     for name, shares in GPUS_BY_CLASS.items():
         of_class = [job for job in jobs if size_class(job.application) == name]
         counts = Counter(job.num_replicas for job in of_class)
-        for gpus, share in shares.items():
-            fraction = share / sum(shares.values())
-            tolerance = 4 * sqrt(fraction * (1 - fraction) / len(of_class))  # four standard errors
-            assert counts[gpus] / len(of_class) == pytest.approx(fraction, abs=tolerance)
+        assert set(counts) <= set(shares)
+        expected = [len(of_class) * share / sum(shares.values()) for share in shares.values()]
+        assert chisquare([counts[gpus] for gpus in shares], expected).pvalue > LEVEL
+
+
+def test_tuned_configurations_come_at_even_odds() -> None:
+    jobs = draws()
+    for name, profile in PROFILES.items():
+        counts = Counter((job.num_replicas, job.batch_size) for job in jobs if job.application == name)
+        choices = tuned_configurations(profile)
+        assert set(counts) <= set(choices)
+        if len(choices) > 1:
+            assert chisquare([counts[choice] for choice in choices]).pvalue > LEVEL
 
 
 def test_a_day_repeats_the_eight_hours() -> None:
@@ -88,3 +98,34 @@ def test_the_shipped_workload_is_seed_0() -> None:
 def test_impossible_parameters_are_named(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidConfigError, match=r"workload\.\w+ is -?\d+, allowed is a whole number"):
         PhillyLike(**wrong)
+
+
+def test_the_figures_are_those_of_the_trace(osdi21: Path) -> None:
+    """Counted anew from philly.csv: without this, the tests above would compare a generator with itself."""
+    rows = pd.read_csv(osdi21 / "traces" / "philly.csv", parse_dates=["timestamp"])
+    rows = rows[(rows["duration"] >= 60) & (rows["gpu_time"] < 1000 * 3600)]
+    limits = [3600, 36_000, 360_000, 3_600_000]
+    rows["class"] = pd.cut(rows["gpu_time"], [0, *limits], right=False, labels=list(CLASS_SHARES)).astype(str)
+    hours = rows["timestamp"].dt.hour
+    assert tuple((hours == hour).sum() for hour in range(2, 10)) == JOBS_BY_HOUR
+    shares = rows[hours.between(2, 9)]["class"].value_counts(normalize=True)
+    for name, share in CLASS_SHARES.items():
+        assert 100 * shares[name] == pytest.approx(share, abs=0.06)
+    for name, gpus in GPUS_BY_CLASS.items():
+        counts = rows[rows["class"] == name]["num_gpus"].value_counts(normalize=True)
+        for count, share in gpus.items():
+            assert 100 * counts[count] == pytest.approx(share, abs=0.06)
+
+
+BROKEN = {
+    test_class_shares_are_the_traces: ("CLASS_SHARES", {"S": 70.0, "M": 20.0, "L": 6.0, "XL": 4.0}),
+    test_hourly_arrivals_are_the_traces: ("JOBS_BY_HOUR", (1,) * 8),
+    test_realistic_gpu_counts_are_the_traces: ("GPUS_BY_CLASS", {name: {1: 0.9, 4: 0.1} for name in GPUS_BY_CLASS}),
+}
+
+
+@pytest.mark.parametrize("test", BROKEN, ids=lambda test: test.__name__)
+def test_a_broken_generator_fails(monkeypatch: pytest.MonkeyPatch, test: Callable[[], None]) -> None:
+    monkeypatch.setattr(f"polluxsim.workloads.philly_like.{BROKEN[test][0]}", BROKEN[test][1])
+    with pytest.raises(AssertionError):
+        test()

@@ -7,7 +7,9 @@ import pytest
 
 from polluxsim.errors import InvalidConfigError, PolluxSimError
 from polluxsim.models.measured import MeasuredProfile
-from polluxsim.traces.philly import read_philly
+from polluxsim.traces.importing import import_trace
+from polluxsim.traces.schema import TraceInfo
+from polluxsim.traces.table import write_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads.sampling import PhillySample
 from polluxsim.workloads.tuned import tuned_configurations
@@ -63,10 +65,33 @@ def test_class_shares_are_those_of_the_window(osdi21: Path, measured_profiles: d
         assert shares[name] / 50 == pytest.approx(share, abs=2.0)
 
 
-def test_the_whole_trace_is_read(osdi21: Path) -> None:
-    jobs = read_philly(osdi21 / "traces" / "philly.csv")
-    assert len(jobs) == 82_247
-    assert all(job.gpu_time == pytest.approx(job.duration * job.num_gpus) for job in jobs)
+def test_an_imported_trace_has_the_same_jobs_to_draw_from(
+    tmp_path: Path, osdi21: Path, measured_profiles: dict[str, MeasuredProfile]
+) -> None:
+    """The order of its rows differs: it is sorted by submission."""
+    lines = (osdi21 / "traces" / "philly.csv").read_text().splitlines()
+    some = tmp_path / "some.csv"
+    some.write_text("\n".join(lines[:5001]) + "\n")
+    import_trace("philly", some, tmp_path / "some.parquet")
+    drawn = []
+    for path in (some, tmp_path / "some.parquet"):
+        with pytest.raises(InvalidConfigError, match=r"allowed are 1 to the \d+ jobs") as caught:
+            PhillySample(str(path), num_jobs=10**6).load(measured_profiles)
+        count = int(str(caught.value).split(" to the ")[1].split()[0])
+        jobs = PhillySample(str(path), num_jobs=count).load(measured_profiles).jobs
+        drawn.append([job.submit_time for job in jobs])
+    assert drawn[0] == drawn[1]
+    assert 1000 < len(drawn[0]) < 5000
+
+
+def test_a_trace_without_time_of_day_cannot_be_folded(
+    tmp_path: Path, measured_profiles: dict[str, MeasuredProfile]
+) -> None:
+    info = TraceInfo("itp", "x", "", "", "17.0")
+    columns = {"job": ["a"], "submit_time": [0.0], "duration": [100.0], "num_gpus": [1.0]}
+    write_trace(columns, info, tmp_path / "relative.parquet")
+    with pytest.raises(PolluxSimError, match=r"origin_time is '17.0', allowed is a trace with times of day"):
+        PhillySample(str(tmp_path / "relative.parquet"), 1).load(measured_profiles)
 
 
 def test_impossible_samples_are_named(
@@ -78,5 +103,5 @@ def test_impossible_samples_are_named(
         PhillySample("", 1).load({name: p for name, p in measured_profiles.items() if name != "ncf"})
     path = tmp_path / "philly.csv"
     path.write_text("timestamp,duration,num_gpus,gpu_time,cluster\nyesterday,66.0,1,66.0,11cb48\n")
-    with pytest.raises(PolluxSimError, match="line 2: column 'timestamp' is 'yesterday'"):
+    with pytest.raises(PolluxSimError, match=r"line 2: column 'timestamp' is not a time like .*; found 'yesterday'"):
         PhillySample(str(path), 1).load(measured_profiles)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from polluxsim.storage import RUN_FILE
 
@@ -40,18 +42,19 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("time left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         TextColumn("{task.fields[state]}"),
     )
     over = threading.Event()
     state = f"{known} found finished" if known else ""
     with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("runs", total=len(entries), state=state)
+        task = bar.add_task("runs", total=len(entries), left="starting", state=state)
+        started = monotonic()
 
         def watch() -> None:
             while not over.wait(PAUSE):
-                bar.update(task, completed=sum((entry.folder / RUN_FILE).is_file() for entry in entries))
+                done = sum((entry.folder / RUN_FILE).is_file() for entry in entries)
+                bar.update(task, completed=done, left=time_left(done, len(entries), monotonic() - started))
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -60,3 +63,21 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
         finally:
             over.set()
             watcher.join()
+
+
+def time_left(done: int, of: int, elapsed: float) -> str:
+    """Return in words how long the rest takes if it goes on as it did.
+
+    Parameters
+    ----------
+    done, of
+        Runs.
+    elapsed
+        Time that they took [s].
+
+    Examples
+    --------
+    >>> time_left(2, 6, 45.0)
+    '0:01:30 left'
+    """
+    return f"{timedelta(seconds=round(elapsed / done * (of - done)))} left" if done else "first runs"

@@ -87,10 +87,16 @@ def run_sweep(
     Raises
     ------
     InvalidConfigError
-        If a run cannot be composed, or the launcher is not there.
+        If there are no runs, one cannot be composed, or the launcher is not there.
     SweepError
         If runs failed; the others are finished and kept.
+
+    Notes
+    -----
+    Workers are processes of their own, so a script that calls this does so under `if __name__ == "__main__":`.
     """
+    if not plan:
+        raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
     chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
     common = [*search_path(config_dirs), *chosen]
     with composing(config_dirs) as hydra:
@@ -121,12 +127,11 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 
 
 def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+    for name in (DATASET, TIMING):
+        (folder / name).unlink(missing_ok=True)
     if cache is not None:
         _take(entries, cache)
-    left = [entry for entry in entries if not is_finished(entry)]
-    if left:
-        for name in (DATASET, TIMING):
-            (folder / name).unlink(missing_ok=True)
+    if left := [entry for entry in entries if not is_finished(entry)]:
         _do(left, workers, known=len(entries) - len(left))
     if cache is not None:
         _give(entries, cache)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import config, njit, prange, set_num_threads
 
+from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.problem import Answer, power_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from polluxsim.policies.pollux.problem import Problem
@@ -36,35 +39,41 @@ class GeneticSearch:
         Members.
     generations
         Rounds of selection, crossover, mutation and repair.
+    threads
+        Threads that make children, at most as many as the machine has; the answer is the same with any number.
 
     Source: Pollux (OSDI '21), §4.2.1, and its artifact.
     """
 
     population: int = 100
     generations: int = 100
+    threads: int = 1
     _members: NDArray[np.int16] | None = field(default=None, init=False, repr=False)
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+        if not 1 <= self.threads <= most:
+            raise InvalidConfigError(f"threads of the genetic search is {self.threads}, allowed are 1 to {most}")
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found; of the others no bound is known."""
         seed = np.uint64(rng.integers(2**63))
         members = self._first_members(problem)
         values = problem.log_values()
-        members, fitness = evolve(
-            members,
-            problem.placements.astype(np.int16),
-            problem.gpus_per_node,
-            problem.max_replicas,
-            values,
-            problem.speedups,
-            problem.fairness_power,
-            problem.avoid_interference,
-            self.generations,
-            seed,
-        )
+        limits = Limits(problem.gpus_per_node, problem.max_replicas, problem.avoid_interference)
+        gains = Gains(problem.placements.astype(np.int16), values, problem.speedups, problem.fairness_power)
+        members, fitness = evolve(members, limits, gains, self.generations, seed, self._breeder())
         self._members, self._job_ids = members, problem.job_ids
         fittest = int(np.argmax(fitness))
         return Answer(members[fittest].astype(np.int64), float(fitness[fittest]))
+
+    def _breeder(self) -> Callable[..., None]:
+        """Return what makes the children, with its threads made ready."""
+        if self.threads == 1:
+            return breed
+        set_num_threads(self.threads)
+        return breed_in_threads
 
     def stands_still(self, problem: Problem) -> bool:
         """Return no: what it answers depends on chance and on the round before."""
@@ -84,45 +93,80 @@ class GeneticSearch:
         return members
 
 
-@njit(cache=True)
-def evolve(  # type: ignore[no-untyped-def]
-    members,
-    placements,
-    gpus_per_node,
-    max_replicas,
-    values,
-    speedups,
-    power,
-    avoid_interference,
-    generations,
-    seed,
-):
+class Limits(NamedTuple):
+    """What a member must keep to; shapes as in `Problem`."""
+
+    gpus_per_node: NDArray[np.int64]
+    max_replicas: NDArray[np.int64]
+    avoid_interference: bool
+
+
+class Gains(NamedTuple):
+    """What a member is judged by; shapes as in `Problem`."""
+
+    placements: NDArray[np.int16]
+    values: NDArray[np.float64]
+    speedups: NDArray[np.float64]
+    power: float
+
+
+def evolve(
+    members: NDArray[np.int16],
+    limits: Limits,
+    gains: Gains,
+    generations: int,
+    seed: np.uint64,
+    breeder: Callable[..., None],
+) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
     """Run all generations; return the last members, shape (P, J, N), and their fitness, shape (P,)."""
-    size, num_jobs, num_nodes = members.shape
-    pool = np.empty((2 * size, num_jobs, num_nodes), dtype=members.dtype)
+    size = len(members)
+    pool = np.concatenate([members, members])
     objectives = np.empty((2 * size, 2))
-    pool[:size] = members
-    state = np.empty(1, dtype=np.uint64)
-    for i in range(size):
-        state[0] = _stream(seed, 0, i)
-        repair(pool[i], gpus_per_node, max_replicas, avoid_interference, state)
-        evaluate(pool[i], placements, values, speedups, power, objectives[i])
+    welcome(pool[:size], limits, gains, seed, objectives)
     rank, crowding = np.zeros(size, dtype=np.int64), np.zeros(size)
     order = survivors(objectives[:size], size, rank, crowding)
-    pool[:size], objectives[:size] = pool[:size][order], objectives[:size][order]
+    pool[:size], objectives[:size] = pool[order], objectives[order]
     for generation in range(1, generations + 1):
-        for i in range(size):
-            state[0] = _stream(seed, generation, i)
-            child = pool[size + i]
-            mother, father = _tournament(rank, crowding, state), _tournament(rank, crowding, state)
-            cut = _below(state, num_jobs + 1)
-            child[:cut], child[cut:] = pool[mother, :cut], pool[father, cut:]
-            mutate(child, placements, gpus_per_node, state)
-            repair(child, gpus_per_node, max_replicas, avoid_interference, state)
-            evaluate(child, placements, values, speedups, power, objectives[size + i])
+        breeder(pool, rank, crowding, limits, gains, np.uint64(_stream(seed, generation)), objectives)
         order = survivors(objectives, size, rank, crowding)
         pool[:size], objectives[:size] = pool[order], objectives[order]
     return pool[:size].copy(), objectives[:size, 0].copy()
+
+
+@njit(cache=True)
+def welcome(members, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+    """Make the first members feasible, and judge them."""
+    for i in range(len(members)):
+        state = np.array([_stream(_stream(seed, 0), i)])
+        repair(members[i], limits.gpus_per_node, limits.max_replicas, limits.avoid_interference, state)
+        evaluate(members[i], gains.placements, gains.values, gains.speedups, gains.power, objectives[i])
+
+
+@njit(cache=True)
+def breed(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+    """Put the children of the pool's first half into its second, and judge them."""
+    for i in range(len(rank)):
+        _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
+
+
+@njit(cache=True, parallel=True)
+def breed_in_threads(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+    """Do what `breed` does: a child depends on its own stream and on the first half only."""
+    for i in prange(len(rank)):
+        _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
+
+
+@njit(cache=True)
+def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+    size, num_jobs = len(rank), pool.shape[1]
+    state = np.array([_stream(seed, i)])
+    child = pool[size + i]
+    mother, father = _tournament(rank, crowding, state), _tournament(rank, crowding, state)
+    cut = _below(state, num_jobs + 1)
+    child[:cut], child[cut:] = pool[mother, :cut], pool[father, cut:]
+    mutate(child, gains.placements, limits.gpus_per_node, state)
+    repair(child, limits.gpus_per_node, limits.max_replicas, limits.avoid_interference, state)
+    evaluate(child, gains.placements, gains.values, gains.speedups, gains.power, objectives[size + i])
 
 
 @njit(cache=True)
@@ -296,9 +340,9 @@ def _mix(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _stream(seed, generation, child):  # type: ignore[no-untyped-def]
-    """Return the state of a child's own stream."""
-    return _mix(seed + _mix(np.uint64(generation) * _GOLDEN + _mix(np.uint64(child) + _GOLDEN)))
+def _stream(seed, number):  # type: ignore[no-untyped-def]
+    """Return the seed of a generation's or a child's own stream."""
+    return _mix(seed + _mix(np.uint64(number) + _GOLDEN))
 
 
 @njit(cache=True)

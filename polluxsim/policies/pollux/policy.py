@@ -35,6 +35,8 @@ class Pollux:
         least of them.
     avoid_interference
         Whether a node may have one multi-node job at most.
+    threads
+        Threads of a search by name that can use them, `genetic`; no answer depends on it.
 
     known_throughput
         Whether agents start with the θ_sys of their application instead of exploring it.
@@ -45,6 +47,7 @@ class Pollux:
     search: str | Search = "exact"
     p: float = -1.0
     avoid_interference: bool = True
+    threads: int = 1
     known_throughput: bool = False
     adaptive: ClassVar[bool] = True
     needs_profiles: ClassVar[bool] = True
@@ -54,7 +57,7 @@ class Pollux:
     def __post_init__(self) -> None:
         if not isfinite(self.p):
             raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number")
-        self._search = search_named(self.search) if isinstance(self.search, str) else self.search
+        self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the best allocation found."""

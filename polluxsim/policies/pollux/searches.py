@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
     from polluxsim.policies.pollux.problem import Search
 
-SEARCHES: Mapping[str, Callable[[], Search]] = {"exact": ExactSearch, "genetic": GeneticSearch}
+# Each by the threads it may use.
+SEARCHES: Mapping[str, Callable[[int], Search]] = {
+    "exact": lambda threads: ExactSearch(),
+    "genetic": lambda threads: GeneticSearch(threads=threads),
+}
 
 
-def search_named(name: str) -> Search:
+def search_named(name: str, threads: int = 1) -> Search:
     """Return a new search.
 
     Raises
@@ -26,4 +30,4 @@ def search_named(name: str) -> Search:
     """
     if name not in SEARCHES:
         raise InvalidConfigError(f"policy.search is {name!r}, allowed are {', '.join(SEARCHES)}")
-    return SEARCHES[name]()
+    return SEARCHES[name](threads)

@@ -1,0 +1,206 @@
+"""Bursts of like jobs, as the users of Philly submitted them: drawn from the figures of the trace."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from polluxsim.workloads import philly_figures as figures
+from polluxsim.workloads.drawing import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+HOUR = 3600
+KINDS = tuple(figures.SIZE_CLASSES)
+NUM_TENANTS = len(figures.TENANTS[KINDS[0]])
+
+
+class RigidJobs(NamedTuple):
+    """Jobs without a profile: each holds its GPUs for a time.
+
+    Attributes
+    ----------
+    times
+        Submissions, from Monday midnight UTC; whole seconds, shape (jobs,) [s].
+    durations
+        Times on GPUs; whole seconds, shape (jobs,) [s].
+    gpus
+        GPUs, shape (jobs,).
+    tenants
+        Numbers of virtual clusters from 0, shape (jobs,).
+    """
+
+    times: Integers
+    durations: Integers
+    gpus: Integers
+    tenants: Integers
+
+    def only(self, which: NDArray[np.generic]) -> RigidJobs:
+        """Return some of the jobs, by a mask or in an order."""
+        return RigidJobs(*(column[which] for column in self))
+
+
+class _Bursts(NamedTuple):
+    """Bursts in order of their arrival: when [s], jobs, kind (in `KINDS`), tenant; shape (bursts,) each."""
+
+    starts: Floats
+    sizes: Integers
+    kinds: Integers
+    tenants: Integers
+
+
+def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> RigidJobs:
+    """Return the jobs of bursts that arrive in a time, burst by burst.
+
+    Parameters
+    ----------
+    first, last
+        Hours from Monday midnight UTC [h].
+    rate
+        Bursts arrive so many times as often as in the trace, of as many times as many virtual clusters [1].
+    rng
+        Generator of random numbers.
+    """
+    bursts = _draw_bursts(first, last, rate, rng)
+    # Jobs stand burst by burst: `of` is each one's burst, `place` its number within.
+    of = np.repeat(np.arange(len(bursts.sizes)), bursts.sizes)
+    place = np.arange(len(of)) - (np.cumsum(bursts.sizes) - bursts.sizes)[of]
+    kinds = bursts.kinds[of]
+    offsets = _offsets(bursts, of, place, rng)
+    starts = _apart(bursts, offsets[np.cumsum(bursts.sizes) - 1], rng)
+    gpus = _gpus(bursts, of, place, rng)
+    own, common = rng.standard_normal(len(of)), rng.standard_normal(len(bursts.sizes))[of]
+    scores = np.sqrt(figures.LIKENESS) * common + np.sqrt(1 - figures.LIKENESS) * own
+    return RigidJobs(starts[of] + offsets, _durations(kinds, gpus, ndtr(scores)), gpus, bursts.tenants[of])
+
+
+def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> _Bursts:
+    rates = figures.BURSTS_PER_HOUR * rate * _activity(first, last, rng)
+    large = figures.SIZE_TAIL[figures.SIZE_CLASSES[KINDS[-1]]]
+    small_starts = _arrivals(
+        first, rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND), rng
+    )
+    large_starts = _arrivals(
+        first, rates * large * _rhythm(first, last, figures.LARGE_STARTS_BY_HOUR, figures.LARGE_WEEKEND), rng
+    )
+    shares = np.concatenate((rng.uniform(large, 1, len(small_starts)), rng.uniform(0, large, len(large_starts))))
+    starts = np.concatenate((small_starts, large_starts))
+    order = np.argsort(starts, kind="stable")
+    sizes = _sizes(shares[order])
+    kinds = np.searchsorted([*figures.SIZE_CLASSES.values()], sizes, side="right") - 1
+    tenants = _by_kind(kinds, figures.TENANTS, rng)
+    if (copies := ceil(rate)) > 1:
+        # A larger cluster has more virtual clusters, not busier ones: these could not keep their bursts apart.
+        tenants += NUM_TENANTS * rng.integers(copies, size=len(tenants))
+    return _Bursts(starts[order], sizes, kinds, tenants)
+
+
+def _activity(first: int, last: int, rng: np.random.Generator) -> Floats:
+    """Return how busy each hour's day is; mean 1, shape (last - first,)."""
+    days = np.arange(first, last) // 24
+    drawn: Floats = rng.gamma(1 / figures.ACTIVITY_VARIANCE, figures.ACTIVITY_VARIANCE, days[-1] - days[0] + 1)
+    of_hours: Floats = drawn[days - days[0]]
+    return of_hours
+
+
+def _rhythm(first: int, last: int, by_hour: Sequence[float], weekend: float) -> Floats:
+    """Return the relative rate of each hour, by hour of day and kind of day; shape (last - first,)."""
+    hours = np.arange(first, last)
+    mean = (figures.WEEKDAYS + weekend * figures.WEEKEND_DAYS) / (figures.WEEKDAYS + figures.WEEKEND_DAYS)
+    of_day = np.array(by_hour) / np.mean(by_hour)
+    rates: Floats = of_day[hours % 24] * np.where(hours // 24 % 7 >= 5, weekend, 1) / mean
+    return rates
+
+
+def _arrivals(first: int, rates: Floats, rng: np.random.Generator) -> Floats:
+    """Return the arrivals of a Poisson process of so many an hour from hour `first` on [s]."""
+    counts = rng.poisson(rates)
+    times: Floats = (np.repeat(first + np.arange(len(rates)), counts) + rng.uniform(0, 1, counts.sum())) * HOUR
+    return times
+
+
+def _sizes(shares: Floats) -> Integers:
+    """Return the sizes that these shares of bursts reach: a power law between any two figures."""
+    least = 1e-6
+    sizes = np.log([figures.MOST_JOBS + 1, *reversed(list(figures.SIZE_TAIL))])
+    tail = np.log([least, *reversed(list(figures.SIZE_TAIL.values()))])
+    drawn = np.exp(np.interp(np.log(np.maximum(shares, least)), tail, sizes)) + 1e-9
+    return drawn.astype(np.int64).clip(1, figures.MOST_JOBS)
+
+
+def _by_kind(kinds: Integers, weights: Mapping[str, Sequence[float]], rng: np.random.Generator) -> Integers:
+    """Return numbers from 0 drawn by the weights of each burst's kind."""
+    drawn = np.zeros(len(kinds), np.int64)
+    for number, kind in enumerate(KINDS):
+        these = np.flatnonzero(kinds == number)
+        drawn[these] = draw(dict(enumerate(weights[kind])), len(these), rng)
+    return drawn
+
+
+def _offsets(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
+    """Return when each job comes, from its burst's first [s]."""
+    gaps = np.floor(_quantiles(bursts.kinds[of], figures.GAP_SHARES, figures.GAPS, rng.uniform(size=len(of))))
+    passed = np.cumsum(np.where(place == 0, 0, gaps).astype(np.int64))
+    return passed - passed[np.flatnonzero(place == 0)][of]
+
+
+def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Integers:
+    """Return when bursts begin [s] if none runs into the next of its tenant: the two would be one by definition.
+
+    A burst waits for the end of the one before and for a pause; s(k) = max(a(k), s(k-1) + c(k-1)), which is
+    C(k) + max over j ≤ k of a(j) - C(j), C being the sum of all c before.
+    """
+    starts = np.floor(bursts.starts).astype(np.int64)
+    pauses = figures.BURST_GAP + 1 + rng.exponential(figures.BURST_GAP, len(starts)).astype(np.int64)
+    for tenant in np.unique(bursts.tenants):
+        own = np.flatnonzero(bursts.tenants == tenant)
+        taken = lengths[own] + pauses[own]
+        before = np.cumsum(taken) - taken
+        starts[own] = before + np.maximum.accumulate(starts[own] - before)
+    return starts
+
+
+def _gpus(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
+    """Return the jobs' GPUs: the same in a burst, but that the last of a mixed one differ."""
+    usual, differing = np.ones((2, len(bursts.sizes)), np.int64)
+    same = bursts.sizes.copy()
+    for number, kind in enumerate(KINDS):
+        these = np.flatnonzero(bursts.kinds == number)
+        usual[these] = draw(figures.USUAL_GPUS[kind], len(these), rng)
+        mixed, share = figures.MIXED[kind]
+        chosen = these[rng.uniform(size=len(these)) < mixed]
+        same[chosen] -= np.maximum(1, (bursts.sizes[chosen] * share).astype(np.int64))
+    for most, weights in ((usual == 1, figures.DIFFERING_FROM_ONE), (usual > 1, figures.DIFFERING_FROM_MORE)):
+        differing[most] = draw(weights, most.sum(), rng)
+    return np.where(place < same[of], usual[of], differing[of])
+
+
+def _durations(kinds: Integers, gpus: Integers, shares: Floats) -> Integers:
+    """Return the durations that these shares of like jobs do not exceed [s]."""
+    alone = {kind: np.log(row) for kind, row in figures.DURATIONS_ALONE.items()}
+    logs = _quantiles(kinds, figures.DURATION_SHARES, alone, shares)
+    counts = list(figures.DURATIONS_BY_GPUS)
+    for number, (_, row) in enumerate(figures.DURATIONS_BY_GPUS.items()):
+        these = np.searchsorted(counts, gpus, side="right") - 1 == number
+        logs[these] = np.interp(shares[these], figures.DURATION_SHARES, np.log(row))
+    return np.exp(logs).round().astype(np.int64)
+
+
+def _quantiles(
+    kinds: Integers, points: Sequence[float], rows: Mapping[str, Sequence[float] | Floats], shares: Floats
+) -> Floats:
+    """Return the quantiles at `shares` of a table with a row for each kind, linear between its points."""
+    values = np.zeros(len(kinds))
+    for number, kind in enumerate(KINDS):
+        these = kinds == number
+        values[these] = np.interp(shares[these], points, rows[kind])
+    return values

@@ -1,0 +1,215 @@
+"""From the jobs of a trace, which say only GPUs and time, to jobs of applications that have profiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from polluxsim.errors import InvalidConfigError, InvalidInputError, UnknownApplicationError
+from polluxsim.traces.table import read_trace
+from polluxsim.workloads.requests import requests_of
+from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.size_classes import classify
+from polluxsim.workloads.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.traces.table import TraceJob
+    from polluxsim.workloads.requests import Requests
+
+DEFAULT_RULE = "gpu-time-class"
+
+
+class MappingRule(Protocol):
+    """Says which application stands for a job of a trace. A user's own rule is a class with this method."""
+
+    def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
+        """Return the name of an application that has a profile, or None to leave the job out."""
+        ...
+
+
+class GpuTimeClass:
+    """The paper's rule: an application of the job's size class by GPU time, at even odds.
+
+    Source: Pollux (OSDI '21), §5.1.
+    """
+
+    def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
+        """Return an application of the job's class."""
+        if (found := classify(job.gpu_time)) is None:
+            return None
+        _, names = found
+        return names[rng.integers(len(names))]
+
+
+RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}
+"""Rules by the name a user gives."""
+
+
+def find_rule(name: str) -> MappingRule:
+    """Return the rule of that name: one of `RULES`, or a class given as module.Class.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is none.
+    """
+    if name in RULES:
+        return RULES[name]()
+    module, _, attribute = name.rpartition(".")
+    try:
+        rule = getattr(import_module(module), attribute)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidConfigError(
+            f"rule is {name!r}, allowed are {', '.join(RULES)}, or a class as module.Class ({error})"
+        ) from None
+    if not callable(getattr(rule, "application", None)):
+        raise InvalidConfigError(f"rule is {name!r}, allowed is a class with a method application(job, rng)")
+    return rule  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class MappingReport:
+    """What became of the jobs of a trace.
+
+    Parameters
+    ----------
+    jobs
+        Jobs of the trace.
+    left_out
+        Jobs left out, by reason.
+    applications
+        Jobs of the workload, by application.
+    """
+
+    jobs: int
+    left_out: Mapping[str, int]
+    applications: Mapping[str, int]
+
+    def as_text(self) -> str:
+        """Return the report, a line for each count."""
+        mapped = sum(self.applications.values())
+        return "\n".join((f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}", *self.notes()))
+
+    def notes(self) -> list[str]:
+        """Return what was left out, a line for each reason."""
+        return [f"left out: {count} × {reason}" for reason, count in _by_count(self.left_out)]
+
+
+@dataclass(frozen=True)
+class MappedTrace:
+    """A workload of profiled jobs in place of the jobs of a trace.
+
+    Parameters
+    ----------
+    path
+        The trace in Parquet, as `polluxsim import` and `polluxsim generate` write it.
+    rule
+        Which application stands for which job: a name in `RULES`, module.Class, or an object.
+    tuned
+        Whether jobs ask for tuned GPUs and batch sizes, or for the trace's GPUs and the initial batch size for each.
+    seed
+        Seed of the drawing.
+    select
+        Which jobs are used.
+    """
+
+    path: str
+    rule: str | MappingRule = DEFAULT_RULE
+    tuned: bool = True
+    seed: int = 0
+    select: Selection = field(default_factory=Selection)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Map the trace; what was left out stands in the workload's notes.
+
+        Raises
+        ------
+        InvalidInputError
+            If the trace cannot be read, or no job is left.
+        InvalidConfigError
+            If there is no such rule.
+        UnknownApplicationError
+            If the rule names an application without profile.
+        """
+        workload, report = self.map(profiles)
+        return replace(workload, notes=tuple(report.notes()))
+
+    def map(self, profiles: Mapping[str, Profile]) -> tuple[Workload, MappingReport]:
+        """Map the trace; returns the workload and what was left out. Raises as `load` does."""
+        rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
+        _, jobs = read_trace(Path(self.path))
+        usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        requests = requests_of(profiles, usable, tuned=self.tuned)
+        workload = map_jobs(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
+        if left := len(usable) - len(workload.jobs):
+            left_out["no application by the rule"] = left
+        report = MappingReport(len(jobs), left_out, Counter(job.application for job in workload.jobs))
+        if not workload.jobs:
+            raise InvalidInputError(f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}")
+        return workload, report
+
+
+def map_jobs(
+    jobs: Sequence[TraceJob],
+    rule: MappingRule,
+    requests: Requests,
+    profiles: Mapping[str, Profile],
+    rng: np.random.Generator,
+    *,
+    source: str,
+) -> Workload:
+    """Return the workload of profiled jobs that stand for jobs of a trace, with their submissions.
+
+    Parameters
+    ----------
+    jobs
+        The jobs, each with a duration, in order of submission.
+    rule
+        Which application stands for which job.
+    requests
+        What their users ask for.
+    profiles
+        Profiles by application.
+    rng
+        Generator of random numbers.
+    source
+        Where the jobs come from, for messages.
+
+    Raises
+    ------
+    UnknownApplicationError
+        If the rule names an application without profile.
+    """
+    mapped = list[Job]()
+    for job in jobs:
+        if (application := rule.application(job, rng)) is None:
+            continue
+        if application not in profiles:
+            raise UnknownApplicationError(
+                f"{source}, job {job.job!r}: application {application!r} has no profile, "
+                f"allowed are {', '.join(profiles)}"
+            )
+        request = requests.draw(application, job, rng)
+        mapped.append(Job(f"{application}-{len(mapped)}", job.submit_time, application, *request))
+    return Workload(tuple(mapped), source=source)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} × {name}" for name, count in _by_count(counts))
+
+
+def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,88 @@
+"""Which jobs of a trace are used, and why the others are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, TypeGuard
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.traces.formats.base import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from polluxsim.traces.table import TraceJob
+
+GPU_HOUR = 3600.0
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which jobs of a trace are used.
+
+    Parameters
+    ----------
+    start, hours
+        The window: from when on, counted from the trace's first submission, and for how long; null is to the end [h].
+    min_duration
+        Shortest jobs used [s].
+    max_gpu_hours
+        Jobs of so much GPU time or more are not used [GPU h].
+    statuses
+        How jobs must have ended; null is any way. Jobs of which the trace does not say are used.
+    """
+
+    start: float = 0.0
+    hours: float | None = None
+    min_duration: float = 60.0
+    max_gpu_hours: float = 1000.0
+    statuses: Sequence[str] | None = ("completed",)
+
+    def __post_init__(self) -> None:
+        for name, value in (("start", self.start), ("min_duration", self.min_duration)):
+            if not _is_number(value) or not 0 <= value < inf:
+                raise InvalidConfigError(f"{name} is {value!r}, allowed is a finite number ≥ 0")
+        for name, most in (("hours", self.hours), ("max_gpu_hours", self.max_gpu_hours)):
+            if (name != "hours" or most is not None) and not (_is_number(most) and most > 0):
+                raise InvalidConfigError(f"{name} is {most!r}, allowed is a number > 0")
+        known = [status.value for status in JobStatus]
+        for status in self.statuses or ():
+            if status not in known:
+                raise InvalidConfigError(f"statuses has {status!r}, allowed are {', '.join(known)}")
+
+    def select(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
+        """Return the jobs that are used, in their order."""
+        return [job for job in jobs if not self.objection(job)]
+
+    def left_out(self, jobs: Iterable[TraceJob]) -> Counter[str]:
+        """Return how many jobs are not used, by reason."""
+        return Counter(reason for job in jobs if (reason := self.objection(job)))
+
+    def in_window(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
+        """Return the jobs with their submissions counted from the start of the window [s]."""
+        return [job._replace(submit_time=job.submit_time - self.start * HOUR) for job in jobs]
+
+    def objection(self, job: TraceJob) -> str:
+        """Return why a job is not used, the first reason there is; empty if it is."""
+        end = inf if self.hours is None else self.hours * HOUR
+        if not 0 <= job.submit_time - self.start * HOUR < end:
+            return "submitted outside the window"
+        if self.statuses is not None and job.status is not None and job.status not in self.statuses:
+            return f"status {job.status}"
+        return "no GPU" if job.num_gpus <= 0 else self._objection_to_size(job)
+
+    def _objection_to_size(self, job: TraceJob) -> str:
+        if job.duration is None:
+            return "no duration in the trace"
+        if job.duration < self.min_duration:
+            return f"shorter than {self.min_duration:g} s"
+        if job.gpu_time >= self.max_gpu_hours * GPU_HOUR:
+            return f"{self.max_gpu_hours:g} GPU-hours or more"
+        return ""
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

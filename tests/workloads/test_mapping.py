@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from polluxsim.app.cli import main
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.storage import read_run
+from polluxsim.traces.schema import TraceInfo
+from polluxsim.traces.store import ProfileFolder
+from polluxsim.traces.table import TraceJob, read_trace, write_trace
+from polluxsim.workloads.mapping import MappedTrace
+from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.tuned import tuned_configurations
+from polluxsim.workloads.workload import read_workload
+
+HOUR = 3600.0
+PROFILES = ProfileFolder().load()
+INFO = TraceInfo("test", "none", "", "UTC", "2017-09-25T00:00:00+00:00")
+CLASSES = {"S": {"cifar10", "ncf"}, "M": {"deepspeech2", "bert"}, "L": {"yolov3"}, "XL": {"imagenet"}}
+# Source: Pollux (OSDI '21), §5.1: size classes by GPU-hours.
+LIMITS = {"S": 1, "M": 10, "L": 100, "XL": 1000}
+
+JOBS = [
+    TraceJob("short", 0.0, 59.0, 1, "vc", "completed"),
+    TraceJob("small", 10.0, 60.0, 1, "vc", "completed"),
+    TraceJob("medium", 20.0, HOUR / 2, 4, "vc", "completed"),
+    TraceJob("failed", 30.0, HOUR, 4, "vc", "failed"),
+    TraceJob("large", 40.0, 50 * HOUR, 1, None, None),
+    TraceJob("no gpu", 50.0, HOUR, 0, "vc", "completed"),
+    TraceJob("no duration", 60.0, None, 8, "vc", "completed"),
+    TraceJob("half", 2 * HOUR, 3 * HOUR, 0.5, "vc", "completed"),
+    TraceJob("huge", 3 * HOUR, 999 * HOUR, 1, "vc", "completed"),
+    TraceJob("too huge", 3 * HOUR, 125 * HOUR, 8, "vc", "completed"),
+]
+
+
+def write(path: Path, jobs: list[TraceJob]) -> Path:
+    write_trace({name: [getattr(job, name) for job in jobs] for name in TraceJob._fields}, INFO, path)
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return write(tmp_path / "trace.parquet", JOBS)
+
+
+def test_a_trace_is_read_back(trace: Path) -> None:
+    assert read_trace(trace) == (INFO, JOBS)
+
+
+def test_classes_by_gpu_time_and_counts_of_what_is_left_out(trace: Path) -> None:
+    workload, report = MappedTrace(str(trace), seed=1).map(PROFILES)
+    names = [job.application for job in workload.jobs]
+    assert [job.submit_time for job in workload.jobs] == [10, 20, 40, 2 * HOUR, 3 * HOUR]
+    expected = ["S", "M", "L", "M", "XL"]
+    assert all(name in CLASSES[size] for name, size in zip(names, expected, strict=True))
+    assert report.jobs == len(JOBS)
+    assert report.applications == Counter(names)
+    assert report.left_out == {
+        "shorter than 60 s": 1,
+        "status failed": 1,
+        "no GPU": 1,
+        "no duration in the trace": 1,
+        "1000 GPU-hours or more": 1,
+    }
+    assert report.jobs == sum(report.applications.values()) + sum(report.left_out.values())
+
+
+@pytest.mark.parametrize(
+    ("select", "kept"),
+    [
+        (Selection(start=1.0), [HOUR, 2 * HOUR]),
+        (Selection(start=1.0, hours=1.5), [HOUR]),
+        (Selection(hours=0.01, min_duration=0), [0, 10, 20]),
+        (Selection(statuses=("failed",)), [30, 40]),
+        (Selection(statuses=None, min_duration=0, hours=1), [0, 10, 20, 30, 40]),
+        (Selection(max_gpu_hours=1, min_duration=0), [0, 10]),
+        (Selection(max_gpu_hours=float("inf"), start=3), [0]),
+    ],
+)
+def test_what_is_selected(trace: Path, select: Selection, kept: list[float]) -> None:
+    workload, report = MappedTrace(str(trace), select=select).map(PROFILES)
+    assert [job.submit_time for job in workload.jobs] == kept
+    assert len(JOBS) == len(kept) + sum(report.left_out.values())
+
+
+def test_limits_of_classes_belong_to_the_next(tmp_path: Path) -> None:
+    at = [TraceJob(f"{size}-{side}", 0.0, hours * HOUR - side, 1) for size, hours in LIMITS.items() for side in (1, 0)]
+    workload, report = MappedTrace(str(write(tmp_path / "t.parquet", at))).map(PROFILES)
+    expected = ["S", "M", "M", "L", "L", "XL", "XL"]
+    assert all(job.application in CLASSES[size] for job, size in zip(workload.jobs, expected, strict=True))
+    assert report.left_out == {"1000 GPU-hours or more": 1}
+
+
+def test_even_odds_and_tuned_configurations(tmp_path: Path) -> None:
+    """Level 1e-4 for each of two pairs; the seed is fixed."""
+    path = write(tmp_path / "t.parquet", [TraceJob(str(i), float(i), (1 + i % 2) * HOUR / 1.5, 1) for i in range(4000)])
+    workload, report = MappedTrace(str(path)).map(PROFILES)
+    for pair in (CLASSES["S"], CLASSES["M"]):
+        counts = [report.applications[name] for name in pair]
+        assert sum(counts) == 2000
+        assert binom.cdf(min(counts), 2000, 0.5) > 1e-4 / 2
+    choices = {name: set(tuned_configurations(profile)) for name, profile in PROFILES.items()}
+    found = {name: {job[3:5] for job in map(_row, workload.jobs) if job[2] == name} for name in report.applications}
+    assert found == {name: choices[name] for name in found}
+    assert workload == MappedTrace(str(path)).load(PROFILES)
+    assert workload != MappedTrace(str(path), seed=1).load(PROFILES)
+
+
+def test_realistic_jobs_keep_the_traces_gpus(tmp_path: Path) -> None:
+    jobs = [
+        TraceJob("a", 0.0, 100.0, 8),
+        TraceJob("b", 0.0, 2 * HOUR, 1.5),
+        TraceJob("l", 0.0, 20 * HOUR, 2),  # the one large job of at most a day
+        TraceJob("m", 0.0, 30 * HOUR, 1),
+    ]
+    workload, _ = MappedTrace(str(write(tmp_path / "t.parquet", jobs)), tuned=False).map(PROFILES)
+    assert [job.num_replicas for job in workload.jobs] == [8, 2, 2, 2]
+    for job in workload.jobs:
+        assert job.batch_size == PROFILES[job.application].application.init_batch_size * job.num_replicas
+
+
+RULE = """
+class OnlyLarge:
+    def application(self, job, rng):
+        return "bert" if job.num_gpus >= 4 else None
+
+
+class Unknown:
+    def application(self, job, rng):
+        return "gpt"
+
+
+class Useless:
+    pass
+"""
+
+
+def test_a_rule_of_ones_own_is_a_class_with_one_method(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_mapping.py").write_text(RULE)
+    assert main(["map", "trace.parquet", "w.csv", "--rule", "my_mapping.OnlyLarge", "--status", "any"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 of 10 jobs mapped: 2 × bert" in printed
+    assert "left out: 4 × no application by the rule" in printed
+    assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Unknown"]) == 2
+    assert "job 'small': application 'gpt' has no profile, allowed are bert," in capsys.readouterr().err
+    assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Useless"]) == 2
+    assert "allowed is a class with a method application(job, rng)" in capsys.readouterr().err
+    assert not (tmp_path / "v.csv").exists()
+    common = ["run", "policy=fifo", "workload=mapped", "workload.path=trace.parquet", "hydra.run.dir=out"]
+    capsys.readouterr()
+    assert main([*common, "workload.rule=my_mapping.OnlyLarge"]) == 0
+    assert "trace.parquet: left out: 4 × no application by the rule" in capsys.readouterr().err
+    assert [job.application for job in read_run(tmp_path / "out").result.job_records] == ["bert"]
+
+
+def test_the_rule_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "traces" / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- test rule -->\n```python\n(.*?)```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "by_readme.py").write_text(code)
+    assert main(["generate", "t.parquet", "--hours", "100"]) == 0
+    assert main(["map", "t.parquet", "w.csv", "--rule", "by_readme.ByVirtualCluster"]) == 0
+    jobs = read_workload(tmp_path / "w.csv").jobs
+    assert {"bert", "cifar10", "yolov3"} <= {job.application for job in jobs}
+
+
+def test_the_command_and_the_setting_give_the_same_jobs(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["map", "trace.parquet", "w.csv", "--seed", "5", "--hours", "2.5", "--min-duration", "10"]) == 0
+    for name, setting in {
+        "command": ["workload.path=w.csv"],
+        "setting": [
+            "workload=mapped", "workload.path=trace.parquet", "workload.select.hours=2.5", "seed=5",
+            "workload.select.min_duration=10",
+        ],
+    }.items():  # fmt: skip
+        assert main(["run", "policy=fifo", "engine.horizon=60", f"hydra.run.dir={name}", *setting]) == 0
+    jobs = [pq.read_table(tmp_path / name / "jobs.parquet").to_pydict() for name in ("command", "setting")]
+    assert jobs[0]["job"] == jobs[1]["job"]
+    assert len(jobs[0]["job"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.parquet"], "nowhere.parquet: no such file"),
+        (["w.csv"], "w.csv: allowed is a trace in .parquet, as 'polluxsim import"),
+        (["plain.parquet"], "plain.parquet: not a Parquet file"),
+        (["trace.parquet", "--rule", "mine"], "rule is 'mine', allowed are gpu-time-class, or a class as module.Class"),
+        (["trace.parquet", "--rule", "no.Such"], "rule is 'no.Such', allowed are gpu-time-class"),
+        (["trace.parquet", "--status", "great"], "statuses has 'great', allowed are completed, failed"),
+        (["trace.parquet", "--hours", "0"], "hours is 0.0, allowed is a number > 0"),
+        (["trace.parquet", "--start", "-1"], "start is -1.0, allowed is a finite number ≥ 0"),
+        (["trace.parquet", "--start", "99"], "none of 10 jobs is left: 10 × submitted outside the window"),
+        (["trace.parquet", "--seed", "-1"], "workload.seed is -1"),
+        (["trace.parquet", "--profiles", "none"], "profiles.path none: no profiles there"),
+    ],
+)
+def test_an_impossible_mapping_is_named(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.csv").write_text("name\n")
+    (tmp_path / "plain.parquet").write_text("name\n")
+    assert main(["map", arguments[0], "out.csv", *arguments[1:]]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("submit_time", float("nan"), "line 2: column 'submit_time' is nan, allowed is a finite number ≥ 0"),
+        ("duration", -1.0, "line 2: column 'duration' is -1.0, allowed is a finite number ≥ 0, or nothing"),
+        ("num_gpus", float("inf"), "line 2: column 'num_gpus' is inf"),
+    ],
+)
+def test_a_bad_row_of_a_trace_is_named(tmp_path: Path, column: str, value: float, message: str) -> None:
+    jobs = [JOBS[1], JOBS[2]._replace(**{column: value})]
+    with pytest.raises(InvalidInputError) as caught:
+        read_trace(write(tmp_path / "t.parquet", jobs))
+    assert message in str(caught.value)
+
+
+@given(st.binary(max_size=100), st.integers(0, 4000))
+def test_a_broken_trace_is_a_clear_error(tmp_path_factory: pytest.TempPathFactory, content: bytes, place: int) -> None:
+    path = write(tmp_path_factory.mktemp("t") / "t.parquet", JOBS)
+    whole = path.read_bytes()
+    place %= len(whole)
+    path.write_bytes(whole[:place] + content + whole[place + len(content) :])
+    try:
+        read_trace(path)
+    except InvalidInputError as error:
+        assert str(path) in str(error)
+        assert "\n" not in str(error)
+
+
+def test_settings_that_cannot_be_are_named() -> None:
+    for wrong in ({"hours": "x"}, {"min_duration": None}, {"max_gpu_hours": True}, {"start": float("inf")}):
+        with pytest.raises(InvalidConfigError, match=rf"{next(iter(wrong))} is .*, allowed is a"):
+            Selection(**wrong)
+
+
+def _row(job: object) -> tuple[object, ...]:
+    return tuple(getattr(job, name) for name in ("job_id", "submit_time", "application", "num_replicas", "batch_size"))
