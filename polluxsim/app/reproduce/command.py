@@ -182,7 +182,8 @@ def _compared(runs: Runs) -> Outcome:
 
 def _request(options: argparse.Namespace, extra: Sequence[str]) -> Request:
     inputs = Inputs(options.profiles, options.workloads, options.jobs)
-    seeds = options.seeds or (MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS)
+    default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
+    seeds = default if options.seeds is None else options.seeds
     for name, value in (("--seeds", seeds), ("--most-seeds", options.most_seeds)):
         if value < 1:
             raise InvalidConfigError(f"{name} is {value}, allowed is a whole number ≥ 1")
