@@ -63,7 +63,7 @@ def ratio_of_means(values: ArrayLike, baseline: ArrayLike, rng: np.random.Genera
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12.5, with the ratio's
     standard error by its linearisation. Percentile intervals cover too seldom with as few units as there are workloads.
 
-    >>> ratio_of_means([2, 4, 6, 8], [1, 2, 3, 4], np.random.default_rng(0))
+    >>> ratio_of_means([2, 4, 6, 8, 10, 12], [1, 2, 3, 4, 5, 6], np.random.default_rng(0))
     Estimate(value=2.0, low=2.0, high=2.0)
     """
     values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)

@@ -240,7 +240,8 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=30)
     assert time.monotonic() - started < 2  # a second, and room for a machine that others use too
-    assert running.returncode == 130
+    # A shell says 130 of both: before Python handles signals at all, the system ends the process by SIGINT itself.
+    assert running.returncode in {130, -signal.SIGINT}
     assert "Traceback" not in errors
     assert not (run_in / "out").exists()
 
