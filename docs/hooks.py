@@ -46,7 +46,7 @@ def _reproduced() -> str:
 
 
 def _commands() -> list[str]:
-    return re.findall(r"^    (\w+) ", _help([]), re.MULTILINE)
+    return re.findall(r"^    (\w+)(?: |$)", _help([]), re.MULTILINE)
 
 
 def _section(command: str) -> str:

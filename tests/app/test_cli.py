@@ -154,7 +154,7 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
 
 
 BAD = [
-    (["policy=nope"], "policy=nope is unknown, allowed are fifo, optimus, pollux, srtf, tiresias"),
+    (["policy=nope"], "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus"),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
