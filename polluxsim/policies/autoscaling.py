@@ -41,6 +41,7 @@ class Autoscaler:
     grow_above: float = 2 / 3
     aim: float = 0.5
     adaptive: ClassVar[bool] = True
+    needs_profiles: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.measure not in MEASURES:

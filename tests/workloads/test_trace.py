@@ -9,6 +9,7 @@ import pytest
 
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
+from polluxsim.policies.autoscaling import Autoscaler
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
@@ -62,8 +63,8 @@ def test_a_rigid_job_takes_its_duration_on_its_gpus(tmp_path: Path, policy: type
     assert all(job.finish_time_fairness for job in result.job_records)
 
 
-@pytest.mark.parametrize("policy", [Pollux, Optimus])
-def test_policies_that_need_profiles_say_so(tmp_path: Path, policy: type[Pollux | Optimus]) -> None:
+@pytest.mark.parametrize("policy", [Pollux, Optimus, Autoscaler])
+def test_policies_that_need_profiles_say_so(tmp_path: Path, policy: type[Pollux | Optimus | Autoscaler]) -> None:
     path = trace(tmp_path / "t.parquet", ("a", 0, 50, 1))
     message = re.escape(f"t.parquet, line 1: has no profile, and {policy.__name__} needs one of every job")
     with pytest.raises(InvalidInputError, match=message):
