@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from hashlib import sha256
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -68,8 +67,7 @@ def cluster_part(cluster: ClusterLike | None) -> Part:
         return Choice("cluster", None, {"num_nodes": cluster[0], "gpus_per_node": cluster[1]})
     if not isinstance(cluster, Cluster):
         raise _not_allowed("cluster", cluster, "a name, polluxsim.cluster(...), a Cluster or (nodes, GPUs per node)")
-    groups = [[len(list(alike)), gpus] for gpus, alike in groupby(cluster.gpus_per_node)]
-    return Given(cluster, {"_target_": "polluxsim.types.Cluster.of_groups", "groups": groups})
+    return Given(cluster, _described_cluster(cluster))
 
 
 def workload_part(workload: WorkloadLike | None) -> Part:
@@ -130,6 +128,22 @@ def _choice(group: str, choice: Choice | str | None) -> Choice:
     if choice.group != group:
         raise _not_allowed(group, choice, f"a choice of {group}")
     return choice
+
+
+def _described_cluster(cluster: Cluster) -> dict[str, object]:
+    """Return the call that makes an equal cluster again, where there is one in the configuration."""
+    if Cluster.of_groups(cluster.groups) == cluster:
+        return {"_target_": "polluxsim.types.Cluster.of_groups", "groups": cluster.groups}
+    if cluster.least_nodes is None or len(cluster.groups) > 1:
+        return described(cluster)
+    return {
+        "_target_": "polluxsim.types.Cluster.elastic",
+        "num_nodes": cluster.num_nodes,
+        "least_nodes": cluster.least_nodes,
+        "gpus_per_node": cluster.gpus_per_node[0],
+        "startup_time": cluster.startup_time,
+        "node_price": cluster.node_price,
+    }
 
 
 def _name_of(value: object) -> str:

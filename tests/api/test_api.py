@@ -77,6 +77,10 @@ SAME = [
         ["policy=fifo", "cluster=mixed", "cluster.groups=[[2,4],[1,16]]"],
         {"policy": "fifo", "cluster": polluxsim.Cluster((4, 4, 16))},
     ),
+    (
+        ["policy=fifo", "cluster=elastic", "cluster.least_nodes=16", "cluster.node_price=3.9"],
+        {"policy": "fifo", "cluster": polluxsim.Cluster.elastic(16, 16, 4, 120.0, 3.9)},
+    ),
 ]
 
 
@@ -145,6 +149,15 @@ def test_a_policy_that_nobody_can_import_is_described_by_its_name(small: Path) -
     described = simulate(small, policy=Here()).info["config"]["policy"]
     assert list(described) == ["object"]
     assert described["object"].endswith("Here")
+
+
+@pytest.mark.parametrize(
+    "cluster", [polluxsim.Cluster((8, 8), node_price=3.9), polluxsim.Cluster((8, 16), least_nodes=2)]
+)
+def test_a_cluster_that_no_setting_makes_has_no_key(small: Path, cluster: polluxsim.Cluster) -> None:
+    info = simulate(small, policy="fifo", cluster=cluster).info
+    assert info["config"]["cluster"] == {"object": "polluxsim.types.Cluster"}
+    assert info["key"] is None
 
 
 def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> None:
