@@ -99,7 +99,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run back.
+    """Read a run back; columns that were not recorded yet when it was written have their defaults.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT])
 def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
     schema = schema_of(record_type)
     try:
-        table = pq.read_table(path).select(schema.names).cast(schema)
+        table = _completed(pq.read_table(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
     columns: list[Any] = []
@@ -161,3 +161,11 @@ def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
             values = [tuple(value) for value in values]
         columns.append(values)
     return tuple(map(record_type._make, zip(*columns, strict=True)))
+
+
+def _completed(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, Any]) -> pa.Table:
+    """Return the table with the columns that it lacks, as far as they have a default."""
+    for name in defaults.keys() - set(table.schema.names):
+        field = schema.field(name)
+        table = table.append_column(field, pa.array([defaults[name]] * table.num_rows, type=field.type))
+    return table
