@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.app.counting import JobCount
 from polluxsim.app.progress import ignore, progress
 
 if TYPE_CHECKING:
@@ -47,17 +47,17 @@ def _bar(workload: Workload) -> Iterator[Watcher]:
     from IPython.display import HTML, display  # noqa: PLC0415  (there only in a notebook)
 
     show: Any = HTML  # IPython has no types
-    submit_times = [job.submit_time for job in workload.jobs]
+    jobs = JobCount(workload)
     handle: Any = display(show("starting; the first run ever compiles its kernels"), display_id=True)  # type: ignore[no-untyped-call]
     shown = perf_counter()
 
     def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
         nonlocal shown
+        jobs.see(view, record)
         if perf_counter() - shown < REFRESH:
             return
         shown = perf_counter()
-        complete = bisect_right(submit_times, record.time) - record.active_jobs
-        handle.update(show(bar_html(complete, len(submit_times), record)))
+        handle.update(show(bar_html(jobs.complete, jobs.total, record)))
 
     try:
         yield watch

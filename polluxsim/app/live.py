@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from colorsys import hsv_to_rgb
 from contextlib import contextmanager
 from itertools import islice
@@ -16,6 +15,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
+from polluxsim.app.counting import JobCount
 from polluxsim.app.interrupt import on_a_screen_of_its_own
 from polluxsim.app.progress import progress
 
@@ -71,7 +71,7 @@ def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         pace = Pace()
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-            picture.count(record)
+            picture.count(view, record)
             with pace.frame() as is_due:
                 if is_due:
                     picture.show(view, allocation, record)
@@ -115,19 +115,19 @@ class Picture:
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._submit_times = [job.submit_time for job in workload.jobs]
-        self._order = {job.job_id: number for number, job in enumerate(workload.jobs)}
+        self._count = JobCount(workload)
+        self._order = self._count.numbers
         self._styles: dict[JobId | None, Style] = {None: DIM}
-        self._complete = 0
         self._counted = 0.0
         self._completion_times = 0.0
         self._shown: Shown | None = None
 
-    def count(self, record: RoundRecord) -> None:
+    def count(self, view: ClusterView, record: RoundRecord) -> None:
         """Take note of the completions since the last decision; when they were is known no better than between them."""
-        complete = bisect_right(self._submit_times, record.time) - record.active_jobs
-        self._completion_times += (complete - self._complete) * (self._counted + record.time) / 2
-        self._complete, self._counted = complete, record.time
+        before = self._count.complete
+        self._count.see(view, record)
+        self._completion_times += (self._count.complete - before) * (self._counted + record.time) / 2
+        self._counted = record.time
 
     def show(self, view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
         """Let the next frame show this round."""
@@ -148,21 +148,20 @@ class Picture:
             yield from Segment.adjust_line_length(line, width, pad=False)
 
     def _head(self, shown: Shown) -> Iterator[list[Segment]]:
-        record, jobs = shown.record, len(self._submit_times)
+        record, jobs = shown.record, self._count
         yield [
             Segment(f"{_clock(record.time)} simulated", BOLD),
-            Segment(f"   {self._complete}/{jobs} jobs complete   {record.active_jobs} active"),
+            Segment(f"   {jobs.complete}/{jobs.total} jobs complete   {record.active_jobs} active"),
         ]
-        mean = f"{_clock(self._mean_jct(shown.view.jobs, record.time))}" if self._complete else "–"
+        mean = f"{_clock(self._mean_jct(shown.view.jobs, record.time))}" if jobs.complete else "–"
         in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use"
         goodput = f"goodput {record.goodput:,.0f} examples/s   efficiency {record.efficiency:.0%}"
         yield [Segment(f"{in_use}   mean JCT so far ≈ {mean}   {goodput}")]
 
     def _mean_jct(self, active: Sequence[JobView], now: float) -> float:
         """Return the mean completion time so far [s], each exact to half the time between two decisions."""
-        submitted = bisect_right(self._submit_times, now)
-        submit_times = sum(islice(self._submit_times, submitted)) - sum(job.submit_time for job in active)
-        return (self._completion_times - submit_times) / self._complete
+        submit_times = self._count.submit_times(now) - sum(job.submit_time for job in active)
+        return (self._completion_times - submit_times) / self._count.complete
 
     def _grid(self, shown: Shown, width: int, height: int) -> list[list[Segment]]:
         """Return the nodes with their GPUs, as large as they fit; what does not fit is counted in the last line."""

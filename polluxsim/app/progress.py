@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from polluxsim.app.counting import JobCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,25 +34,21 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[state]}"),
     )
-    submit_times = [job.submit_time for job in workload.jobs]
-    known = {job.job_id for job in workload.jobs} if workload.num_followers else set()
-    followers = set[str]()  # jobs that the workload did not name at the start
+    jobs = JobCount(workload)
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(
             "jobs complete",
-            total=len(submit_times) + workload.num_followers,
+            total=jobs.total,
             state="starting; the first run ever compiles its kernels",
         )
 
         def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-            if workload.num_followers:
-                followers.update(job.job_id for job in view.jobs if job.job_id not in known)
-            complete = bisect_right(submit_times, record.time) + len(followers) - record.active_jobs
+            jobs.see(view, record)
             state = (
                 f"{record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active, "
                 f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"
             )
-            bar.update(task, completed=complete, state=state)
+            bar.update(task, completed=jobs.complete, total=jobs.total, state=state)
 
         yield watch
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.api import notebook
 from polluxsim.app import live
 from polluxsim.app.cli import main
 from polluxsim.app.live import Pace, Picture
@@ -31,6 +33,7 @@ from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.view import ClusterView
 from polluxsim.records import RoundRecord
 from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job, Workload
 
 COMMON = ["workload=philly-like", "workload.num_jobs=20", "cluster.num_nodes=4", "seed=2"]
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -183,15 +186,30 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         assert there <= cluster.num_gpus
 
 
-def test_the_numbers_of_a_frame_are_those_of_the_run() -> None:
+class OneMore:
+    """Has a job follow each of the first three that complete."""
+
+    def __init__(self) -> None:
+        self.number = 2
+
+    def after(self, job: Job, time: float) -> list[Job]:
+        self.number += 1
+        return [toy_job(f"job-{self.number}", time, gpus=1 + self.number % 2)] if self.number < 6 else []
+
+
+ALL_KNOWN = toy_workload(*(toy_job(f"job-{i}", 50.0 * i, gpus=1 + i % 2) for i in range(6)))
+SOME_FOLLOW = Workload(ALL_KNOWN.jobs[:3], new_arrivals=OneMore, num_followers=3)
+
+
+@pytest.mark.parametrize("workload", [ALL_KNOWN, SOME_FOLLOW])
+def test_the_numbers_of_a_frame_are_those_of_the_run(workload: Workload) -> None:
     profiles = {"toy": ToyProfile(seconds=1.0, epochs=(100.0,))}
-    workload = toy_workload(*(toy_job(f"job-{i}", 50.0 * i, gpus=1 + i % 2) for i in range(6)))
     cluster = Cluster((2, 1))
     picture = Picture(workload, cluster)
     frames = []
 
     def watch(view: ClusterView, allocation: object, record: RoundRecord) -> None:
-        picture.count(record)
+        picture.count(view, record)
         picture.show(view, allocation, record)  # type: ignore[arg-type]
         frames.append((record, "\n".join(frame(picture, 100, 30))))
 
@@ -207,6 +225,23 @@ def test_the_numbers_of_a_frame_are_those_of_the_run() -> None:
             assert abs(hours * 3600 + minutes * 60 + seconds - mean) <= gap / 2 + 0.5
         waiting = int(re.search(r"queue (\d+)", text)[1])
         assert waiting == record.active_jobs - sum(" job-" in cell for cell in re.findall(r"██ +\d+ job-\d", text))
+
+
+def test_a_notebook_counts_jobs_that_follow_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles = {"toy": ToyProfile(seconds=1.0, epochs=(100.0,))}
+    shown, complete = list[str](), list[str]()
+    handle = SimpleNamespace(update=shown.append)
+    display = SimpleNamespace(HTML=str, display=lambda first, display_id: handle)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(notebook, "_in_notebook", lambda: True)
+    monkeypatch.setattr(notebook, "REFRESH", 0.0)
+    with notebook.progress_shown(SOME_FOLLOW, Cluster((2, 1)), wanted=True) as watch:
+        result = simulate(SOME_FOLLOW, profiles, Cluster((2, 1)), Fifo(), watcher=watch)
+    for record in result.round_records:
+        done = sum(job.completion_time <= record.time for job in result.job_records)
+        complete.append(f"{done} of 6 jobs complete, {record.time / 3600:.1f} h simulated, {record.active_jobs}")
+    assert shown
+    assert all(any(text in html for text in complete) for html in shown[:-1])
 
 
 def test_frames_are_few_and_take_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
