@@ -32,6 +32,10 @@ class PolicyError(PolluxSimError):
     """A policy raised an error of its own."""
 
 
+class MappingRuleError(PolluxSimError):
+    """A mapping rule raised an error of its own."""
+
+
 class StalledError(PolluxSimError):
     """Jobs are left, nobody makes progress, and nothing more arrives that could change it."""
 

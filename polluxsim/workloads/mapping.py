@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError, InvalidInputError, UnknownApplicationError
+from polluxsim.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    MappingRuleError,
+    PolluxSimError,
+    UnknownApplicationError,
+)
 from polluxsim.traces.table import read_trace
 from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
@@ -52,6 +58,8 @@ class GpuTimeClass:
 RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}
 """Rules by the name a user gives."""
 
+ALLOWED_RULES = f"{', '.join(RULES)}, or a class as module.Class"
+
 
 def find_rule(name: str) -> MappingRule:
     """Return the rule of that name: one of `RULES`, or a class given as module.Class.
@@ -66,11 +74,10 @@ def find_rule(name: str) -> MappingRule:
     module, _, attribute = name.rpartition(".")
     try:
         rule = getattr(import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidConfigError(
-            f"rule is {name!r}, allowed are {', '.join(RULES)}, or a class as module.Class ({error})"
-        ) from None
-    if not callable(getattr(rule, "application", None)):
+    except Exception as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InvalidConfigError(f"rule is {name!r}, allowed are {ALLOWED_RULES} ({what})") from error
+    if not _is_rule(rule):
         raise InvalidConfigError(f"rule is {name!r}, allowed is a class with a method application(job, rng)")
     return rule  # type: ignore[no-any-return]
 
@@ -130,6 +137,12 @@ class MappedTrace:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        if not isinstance(self.rule, str) and not _is_rule(self.rule):
+            raise InvalidConfigError(f"workload.rule is {self.rule!r}, allowed are {ALLOWED_RULES}")
+        if not isinstance(self.select, Selection):
+            raise InvalidConfigError(
+                f"workload.select is {self.select!r}, allowed are its settings, as workload.select.hours=8"
+            )
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Map the trace; what was left out stands in the workload's notes.
@@ -142,6 +155,8 @@ class MappedTrace:
             If there is no such rule.
         UnknownApplicationError
             If the rule names an application without profile.
+        MappingRuleError
+            If the rule raises an error of its own.
         """
         workload, report = self.map(profiles)
         return replace(workload, notes=tuple(report.notes()))
@@ -192,12 +207,14 @@ def map_jobs(
     ------
     UnknownApplicationError
         If the rule names an application without profile.
+    MappingRuleError
+        If the rule raises an error of its own.
     """
     mapped = list[Job]()
     for job in jobs:
-        if (application := rule.application(job, rng)) is None:
+        if (application := _ask(rule, job, rng, source)) is None:
             continue
-        if application not in profiles:
+        if not isinstance(application, str) or application not in profiles:
             raise UnknownApplicationError(
                 f"{source}, job {job.job!r}: application {application!r} has no profile, "
                 f"allowed are {', '.join(profiles)}"
@@ -205,6 +222,21 @@ def map_jobs(
         request = requests.draw(application, job, rng)
         mapped.append(Job(f"{application}-{len(mapped)}", job.submit_time, application, *request))
     return Workload(tuple(mapped), source=source)
+
+
+def _is_rule(rule: object) -> bool:
+    return callable(getattr(rule, "application", None))
+
+
+def _ask(rule: MappingRule, job: TraceJob, rng: np.random.Generator, source: str) -> str | None:
+    """Return what the rule answers; an error of its own says at which job."""
+    try:
+        return rule.application(job, rng)
+    except PolluxSimError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise MappingRuleError(f"{source}, job {job.job!r}: rule {type(rule).__name__} failed: {what}") from error
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
 
+MOST_SEED = 2**32 - 1
+"""Largest seed that Optuna's samplers take."""
+
 
 class HyperParameters(NamedTuple):
     """What is searched for: learning rate, momentum and weight decay of SGD."""
@@ -119,6 +122,10 @@ class HyperParameterSearch:
             raise InvalidConfigError(
                 f"workload.at_once is {self.at_once} of {self.num_trials} trials, allowed are 1 to the number of trials"
             )
+        if self.num_replicas < 1:
+            raise InvalidConfigError(f"workload.num_replicas is {self.num_replicas}, allowed is a whole number ≥ 1")
+        if not 0 <= self.seed <= MOST_SEED:
+            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed are 0 to {MOST_SEED}, for the sampler")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the first trials, and what makes the others.

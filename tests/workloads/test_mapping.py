@@ -141,6 +141,21 @@ class Unknown:
 
 class Useless:
     pass
+
+
+class Broken:
+    def application(self, job, rng):
+        return {}[job.num_gpus]
+
+
+class Several:
+    def application(self, job, rng):
+        return ["bert"]
+
+
+class NeverMade:
+    def __init__(self):
+        1 / 0
 """
 
 
@@ -157,6 +172,15 @@ def test_a_rule_of_ones_own_is_a_class_with_one_method(
     assert "job 'small': application 'gpt' has no profile, allowed are bert," in capsys.readouterr().err
     assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Useless"]) == 2
     assert "allowed is a class with a method application(job, rng)" in capsys.readouterr().err
+    for rule, message in (
+        ("Broken", "trace.parquet, job 'small': rule Broken failed: KeyError: 1"),
+        ("Several", "job 'small': application ['bert'] has no profile, allowed are bert,"),
+        ("NeverMade", "rule is 'my_mapping.NeverMade', allowed are gpu-time-class, or a class as module.Class (Zero"),
+    ):
+        assert main(["map", "trace.parquet", "v.csv", "--rule", f"my_mapping.{rule}"]) == 2
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert printed.count("\n") == 1
     assert not (tmp_path / "v.csv").exists()
     common = ["run", "policy=fifo", "workload=mapped", "workload.path=trace.parquet", "hydra.run.dir=out"]
     capsys.readouterr()
@@ -256,6 +280,13 @@ def test_settings_that_cannot_be_are_named() -> None:
     for wrong in ({"hours": "x"}, {"min_duration": None}, {"max_gpu_hours": True}, {"start": float("inf")}):
         with pytest.raises(InvalidConfigError, match=rf"{next(iter(wrong))} is .*, allowed is a"):
             Selection(**wrong)
+    for wrong in (5, None):
+        with pytest.raises(
+            InvalidConfigError, match=rf"workload\.rule is {wrong}, allowed are gpu-time-class, or a cl"
+        ):
+            MappedTrace("t.parquet", rule=wrong)
+        with pytest.raises(InvalidConfigError, match=rf"workload\.select is {wrong}, allowed are its settings"):
+            MappedTrace("t.parquet", select=wrong)
 
 
 def _row(job: object) -> tuple[object, ...]:

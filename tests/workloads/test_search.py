@@ -110,6 +110,12 @@ def test_a_follower_may_come_later() -> None:
 def test_impossible_searches_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidConfigError, match="at_once is 5 of 4 trials"):
         HyperParameterSearch(num_trials=4, at_once=5)
+    with pytest.raises(InvalidConfigError, match=r"workload\.num_replicas is 0, allowed is a whole number ≥ 1"):
+        HyperParameterSearch(num_replicas=0)
+    for seed in (-1, 2**32):
+        with pytest.raises(InvalidConfigError, match=rf"workload\.seed is {seed}, allowed are 0 to 4294967295"):
+            HyperParameterSearch(seed=seed)
+    assert HyperParameterSearch("toy", seed=2**32 - 1).load(PROFILES).jobs
     with pytest.raises(UnknownApplicationError, match="'cifar10', allowed are toy"):
         HyperParameterSearch().load(PROFILES)
     monkeypatch.setitem(sys.modules, "optuna", None)
