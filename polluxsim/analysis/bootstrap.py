@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
@@ -82,6 +84,26 @@ def ratio_of_means(values: ArrayLike, baseline: ArrayLike, rng: np.random.Genera
     studentised = (ratios[spread] - value) / errors[spread]
     below, above = np.quantile(studentised, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(value, value - float(above * error[0]), value - float(below * error[0]))
+
+
+def independent(values: NDArray[np.float64], workloads: Sequence[object]) -> NDArray[np.float64]:
+    """Return the independent units among runs, by the mean over their first axis, shape (units, ...).
+
+    Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them;
+    else every run is one, and the interval says little of other workloads than these.
+
+    Parameters
+    ----------
+    values
+        What was measured, shape (runs, ...).
+    workloads
+        What each run's workload is known by, shape (runs,).
+    """
+    known = {workload: number for number, workload in enumerate(dict.fromkeys(workloads))}
+    if len(known) < LEAST_UNITS:
+        return values
+    numbers = np.array([known[workload] for workload in workloads])
+    return np.stack([values[numbers == number].mean(axis=0) for number in known.values()])
 
 
 def _ratio(values: NDArray[np.float64], baseline: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:

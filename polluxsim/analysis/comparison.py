@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from polluxsim.analysis.bootstrap import LEAST_UNITS, Estimate, mean, ratio_of_means
+from polluxsim.analysis.bootstrap import Estimate, independent, mean, ratio_of_means
 from polluxsim.analysis.published import UNITS, Kind, Tolerance, Verdict, difference, judge, judge_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from polluxsim.analysis.published import Published
 
@@ -95,7 +93,8 @@ class Samples:
         if values is None or (against and baseline is None):
             return None, 0
         pairs = pd.concat([values, values if baseline is None else baseline], axis=1, join="inner", keys=("a", "b"))
-        units = _units(pairs)
+        pairs = pairs.sort_index()
+        units = independent(pairs.to_numpy(dtype=float), pairs.index.get_level_values(0))
         if not len(units):
             return None, 0
         # Drawn by a generator of its own, so that an estimate does not depend on what else was asked.
@@ -107,17 +106,6 @@ class Samples:
         ratio = ratio_of_means(units[:, 0], units[:, 1], rng)
         ends = (None if end is None else end - 1 for end in ratio[1:])
         return Estimate(ratio.value - 1, *ends), len(units)
-
-
-def _units(pairs: pd.DataFrame) -> NDArray[np.float64]:
-    """Return independent units, shape (units, 2).
-
-    Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them;
-    else every run is one, and the interval says little of other workloads than these.
-    """
-    by_workload = pairs.groupby(level=0, sort=True).mean()
-    units = by_workload if len(by_workload) >= LEAST_UNITS else pairs.sort_index()
-    return units.to_numpy(dtype=float)
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:

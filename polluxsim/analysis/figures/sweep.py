@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from polluxsim.analysis.bootstrap import independent, mean
 from polluxsim.analysis.figures.groups import POLICY, REPLICATES, flat, in_words, labels_of, policy_name, settings_of
 from polluxsim.analysis.figures.lines import name_lines
 from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks, new_figure, styled
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from polluxsim.analysis.figures.style import Look
     from polluxsim.storage import Run
@@ -49,7 +50,8 @@ AXES = {
     "workload.load": "load",
 }
 
-RESAMPLES = 9999
+WORKLOAD = ("workload.path", "workload.seed")
+"""Settings by which workloads of a kind differ; the seed alone is a policy's."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Series:
     x
         Values of the setting, rising, shape (n,); a single nan where these runs do not have it.
     mean, low, high
-        Mean over the runs, and its 95 % bootstrap interval, shape (n,); nan where there is one run alone.
+        Mean, and its 95 % interval as `analysis.bootstrap` gives it for independent units, shape (n,); nan where there
+        are too few units for an interval.
     """
 
     label: str
@@ -90,8 +93,9 @@ def sweep_frame(runs: Sequence[Run]) -> pd.DataFrame:
 def sweep(
     frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
 ) -> Figure:
-    """Draw the mean of a metric against a setting, with 95 % bootstrap intervals over seeds and workloads.
+    """Draw the mean of a metric against a setting, with 95 % bootstrap intervals where there are enough runs for them.
 
+    Workloads are the units where there are six or more, else runs; of less than six units there is no interval.
     Runs that do not have the setting (a policy without it) are a level line.
 
     Parameters
@@ -156,35 +160,26 @@ def series_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None
     labels = _labels(rows, x, by)
     values = frame[metric].to_numpy(float) / (SECONDS_PER_HOUR if _is_time(metric) else 1.0)
     places = pd.to_numeric(frame[x], errors="coerce").to_numpy(float)
+    workloads = np.array([" ".join(str(row.get(name)) for name in WORKLOAD) for row in rows])
     keys = list(dict.fromkeys(zip(policies, labels, strict=True)))
     order = [policy for policy, _ in keys]
     found = []
     for policy, label in sorted(keys, key=lambda key: order.index(key[0])):
         chosen = np.array([key == (policy, label) for key in zip(policies, labels, strict=True)])
-        found.append(_series(label, policy, places[chosen], values[chosen]))
+        found.append(_series(label, policy, places[chosen], values[chosen], workloads[chosen]))
     return found
 
 
-def bootstrap_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a mean, nan for less than two values; the same for the same values.
-
-    Source: Efron & Tibshirani, "An Introduction to the Bootstrap", 13.3.
-    """
-    sample = np.asarray(values, float)
-    if len(sample) < 2:
-        return np.nan, np.nan
-    rng = np.random.default_rng(0)
-    means = sample[rng.integers(0, len(sample), (RESAMPLES, len(sample)))].mean(axis=1)
-    low, high = np.percentile(means, (50 * (1 - level), 50 * (1 + level)))
-    return float(low), float(high)
-
-
-def _series(label: str, policy: str, places: Array, values: Array) -> Series:
+def _series(label: str, policy: str, places: Array, values: Array, workloads: NDArray[np.str_]) -> Series:
     x = np.unique(places)  # takes all nan for one value
-    samples = [values[(places == value) | (np.isnan(places) & np.isnan(value))] for value in x]
-    intervals = [bootstrap_interval(sample) for sample in samples]
-    low, high = (np.array([interval[side] for interval in intervals]) for side in (0, 1))
-    return Series(label, policy, x, np.array([sample.mean() for sample in samples]), low, high)
+    estimates = []
+    for value in x:
+        here = (places == value) | (np.isnan(places) & np.isnan(value))
+        units = independent(values[here], workloads[here].tolist())
+        # Drawn by a generator of its own, so that a point does not depend on what else is drawn.
+        estimates.append(mean(units, np.random.default_rng(0)))
+    means, low, high = np.array(estimates, dtype=float).T  # takes None, where there is no interval, for nan
+    return Series(label, policy, x, means, low, high)
 
 
 def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -> None:
@@ -245,7 +240,9 @@ def _draw(axes: Axes, series: Series, look: Look) -> Any:
     (line,) = axes.plot(series.x, series.mean, color=look.color, linestyle=look.linestyle, marker=look.marker)
     known = np.isfinite(series.low)
     axes.errorbar(
-        series.x[known], series.mean[known], [(series.mean - series.low)[known], (series.high - series.mean)[known]],
+        series.x[known], series.mean[known],
+        # Where all resamples lie on one side, the other end is the mean itself, but for rounding.
+        np.maximum([(series.mean - series.low)[known], (series.high - series.mean)[known]], 0),
         fmt="none", ecolor=look.color, elinewidth=0.8, capsize=2.0, capthick=0.8,
     )  # fmt: skip
     return line
