@@ -94,7 +94,7 @@ class Samples:
             return None, 0
         pairs = pd.concat([values, values if baseline is None else baseline], axis=1, join="inner", keys=("a", "b"))
         pairs = pairs.sort_index()
-        units = independent(pairs.to_numpy(dtype=float), pairs.index.get_level_values(0))
+        units = independent(pairs.to_numpy(dtype=float), pairs.index.get_level_values(0).tolist())
         if not len(units):
             return None, 0
         # Drawn by a generator of its own, so that an estimate does not depend on what else was asked.
