@@ -22,7 +22,8 @@ class JobRecord(NamedTuple):
     """One job's history; times that never came are None [s; GPU s].
 
     `run_time` is how long it held GPUs, `restart_time` how much of that went into starts and restarts, and
-    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it was cut off.
+    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it was cut off
+    or its profile says nothing about that share.
     """
 
     job: str

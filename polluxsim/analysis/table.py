@@ -68,8 +68,10 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         "  share of run time in them": [f"{run.restart_share:.1%}" for run in runs],
         "largest finish-time fairness": [_or_none(run.max_fairness, ".2f") for run in runs],
         "  jobs below 2": [_or_none(run.fair_share, ".1%") for run in runs],
-        "GPU-hours": [f"{run.gpu_hours:.1f}" for run in runs],
     }
+    if any(run.unknown_fairness for run in runs):
+        metrics["  not known, jobs"] = [str(run.unknown_fairness) for run in runs]
+    metrics["GPU-hours"] = [f"{run.gpu_hours:.1f}" for run in runs]
     if any(run.cost for run in runs):
         metrics["cost of nodes"] = [f"{run.cost:.2f}" for run in runs]
     return metrics

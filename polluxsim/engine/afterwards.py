@@ -29,8 +29,8 @@ def with_overheads(result: Result, restart_delay: float) -> Result:
     return replace(result, job_records=tuple(jobs))
 
 
-def with_fairness(result: Result, num_gpus: float, time_alone: Callable[[JobRecord, float], float]) -> Result:
-    """Return the result with every complete job's finish-time fairness ρ.
+def with_fairness(result: Result, num_gpus: float, time_alone: Callable[[JobRecord, float], float | None]) -> Result:
+    """Return the result with every complete job's finish-time fairness ρ, where the time alone is known.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def with_fairness(result: Result, num_gpus: float, time_alone: Callable[[JobReco
     num_gpus
         GPUs of the cluster.
     time_alone
-        Completion time of a job alone on a share of so many GPUs, whole or not [s].
+        Completion time of a job alone on a share of so many GPUs, whole or not [s]; None if it cannot be told.
 
     Source: Themis (NSDI '20); an equal share is that among the jobs that were unfinished on average over its life.
     """
@@ -47,9 +47,9 @@ def with_fairness(result: Result, num_gpus: float, time_alone: Callable[[JobReco
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in submitted]
     contention = mean_contention([job.submit_time for job in submitted], ends).tolist()
     fairness = {
-        job.job: job.jct / time_alone(job, num_gpus / jobs)
+        job.job: job.jct / alone
         for job, jobs in zip(submitted, contention, strict=True)
-        if job.jct is not None
+        if job.jct is not None and (alone := time_alone(job, num_gpus / jobs)) is not None
     }
     jobs = (job._replace(finish_time_fairness=fairness.get(job.job)) for job in result.job_records)
     return replace(result, job_records=tuple(jobs))

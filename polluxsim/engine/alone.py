@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.engine.running import RunningJob
 from polluxsim.metrics.fairness import time_on_share
+from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.packing import pack
 from polluxsim.types import gpus_by_node
 
@@ -94,7 +95,7 @@ class TimesAlone:
         self._agent = agent
         self._run_times: dict[tuple[str, int, int], float] = {}
 
-    def time(self, job: Job, share: float) -> float:
+    def time(self, job: Job, share: float) -> float | None:
         """Return the completion time of a job on a share of the cluster, as much of it as it can use [s].
 
         It starts at the first round after its submission, as it can on the shared cluster. A job without a profile
@@ -106,12 +107,20 @@ class TimesAlone:
             The job.
         share
             GPUs, whole or not.
+
+        Returns
+        -------
+        float or None
+            None where the profile says nothing about so many GPUs, which the job need not have had in the run.
         """
         interval = self._settings.round_interval
         wait = first_round(job.submit_time, interval) * interval - job.submit_time
         if job.duration is not None:
             return (wait + self._settings.restart_delay + job.duration) * max(job.num_replicas / share, 1.0)
-        return time_on_share(share, lambda gpus: wait + self._run_time(job, gpus))
+        try:
+            return time_on_share(share, lambda gpus: wait + self._run_time(job, gpus))
+        except ProfileRangeError:
+            return None
 
     def _run_time(self, job: Job, gpus: int) -> float:
         truth = self._truths[job.application]

@@ -49,11 +49,13 @@ class Summary:
     restart_share
         Part of the time that jobs held GPUs which went into starts and restarts; 0 if none ever ran.
     max_fairness
-        Largest finish-time fairness ρ of a complete job; None if there was none.
+        Largest finish-time fairness ρ of a complete job; None if none has one.
     fair_share
-        Part of the complete jobs with ρ < 2; None if there was none.
+        Part of the complete jobs with a ρ that have ρ < 2; None if there was none.
     cost
         Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
+    unknown_fairness
+        Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
     """
 
     num_jobs: int
@@ -71,6 +73,7 @@ class Summary:
     max_fairness: float | None = None
     fair_share: float | None = None
     cost: float = 0.0
+    unknown_fairness: int = 0
 
 
 def summarise(result: Result) -> Summary | None:
@@ -103,6 +106,7 @@ def summarise(result: Result) -> Summary | None:
         max_fairness=float(fairness.max()) if fairness.size else None,
         fair_share=float((fairness < FAIR).mean()) if fairness.size else None,
         cost=_cost(result),
+        unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +12,22 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.adaptive import AdaptiveAgent
+from polluxsim.analysis.table import metrics_in_words
 from polluxsim.engine.alone import TimesAlone, run_alone
 from polluxsim.engine.oracle import Truth
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.metrics.fairness import mean_contention, time_on_share
 from polluxsim.metrics.overheads import Overhead, overheads
+from polluxsim.metrics.summary import summarise
 from polluxsim.models.measured import MeasuredProfile
+from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.packing import pack
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.records import AllocationRecord
+from polluxsim.records import AllocationRecord, Status
 from polluxsim.types import Cluster, num_replicas
 from polluxsim.workloads.workload import Job, Workload, read_workload
 
@@ -125,6 +128,31 @@ def test_fairness_has_no_unit_and_knows_no_names(
     renamed = Workload(tuple(replace(job, job_id=new) for job, new in zip(workload.jobs, names, strict=True)))
     assert once == fairness(renamed)
     assert all(rho is not None and rho > 0 for rho in once)
+
+
+@dataclass(frozen=True)
+class FewGpus(ToyProfile):
+    """Was measured on up to two GPUs."""
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        if sum(gpus_by_node) > 2:
+            raise ProfileRangeError(f"{self.name}: {sum(gpus_by_node)} GPUs, allowed are up to 2")
+        return super().step_time(gpus_by_node, atomic_batch_size)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_run_is_kept_where_a_profile_says_nothing_of_a_share(adaptive: bool) -> None:
+    """Each job is alone, so that its share are all 4 GPUs."""
+    profiles = {"few": FewGpus(name="few"), "toy": PROFILES["toy"]}
+    jobs = toy_workload(toy_job("a", 0.0, 1, "few"), toy_job("b", 4000.0, 1, "toy"))
+    result = simulate(jobs, profiles, Cluster.uniform(1, 4), Constant(1, adaptive=adaptive))
+    known = {job.job: job.finish_time_fairness for job in result.job_records}
+    assert all(job.status is Status.COMPLETED for job in result.job_records)
+    assert known["a"] is None
+    assert known["b"] > 0
+    summary = summarise(result)
+    assert (summary.unknown_fairness, summary.max_fairness) == (1, known["b"])
+    assert metrics_in_words([summary])["  not known, jobs"] == ["1"]
 
 
 def test_fairness_by_hand() -> None:
