@@ -1,10 +1,13 @@
-"""Draw the terminal pictures of the commands page: `python docs/pictures.py`, in a checkout with polluxsim installed.
+"""Draw the pictures of the documentation again: `python docs/pictures.py`, in a checkout with polluxsim installed.
 
-Each is what a command prints, run in a temporary folder that the commands before it left, as an SVG without web fonts.
+`terminal` are those of the commands page: what a command prints, as an SVG without web fonts. `plots` are those of the
+figures page, from nothing but what is shipped. Commands run in a temporary folder that those before them left. All come
+out the same again, but for `scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import re
@@ -15,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
@@ -22,13 +26,12 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
-MEASURED = Path(os.environ.get("POLLUXSIM_DATA", ROOT.parent / "shared" / "data")) / "osdi21"
 WIDTH = 104
 NARROWEST = 84
 FONTS = "Menlo, Consolas, DejaVu Sans Mono"
 
 # Name of the picture, if there is to be one, the command line, and lines to keep of what it prints.
-PICTURES = [
+TERMINAL = [
     ("run", "run hydra.run.dir=pollux", 40),
     ("", "run policy=tiresias hydra.run.dir=tiresias", 0),
     ("", "run policy=optimus hydra.run.dir=optimus", 0),
@@ -41,21 +44,75 @@ PICTURES = [
 ]
 
 
+RUNS = (
+    "run -m policy=pollux,tiresias,optimus hydra.sweep.dir=runs",
+    "run -m policy.p=1,-1,-10 seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 hydra.sweep.dir=fairness",
+    "run -m policy=tiresias seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 hydra.sweep.dir=baseline",
+    "run -m policy.search=exact,genetic cluster.num_nodes=16,32,64 hydra.sweep.dir=sizes",
+)
+
+PLOTS = {
+    "jct-cdf": "runs",
+    "jct-by-application": "runs",
+    "usage": "runs",
+    "job": "runs/0-policy=pollux --job imagenet-12 --job yolov3-1",
+    "sweep": "fairness baseline --x policy.p",
+    "throughput": "--application cifar10 --application bert --application imagenet --application ncf",
+    "scaling": "sizes --width 13",
+    "batch-size": "--width 13",
+    "training": "--width 8.5",
+}
+
+COLOURS = 64
+"""Of a plot: line art needs no more, and is a third of the size."""
+
+
 def main() -> None:
-    """Draw all pictures."""
+    """Draw the pictures that are asked for, all by default."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="terminal, plots (default: both)")
+    parser.add_argument("-o", "--output", type=Path, default=IMAGES, help="folder to write to (default: docs/images)")
+    parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA"), help="folder with osdi21 in it")
+    options = parser.parse_args()
+    if wrong := set(options.kinds) - {"terminal", "plots"}:
+        parser.error(f"KIND is {wrong.pop()}, allowed are terminal, plots")
+    options.output.mkdir(parents=True, exist_ok=True)
+    kinds = options.kinds or ("terminal", "plots")
     with tempfile.TemporaryDirectory() as folder:
-        for file in ("slurm/sacct.txt", "philly.csv"):
-            shutil.copy(FIXTURES / file, folder)
-        for name, command, most_lines in PICTURES:
-            printed = _printed(command, Path(folder))
-            if name:
-                _draw(IMAGES / f"{name}.svg", command, printed.splitlines()[:most_lines])
-        if MEASURED.is_dir():
-            _printed(f"fit {MEASURED} cards --plot fit.png", Path(folder))
-            shutil.copy(Path(folder) / "fit.png", IMAGES)
+        if "terminal" in kinds:
+            draw_terminal(Path(folder), options.output, options.data)
+        if "plots" in kinds:
+            draw_plots(Path(folder), options.output)
+
+
+def draw_terminal(folder: Path, output: Path, data: Path | None) -> None:
+    """Draw what commands print, and cards against measurements where these are."""
+    for file in ("slurm/sacct.txt", "philly.csv"):
+        shutil.copy(FIXTURES / file, folder)
+    for name, command, most_lines in TERMINAL:
+        printed = _printed(command, folder)
+        if name:
+            _draw(output / f"{name}.svg", command, printed.splitlines()[:most_lines])
+    if data is None:
+        print("fit.png is left as it is: give --data or POLLUXSIM_DATA for it", file=sys.stderr)
+        return
+    _printed(f"fit {shlex.quote(str(data.resolve() / 'osdi21'))} cards --plot fit.png", folder)
+    shutil.copy(folder / "fit.png", output)
+
+
+def draw_plots(folder: Path, output: Path) -> None:
+    """Make the runs and plot them."""
+    for command in RUNS:
+        _printed(command, folder)
+    for kind, options in PLOTS.items():
+        _printed(f"plot {kind} {options} -o {kind}.png", folder)
+        with Image.open(folder / f"{kind}.png") as image:
+            flat = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            flat.save(output / f"{kind}.png", optimize=True)
 
 
 def _printed(command: str, folder: Path) -> str:
+    print(f"$ polluxsim {command}", flush=True)
     environment = os.environ | {"COLUMNS": str(WIDTH), "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
     call = [sys.executable, "-m", "polluxsim", *shlex.split(command)]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
