@@ -34,7 +34,7 @@ def expected(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("one_process")
     done = process(*arguments, f"hydra.sweep.dir={folder}", "hydra.sweeper.workers=1")
     assert done.returncode == 0, done.stderr
-    assert len(results(folder)) == 4 * 4 + 1
+    assert len(results(folder)) == 4 * 5 + 1
     return results(folder)
 
 
