@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-TEMPORARY = ".*.tmp"
-"""What files and folders are called, as a pattern, while they are being written."""
+_DIGITS = 8
+TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
+"""What files and folders are called, as a pattern, while they are being written; narrow, so that no one else's is."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
 
 def _unused(path: Path) -> Path:
     """Return a path beside `path` that nothing has, and that matches `TEMPORARY`; killed processes leave theirs."""
-    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    return path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
 
 
 def _store(path: Path) -> None:
