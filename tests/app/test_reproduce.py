@@ -124,6 +124,8 @@ def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
         (["fig8b", "--seeds", "0"], "--seeds is 0"),
         (["fig8b", "--jobs", "0"], "--jobs is 0"),
         (["fig8b", "--until", "0"], "--until is 0"),
+        (["fig8b", "--workers", "0"], "workers is 0, allowed is a whole number"),
+        (["fig8b", "--workers", "-1"], "workers is -1, allowed is a whole number"),
         (["fig8b", "policy.q=1"], "q"),
     ],
 )
