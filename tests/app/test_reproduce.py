@@ -101,6 +101,16 @@ def test_seeds_are_added_until_intervals_are_narrow_or_the_cap_is_reached(
     assert set(pd.read_parquet(tmp_path / "runs" / "sweep.parquet")["engine.restart_delay"]) == {20.0}
 
 
+def test_a_difference_without_an_interval_is_not_precise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # fig1 is of profiles alone, so that no seed would ever give it an interval.
+    common = ("fidelity", "fig1", "--jobs", "2", "--workers", "1", "--out", str(tmp_path), "--seeds", "4")
+    assert reproduce(*common, "--until", "1e9", "--most-seeds", "5") == 0
+    assert "with 5 seeds a difference still has no interval" in capsys.readouterr().out
+    assert reproduce(*common, "--until", "1e9", "--most-seeds", "8") == 0
+    assert "still" not in capsys.readouterr().out
+    assert set(numbers(tmp_path, "fidelity")["units"]) == {6}
+
+
 def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
     for name in ("workloads/workload-1", "workloads/workload-12", "workloads/workload-3", "workloads-1.5/workload-3"):
         path = tmp_path / f"{name}.csv"
