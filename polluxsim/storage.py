@@ -30,6 +30,9 @@ _RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingR
 
 RUN_FILE = "run.json"
 REASONS_FILE = "reasons.parquet"
+RUN_FILES = (RUN_FILE, "jobs.parquet", "rounds.parquet", "allocations.parquet", "timing.parquet", REASONS_FILE)
+"""All files of a run's folder."""
+
 FORMAT_VERSION = 1
 
 # The Parquet type of every type that a record's field may have.

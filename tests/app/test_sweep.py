@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import split
+from shutil import copytree
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +214,21 @@ def test_a_policy_of_ones_own_that_changed_is_run_again(run_in: Path, inputs: In
         assert swept.returncode == 0, swept.stderr
         counts.append("1 of them found finished" in swept.stdout)
     assert counts == [False, True, False]
+
+
+def test_a_sweep_may_work_in_the_folder_of_its_data(run_in: Path, inputs: Inputs) -> None:
+    copytree(inputs.profiles, run_in, dirs_exist_ok=True)
+    arguments = ["-m", "policy=fifo", "seed=0,1", "profiles.path=.", "hydra.sweep.dir=."]
+    arguments.append(f"workload.path={inputs.workload}")
+    found = []
+    for change in (False, False, True):
+        if change:
+            file = run_in / "traces" / "ncf" / "placements.csv"
+            file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
+        swept = process(*arguments)
+        assert swept.returncode == 0, swept.stderr
+        found.append("2 of them found finished" in swept.stdout)
+    assert found == [False, True, False]
 
 
 def test_the_command_line_gives_the_same_sweep(run_in: Path, inputs: Inputs) -> None:
