@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.errors import InvalidInputError, bad_line, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,9 +77,9 @@ class Row:
 
     def error(self, column: str, allowed: str) -> InvalidInputError:
         """Return the error that this row's `column` is not what is allowed."""
-        shown = repr(self.values[column])
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return bad_line(self.path, self.line, f"column {column!r} is {shown}, allowed is {allowed}")
+        return bad_line(
+            self.path, self.line, f"column {column!r} is {short(self.values[column])}, allowed is {allowed}"
+        )
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
