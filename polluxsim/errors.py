@@ -44,6 +44,12 @@ class SweepError(PolluxSimError):
     """A sweep is not complete; the runs that are finished are kept."""
 
 
+def short(value: object) -> str:
+    """Return a value as an error shows it, of 60 characters at most."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
     """Return the error for one line of a file.
 

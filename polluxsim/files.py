@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.errors import InvalidInputError, bad_line, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-TEMPORARY = ".*.tmp"
-"""What files and folders are called, as a pattern, while they are being written."""
+_DIGITS = 8
+TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
+"""What files and folders are called, as a pattern, while they are being written; narrow, so that no one else's is."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class Row:
 
     def error(self, column: str, allowed: str) -> InvalidInputError:
         """Return the error that this row's `column` is not what is allowed."""
-        shown = repr(self.values[column])
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return bad_line(self.path, self.line, f"column {column!r} is {shown}, allowed is {allowed}")
+        return bad_line(
+            self.path, self.line, f"column {column!r} is {short(self.values[column])}, allowed is {allowed}"
+        )
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -176,7 +177,7 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
 
 def _unused(path: Path) -> Path:
     """Return a path beside `path` that nothing has, and that matches `TEMPORARY`; killed processes leave theirs."""
-    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    return path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
 
 
 def _store(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
@@ -23,13 +24,16 @@ from polluxsim.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 _RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord, ReasonRecord)
 
 RUN_FILE = "run.json"
 REASONS_FILE = "reasons.parquet"
+RUN_FILES = (RUN_FILE, "jobs.parquet", "rounds.parquet", "allocations.parquet", "timing.parquet", REASONS_FILE)
+"""All files of a run's folder."""
+
 FORMAT_VERSION = 1
 
 # The Parquet type of every type that a record's field may have.
@@ -137,6 +141,21 @@ def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
     """Read why a run's jobs got what they got; None for a run of before reasons were recorded."""
     path = folder / REASONS_FILE
     return _read(path, ReasonRecord) if path.is_file() else None
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted names.
+
+    >>> flat({"policy": {"p": -1.0, "search": "exact"}, "seed": 0})
+    {'policy.p': -1.0, 'policy.search': 'exact', 'seed': 0}
+    """
+    result = dict[str, Any]()
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = value
+    return result
 
 
 def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.files import appearing_together, appearing_whole
+from polluxsim.app.sweep.finished import clear
+from polluxsim.files import TEMPORARY, appearing_together, appearing_whole
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -33,3 +34,18 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
     assert {file.name: file.read_text() for file in (tmp_path / "made").iterdir()} == dict.fromkeys(
         ["a", "z", "last"], "new"
     )
+
+
+def test_only_what_we_left_half_written_is_cleared(tmp_path: Path) -> None:
+    mine = (".draft.tmp", ".notes.12345678.old", ".jobs.tmp.tmp", ".jobs.1234567g.tmp", "jobs.12345678.tmp")
+    for name in mine:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text").write_text("")
+    with appearing_whole(tmp_path / "jobs.csv") as file:
+        file.write_text("")
+        (left,) = tmp_path.glob(TEMPORARY)
+        assert left == file
+        clear([tmp_path])
+        assert not file.exists()
+        file.write_text("")
+    assert {path.name for path in tmp_path.iterdir()} == {*mine, "jobs.csv"}

@@ -166,10 +166,16 @@ def _peers(
 
 
 def relative_half_width(finding: Finding) -> float | None:
-    """Return half the interval of a difference over the difference itself; None for what is none or has no interval."""
+    """Return half the interval of a difference over the difference itself.
+
+    It is infinite where there are too few units for an interval, and None for what is no difference, was not measured
+    or was cut off.
+    """
     ours = finding.ours
-    if not finding.published.against or ours is None or ours.half_width is None:
+    if not finding.published.against or ours is None or not isfinite(ours.value):
         return None
+    if ours.half_width is None:
+        return float("inf")
     return 0.0 if ours.half_width == 0 else ours.half_width / abs(ours.value) if ours.value else float("inf")
 
 

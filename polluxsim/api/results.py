@@ -14,7 +14,7 @@ from polluxsim.analysis.html_summary import crowd_html, runs_html
 from polluxsim.analysis.table import comparison
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
-from polluxsim.storage import Run, read_run, write_run
+from polluxsim.storage import Run, flat, read_run, write_run
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -109,7 +109,7 @@ class Comparison:
         The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, and the mean
         JCT of each application as `jct_by_application.NAME`.
         """
-        rows = {name: _flat(asdict(summary)) for name, summary in self.metrics.items()}
+        rows = {name: _counted(flat(asdict(summary))) for name, summary in self.metrics.items()}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
     def __repr__(self) -> str:
@@ -145,11 +145,5 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
     return Comparison(dict(runs))
 
 
-def _flat(summary: Mapping[str, object]) -> dict[str, object]:
-    flat = dict[str, object]()
-    for name, value in summary.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": item for key, item in value.items()}
-        else:
-            flat[name] = len(value) if isinstance(value, tuple) else value
-    return flat
+def _counted(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: len(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import hashlib
 import importlib.util
 import json
 import platform
+import sys
 from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.errors import InvalidConfigError
+from polluxsim.files import TEMPORARY
 from polluxsim.shipped import shipped
+from polluxsim.storage import RUN_FILE, RUN_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     Json = Any
 
@@ -31,13 +37,18 @@ CLASS_SETTINGS = ("_target_", "rule")
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 """Libraries that compute, or write what was computed."""
 
-NOT_DATA = ("run.json", ".lock")
-"""A folder that holds one of these is a run's or a sweep's, as may lie in a folder of data that someone works in."""
+OUTPUTS = {RUN_FILE: RUN_FILES, ".lock": ("sweep.parquet", "sweep-timing.parquet", "multirun.yaml")}
+"""What marks a run's or a sweep's folder, as may lie in a folder of data that someone works in or be that folder
+itself; and the files that it puts there."""
 
 UNREADABLE = "unreadable"
 """Stands for the digest of a file that cannot be read: whoever needs it will say so."""
 
 INSTALLED = ("site-packages", "dist-packages")
+PYTHONS_OWN = ("built-in", "frozen")
+"""Origins of modules that change with Python's version only."""
+
+CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 
 
 def key_of(config: Mapping[str, Json]) -> str:
@@ -129,45 +140,64 @@ def _foreign_modules(config: Json) -> set[str]:
 
 
 def _module_digest(name: str) -> str:
-    """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it."""
-    first = _origin(name)
-    if first is None:
-        return ""
-    root = _beside(first)
+    """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it.
+
+    Python's own modules have an empty one, as its version counts; and so has what is not there, as whoever needs it
+    will say so.
+
+    Raises
+    ------
+    InvalidConfigError
+        If its code is in no file that could be read.
+    """
+    origins = _origins(name)
+    if origins is None:
+        raise InvalidConfigError(
+            f"{name}: a module whose code is in no file of its own, so that changes would not be noticed; "
+            "allowed are modules that are"
+        )
+    return "".join(_origin_digest(origin) for origin in origins)
+
+
+def _origin_digest(first: Path) -> str:
+    root = first.parent
     files, left = set[Path](), [first]
     while left:
         origin = left.pop()
-        new = set(_sources(origin.parent)) if origin.name == "__init__.py" else {origin}
-        if new <= files or _beside(origin) != root:
+        new = set(_code(origin)) if origin.is_dir() else {origin}
+        if new <= files or origin.parent != root:
             continue
         files |= new
         if root.name not in INSTALLED:
-            left += [found for path in new for name in _imported(path) if (found := _origin(name)) is not None]
+            left += [found for path in new for name in _imported(path) for found in _origins(name) or ()]
     return _digest_of({path.relative_to(root).as_posix(): _file_digest(path) for path in sorted(files)})
 
 
-def _origin(name: str) -> Path | None:
-    """Return the file of a top-level module, a package's __init__.py; None where there is none to read."""
+def _origins(name: str) -> list[Path] | None:
+    """Return the file of a top-level module, or the folders of a package: several where it has no __init__.py.
+
+    There are none for Python's own modules, and for what is not there. A module without a file gives None.
+    """
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return None
-    return Path(spec.origin).resolve()
-
-
-def _beside(origin: Path) -> Path:
-    """Return the folder that a top-level module or package lies in."""
-    return origin.parents[1] if origin.name == "__init__.py" else origin.parent
+        if name not in sys.modules:
+            return []
+        file = getattr(sys.modules[name], "__file__", None)  # a script, or a notebook, that runs
+        return None if file is None else [Path(file).resolve()]
+    if spec is None or spec.origin in PYTHONS_OWN:
+        return []
+    places = [spec.origin] if spec.submodule_search_locations is None else spec.submodule_search_locations
+    # Of a package's places some may stand for none, as installers put them there; in archives there are no files.
+    return [Path(place).resolve() for place in places if place is not None and Path(place).exists()] or None
 
 
 def _imported(path: Path) -> set[str]:
     """Return the top-level modules that a source file imports by their whole names."""
     try:
         tree = ast.parse(path.read_bytes())
-    except SyntaxError:
-        return set()  # whoever imports it will say so
+    except (SyntaxError, ValueError):
+        return set()  # compiled; or whoever imports it will say so
     names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -175,6 +205,11 @@ def _imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
     return names - {"polluxsim"}
+
+
+def _code(folder: Path) -> list[Path]:
+    """Return the files of a package that Python may import, compiled ones too."""
+    return sorted(path for path in folder.rglob("*") if path.name.endswith(CODE_ENDINGS))
 
 
 def _sources(folder: Path) -> list[Path]:
@@ -186,16 +221,24 @@ def _folder_digest(folder: Path) -> str:
     return _digest_of({path.relative_to(folder).as_posix(): _file_digest(path) for path in _data_files(folder)})
 
 
-def _data_files(folder: Path) -> Iterable[Path]:
-    if any((folder / name).exists() for name in NOT_DATA):
-        return
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "__pycache__")):
+def _data_files(folder: Path) -> Iterator[Path]:
+    names = sorted(path.name for path in folder.iterdir())
+    ours = {file for mark, files in OUTPUTS.items() if mark in names for file in files}
+    for name in names:
+        path = folder / name
+        if name.startswith((".", "__pycache__")) or name in ours:
             continue
         if path.is_dir():
-            yield from _data_files(path)
+            if not _is_output(path):
+                yield from _data_files(path)
         elif path.is_file():
             yield path
+
+
+def _is_output(folder: Path) -> bool:
+    """Return whether a folder is a run's, be it half written, or a sweep's."""
+    names = [path.name for path in folder.iterdir()]
+    return not OUTPUTS.keys().isdisjoint(names) or bool(fnmatch.filter(names, TEMPORARY))
 
 
 def _file_digest(path: Path) -> str:

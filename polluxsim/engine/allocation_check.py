@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidAllocationError
+from polluxsim.errors import InvalidAllocationError, short
 
 if TYPE_CHECKING:
     from polluxsim.policies.view import JobView, NodeCounts
@@ -22,14 +22,12 @@ def checked_allocation(answer: object, active: Mapping[JobId, JobView], cluster:
         Naming the job, and the node where there is one, at the first thing that is wrong.
     """
     if not isinstance(answer, Mapping):
-        raise InvalidAllocationError(
-            f"the policy answered {_short(answer)}, allowed is a mapping of jobs to placements"
-        )
+        raise InvalidAllocationError(f"the policy answered {short(answer)}, allowed is a mapping of jobs to placements")
     free = list(cluster.gpus_per_node)
     allocation = {}
     for job_id, placement in answer.items():
         if not isinstance(job_id, str) or job_id not in active:
-            raise InvalidAllocationError(f"the policy gave GPUs to job {_short(job_id)}, which is not active")
+            raise InvalidAllocationError(f"the policy gave GPUs to job {short(job_id)}, which is not active")
         if placement is active[job_id].placement:  # kept, and looked at when it was new
             plain = active[job_id].placement
         else:
@@ -54,14 +52,14 @@ def checked_node_count(wanted: object, counts: NodeCounts | None) -> int:
         If it is no whole number, or not allowed.
     """
     if counts is None:
-        raise InvalidAllocationError(f"the policy asked for {_short(wanted)} nodes, but their number cannot change")
+        raise InvalidAllocationError(f"the policy asked for {short(wanted)} nodes, but their number cannot change")
     allowed = f"allowed are {counts.least} to {counts.most}"
     try:
         number = index(wanted)  # type: ignore[arg-type]
     except TypeError:
-        raise InvalidAllocationError(f"the policy asked for {_short(wanted)} nodes, {allowed}") from None
+        raise InvalidAllocationError(f"the policy asked for {short(wanted)} nodes, {allowed}") from None
     if isinstance(wanted, bool) or not counts.least <= number <= counts.most:
-        raise InvalidAllocationError(f"the policy asked for {_short(wanted)} nodes, {allowed}")
+        raise InvalidAllocationError(f"the policy asked for {short(wanted)} nodes, {allowed}")
     return number
 
 
@@ -73,7 +71,7 @@ def _plain(job_id: JobId, placement: object) -> Placement:
             raise TypeError
     except (TypeError, ValueError):
         raise InvalidAllocationError(
-            f"the policy gave job {job_id!r} {_short(placement)}, allowed are pairs (node, GPUs) of whole numbers"
+            f"the policy gave job {job_id!r} {short(placement)}, allowed are pairs (node, GPUs) of whole numbers"
         ) from None
     return pairs
 
@@ -98,8 +96,3 @@ def _over_allocated(job_id: JobId, node: int, missing: int, cluster: Cluster) ->
         f"the policy over-allocated node {node}: with job {job_id!r} it is asked for {size - missing} GPUs, "
         f"allowed are {size}"
     )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from math import isnan
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import PolicyError
+from polluxsim.errors import PolicyError, short
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def checked_reasons(answer: object) -> Mapping[JobId, Reason]:
         If they are not a mapping of jobs to reasons.
     """
     if not isinstance(answer, Mapping):
-        raise PolicyError(f"the policy explained itself by {_short(answer)}, allowed is a mapping of jobs to reasons")
+        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
     return {job_id: _plain(job_id, reason) for job_id, reason in answer.items()}
 
 
@@ -102,10 +102,5 @@ def _plain(job_id: object, reason: object) -> Reason:
         return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
     except (TypeError, ValueError, AttributeError):
         raise PolicyError(
-            f"the policy explained job {job_id!r} by {_short(reason)}, allowed is a Reason(kind, numbers, others)"
+            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
         ) from None
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -98,6 +98,14 @@ def test_half_widths_are_relative_to_the_difference() -> None:
     assert relative_half_width(compare(samples(*values), [ROW], must_match=True)[0]) is None
 
 
+@pytest.mark.parametrize(("value", "width"), [(5.0, float("inf")), (float("inf"), None)], ids=["few", "cut off"])
+def test_a_difference_of_few_units_is_as_wide_as_can_be(value: float, width: float | None) -> None:
+    values = [("a", "1", 0, value), ("b", "1", 0, 10.0)]
+    difference, not_run = (replace(ROW, against=arm) for arm in ("b", "c"))
+    findings = compare(samples(*values), [difference, not_run], must_match=True)
+    assert [relative_half_width(finding) for finding in findings] == [width, None]
+
+
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [("unit", "days", "h, min"), ("tolerance", "close", "a share"), ("tolerance", "relative", "a share"),

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from copy import deepcopy
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import pytest
 
 from polluxsim.app import identity
 from polluxsim.app.identity import code_digest, key_of, library_versions
+from polluxsim.errors import InvalidConfigError
+from polluxsim.storage import RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +55,11 @@ def changed(group: str, **settings: object) -> dict[str, Any]:
 CHANGES: dict[str, Callable[[], object]] = {
     "content of a file": lambda: write(**{"w.csv": "sboj"}),
     "content deep in a folder": lambda: write(**{"measured/deep/b.csv": "3"}),
+    "content of a folder that a sweep works in": lambda: write(
+        **{"measured/.lock": "", "measured/a.csv": "2", "measured/sweep.parquet": ""}
+    ),
+    "a new file in a folder that holds a run": lambda: write(**{"measured/run.json": "{}", "measured/c.csv": ""}),
+    "a file named as a sweep's where there is none": lambda: write(**{"measured/sweep.parquet": ""}),
     "a new file in a folder": lambda: write(**{"measured/c.csv": ""}),
     "a file of another name": lambda: Path("measured/a.csv").rename("measured/z.csv"),
     "a file that is gone": lambda: Path("w.csv").unlink(),
@@ -70,6 +80,14 @@ HARMLESS: dict[str, Callable[[], object]] = {
     "a file touched": lambda: os.utime("w.csv", (0, 0)),
     "a run beside the data": lambda: write(**{"measured/out/run.json": "{}", "measured/out/jobs.parquet": ""}),
     "a sweep beside the data": lambda: write(**{"measured/sweep/.lock": "", "measured/sweep/sweep.parquet": ""}),
+    "a sweep in the folder of the data": lambda: write(
+        **{f"measured/{name}": "" for name in (".lock", "sweep.parquet", "sweep-timing.parquet", "multirun.yaml")},
+        **{"measured/0-seed=0/run.json": "{}", "measured/0-seed=0/jobs.parquet": ""},
+    ),
+    "a run in the folder of the data": lambda: write(**{f"measured/{name}": "" for name in RUN_FILES}),
+    "a run that is being written": lambda: write(
+        **{"measured/0-seed=0/jobs.parquet": "", "measured/0-seed=0/.0-seed=0.12345678.tmp/run.json": "{}"}
+    ),
     "a hidden file": lambda: write(**{"measured/.cache": ""}),
     "a module that is not imported": lambda: write(**{"other.py": ""}),
     "a folder that has a setting's name": lambda: Path("exact").mkdir(),
@@ -122,6 +140,69 @@ def test_a_package_of_the_users_counts_whole(folder: Path) -> None:
     write(**{"pack/inner/policy.py": "2"})
     assert key_of(config) != before
     assert "pack" not in sys.modules
+
+
+@pytest.mark.parametrize(("group", "setting"), [("policy", "_target_"), ("workload", "rule")])
+def test_a_package_without_an_init_counts_whole(folder: Path, group: str, setting: str) -> None:
+    write(**{"research/mine.py": "1", "research/inner/more.py": "1"})
+    config = changed(group, **{setting: "research.mine.Guest"})
+    keys = [key_of(config)]
+    for file in ("research/mine.py", "research/inner/more.py"):
+        write(**{file: "2"})
+        keys.append(key_of(config))
+    assert len(set(keys)) == 3
+
+
+def test_a_package_without_an_init_that_is_imported_counts(folder: Path) -> None:
+    write(**{"guest.py": "import research.mine", "research/mine.py": "1"})
+    before = key_of(CONFIG)
+    write(**{"research/mine.py": "2"})
+    assert key_of(CONFIG) != before
+
+
+def test_every_part_of_a_package_without_an_init_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder / "elsewhere")
+    write(**{"research/mine.py": "1", "elsewhere/research/yours.py": "1"})
+    config = changed("policy", _target_="research.mine.Policy")
+    keys = [key_of(config)]
+    for file in ("research/mine.py", "elsewhere/research/yours.py"):
+        write(**{file: "2"})
+        keys.append(key_of(config))
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize("name", ["compiled", "pack/compiled", "pack/__init__"])
+def test_a_compiled_module_of_the_users_counts(folder: Path, name: str) -> None:
+    file = name + EXTENSION_SUFFIXES[0]
+    write(**{file: "1"})
+    config = changed("policy", _target_=f"{name.partition('/')[0]}.Policy")
+    before = key_of(config)
+    write(**{file: "2"})
+    assert key_of(config) != before
+
+
+def test_the_code_of_a_script_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ModuleType("__main__")
+    script.__spec__, script.__file__ = None, "script"
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    config = changed("policy", _target_="__main__.Policy")
+    write(script="1")
+    before = key_of(config)
+    write(script="2")
+    assert key_of(config) != before
+
+
+def test_code_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ZipFile("packed.zip", "w") as archive:
+        archive.writestr("packed.py", "class Policy: pass")
+    monkeypatch.syspath_prepend(folder / "packed.zip")
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # as in a notebook
+    for name in ("packed", "__main__"):
+        with pytest.raises(InvalidConfigError, match=f"{name}: .* no file"):
+            key_of(changed("policy", _target_=f"{name}.Policy"))
+    write(**{"guest.py": "import packed, math, builtins, __main__"})
+    assert key_of(CONFIG)  # what lies elsewhere does not count
+    assert key_of(changed("policy", _target_="builtins.dict"))  # Python's version does
 
 
 @pytest.mark.parametrize("target", ["", "nowhere.Policy", "...", "__main__.Policy"])

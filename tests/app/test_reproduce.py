@@ -24,7 +24,8 @@ def reproduce(*arguments: str) -> int:
 
 
 def numbers(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(folder / f"{name}.csv", keep_default_na=False)
+    """Return a written comparison, every cell as text: a column of nothing but True would else be of another type."""
+    return pd.read_csv(folder / f"{name}.csv", keep_default_na=False, dtype=str)
 
 
 def test_every_experiment_file_has_its_values_and_its_command() -> None:
@@ -101,6 +102,16 @@ def test_seeds_are_added_until_intervals_are_narrow_or_the_cap_is_reached(
     assert set(pd.read_parquet(tmp_path / "runs" / "sweep.parquet")["engine.restart_delay"]) == {20.0}
 
 
+def test_a_difference_without_an_interval_is_not_precise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # fig1 is of profiles alone, so that no seed would ever give it an interval.
+    common = ("fidelity", "fig1", "--jobs", "2", "--workers", "1", "--out", str(tmp_path), "--seeds", "4")
+    assert reproduce(*common, "--until", "1e9", "--most-seeds", "5") == 0
+    assert "with 5 seeds a difference still has no interval" in capsys.readouterr().out
+    assert reproduce(*common, "--until", "1e9", "--most-seeds", "8") == 0
+    assert "still" not in capsys.readouterr().out
+    assert set(numbers(tmp_path, "fidelity")["units"]) == {6}
+
+
 def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
     for name in ("workloads/workload-1", "workloads/workload-12", "workloads/workload-3", "workloads-1.5/workload-3"):
         path = tmp_path / f"{name}.csv"
@@ -124,6 +135,8 @@ def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
         (["fig8b", "--seeds", "0"], "--seeds is 0"),
         (["fig8b", "--jobs", "0"], "--jobs is 0"),
         (["fig8b", "--until", "0"], "--until is 0"),
+        (["fig8b", "--workers", "0"], "workers is 0, allowed is a whole number"),
+        (["fig8b", "--workers", "-1"], "workers is -1, allowed is a whole number"),
         (["fig8b", "policy.q=1"], "q"),
     ],
 )
@@ -170,7 +183,7 @@ def test_published_means_of_tiresias_and_optimus_are_exact(osdi21: Path, tmp_pat
     for load in ("0.5", "1", "2"):
         for policy in ("Optimus", "Tiresias"):
             assert means.loc[f"{policy} {load}", "verdict"] == "equal"
-        assert means.loc[f"Pollux {load}", "difference"].astype(float) == pytest.approx(0, abs=0.03)
+        assert float(means.loc[f"Pollux {load}", "difference"]) == pytest.approx(0, abs=0.03)
 
 
 def test_every_published_value_stands_in_the_files_as_written() -> None:

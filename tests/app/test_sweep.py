@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import split
-from typing import TYPE_CHECKING
+from shutil import copytree
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pandas as pd
@@ -21,11 +24,12 @@ from sweeps import HereAndNow, Inputs, command, dataset, planned, process, resul
 from polluxsim.app.cli import main
 from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.sweep import run_sweep
-from polluxsim.app.sweep.lock import locked
+from polluxsim.app.sweep.lock import CACHE_LOCK, locked
 from polluxsim.app.sweep.order import Order
 from polluxsim.app.sweep.plan import Composer, Entry, composing, without_hydra
 from polluxsim.app.sweep.sweep import complete
 from polluxsim.errors import InvalidConfigError, SweepError
+from polluxsim.files import appearing_together
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
@@ -48,6 +52,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 def run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline, f"no {path}"
+        time.sleep(0.01)
 
 
 def done(entries: Sequence[Entry], folder: Path, cache: Path | None = None) -> list[str]:
@@ -140,6 +151,28 @@ def test_a_cache_serves_other_sweeps(tmp_path: Path, inputs: Inputs) -> None:
     assert read_run(tmp_path / "b" / second[0].folder.name).result.job_records
 
 
+def test_two_sweeps_that_end_together_fill_a_cache_one_after_the_other(tmp_path: Path, inputs: Inputs) -> None:
+    cache = tmp_path / "cache"
+    entries = planned(tmp_path / "a", inputs, "policy=fifo")
+    copy = cache / entries[0].key
+    half_way = Event()
+
+    def give_slowly() -> None:
+        with locked(cache, CACHE_LOCK, waiting=True), appearing_together(copy, last="run.json") as temporary:
+            half_way.set()
+            wait_for(tmp_path / "a" / "sweep.parquet")
+            time.sleep(0.3)
+            (temporary / "run.json").write_text("{}")
+
+    cache.mkdir()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(give_slowly)
+        half_way.wait()
+        assert done(entries, tmp_path / "a", cache) == [entries[0].key]
+        other.result()
+    assert done(planned(tmp_path / "b", inputs, "policy=fifo"), tmp_path / "b", cache) == []
+
+
 def test_a_run_does_not_take_the_folder_of_another(tmp_path: Path, inputs: Inputs) -> None:
     """As happens where folders are numbered, and a plan grows in front."""
 
@@ -183,6 +216,21 @@ def test_a_policy_of_ones_own_that_changed_is_run_again(run_in: Path, inputs: In
     assert counts == [False, True, False]
 
 
+def test_a_sweep_may_work_in_the_folder_of_its_data(run_in: Path, inputs: Inputs) -> None:
+    copytree(inputs.profiles, run_in, dirs_exist_ok=True)
+    arguments = ["-m", "policy=fifo", "seed=0,1", "profiles.path=.", "hydra.sweep.dir=."]
+    arguments.append(f"workload.path={inputs.workload}")
+    found = []
+    for change in (False, False, True):
+        if change:
+            file = run_in / "traces" / "ncf" / "placements.csv"
+            file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
+        swept = process(*arguments)
+        assert swept.returncode == 0, swept.stderr
+        found.append("2 of them found finished" in swept.stdout)
+    assert found == [False, True, False]
+
+
 def test_the_command_line_gives_the_same_sweep(run_in: Path, inputs: Inputs) -> None:
     arguments = ["-m", "policy=fifo,srtf", "seed=1,2", *inputs.overrides, "hydra.sweep.dir=out"]
     swept = process(*arguments)
@@ -203,8 +251,8 @@ BAD = [
     (["policy=fifo,nope"], "policy=nope is unknown, allowed are autoscale-goodput"),
     (["policy.speed=1,2"], "there is no setting 'policy.speed'"),
     (["seed=1,2", "hydra/launcher=nowhere"], "hydra/launcher=nowhere is unknown, allowed are basic"),
-    (["seed=1,2", "hydra.sweeper.workers=0"], "hydra.sweeper.workers is 0, allowed is a whole number"),
-    (["seed=1,2", "hydra.sweeper.workers=two"], "hydra.sweeper.workers is 'two', allowed is a whole number"),
+    (["seed=1,2", "hydra.sweeper.workers=0"], "workers is 0, allowed is a whole number"),
+    (["seed=1,2", "hydra.sweeper.workers=two"], "workers is 'two', allowed is a whole number"),
     (["seed=1,2", "hydra.sweep.dir=w.csv"], "w.csv"),
 ]
 
@@ -260,6 +308,13 @@ def test_a_plan_that_cannot_be_composed_says_which_run(tmp_path: Path) -> None:
 def test_a_launcher_that_is_not_installed_names_its_extra() -> None:
     words = "Could not find 'hydra/launcher/joblib' Available options in 'hydra/launcher': basic Config search path:"
     assert hydra_in_words(ValueError(words)).endswith("is not installed, needed is: pip install 'polluxsim[joblib]'")
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 1.5])
+def test_a_number_of_workers_that_cannot_be_is_named(tmp_path: Path, inputs: Inputs, workers: Any) -> None:
+    with pytest.raises(InvalidConfigError, match=f"workers is {workers}, allowed is a whole number ≥ 1"):
+        run_sweep([[*inputs.overrides, "policy=fifo"]], tmp_path / "out", workers=workers)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_longest_kind_of_run_comes_first() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from polluxsim.storage import flat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
@@ -67,21 +69,9 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of a run, flat: `policy.p` and so on; a run that tells none is named by its folder.
-
-    >>> flat({"policy": {"p": -1.0}, "seed": 0})
-    {'policy.p': -1.0, 'seed': 0}
-    """
+    """Return the settings of a run, flat: `policy.p` and so on; a run that tells none is named by its folder."""
     config = run.info.get("config")
     return flat(config) if isinstance(config, Mapping) else {"run": run.name}
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by their path, with dots in between."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def policy_name(settings: Settings) -> str:

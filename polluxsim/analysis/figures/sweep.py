@@ -10,10 +10,11 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from polluxsim.analysis.bootstrap import independent, mean
-from polluxsim.analysis.figures.groups import POLICY, REPLICATES, flat, in_words, labels_of, policy_name, settings_of
+from polluxsim.analysis.figures.groups import POLICY, REPLICATES, in_words, labels_of, policy_name, settings_of
 from polluxsim.analysis.figures.lines import name_lines
 from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks, new_figure, styled
 from polluxsim.errors import InvalidInputError
+from polluxsim.storage import flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

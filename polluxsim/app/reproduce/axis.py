@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.analysis.figures.groups import flat
 from polluxsim.analysis.figures.sweep import sweep
+from polluxsim.storage import flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
+from polluxsim.analysis.bootstrap import LEAST_UNITS
 from polluxsim.analysis.comparison import Finding, Samples, compare, relative_half_width, to_frame
 from polluxsim.analysis.figures.style import save
 from polluxsim.analysis.verdict_table import failed, markdown, verdict_table
@@ -111,7 +112,9 @@ class Outcome:
     findings: tuple[Finding, ...]
 
     def widest(self) -> float:
-        """Return the largest relative half-width of a difference's interval, 0 where there is no difference."""
+        """Return the largest relative half-width of a difference's interval, 0 where more seeds change nothing."""
+        if not self.runs.experiment.has_seeds:
+            return 0
         return max(
             (width for finding in self.findings if (width := relative_half_width(finding)) is not None), default=0
         )
@@ -157,12 +160,15 @@ def _sure_enough(experiments: Sequence[Experiment], request: Request) -> list[Ou
         if request.precision is None or widest <= request.precision:
             return outcomes
         if seeds >= request.most_seeds:
-            console().print(
-                f"with {seeds} seeds the widest interval is still ±{100 * widest:.0f} % of its difference, "
-                f"asked for was {100 * request.precision:g} %"
-            )
+            console().print(f"with {seeds} seeds {_still(widest)}, asked for was {100 * request.precision:g} %")
             return outcomes
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
+
+
+def _still(widest: float) -> str:
+    if isfinite(widest):
+        return f"the widest interval is still ±{100 * widest:.0f} % of its difference"
+    return f"a difference still has no interval, as it is 0 or of fewer than {LEAST_UNITS} units"
 
 
 def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -> list[Outcome]:
@@ -175,8 +181,7 @@ def _outcomes(experiments: Sequence[Experiment], request: Request, seeds: int) -
 
 def _compared(runs: Runs) -> Outcome:
     samples = Samples(runs.experiment.load_module().measure(runs))
-    needs_workloads = bool(runs.experiment.arms) and not runs.experiment.own_workload
-    must_match = runs.inputs.must_match(needs_workloads=needs_workloads)
+    must_match = runs.inputs.must_match(needs_workloads=runs.experiment.has_seeds)
     return Outcome(runs, tuple(compare(samples, over_the_same_workloads(runs), must_match=must_match)))
 
 

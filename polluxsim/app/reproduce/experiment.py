@@ -102,6 +102,11 @@ class Experiment:
     published: tuple[Published, ...]
     own_workload: bool = False
 
+    @property
+    def has_seeds(self) -> bool:
+        """Return whether it runs on workloads or seeds that there can be more of."""
+        return bool(self.arms) and not self.own_workload
+
     def load_module(self) -> Module:
         """Import the module."""
         return cast("Module", import_module(self.module))

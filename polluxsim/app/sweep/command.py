@@ -15,7 +15,6 @@ from polluxsim.app.sweep.finished import info_of
 from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.plan import Composer, entry_of
 from polluxsim.app.sweep.sweep import complete
-from polluxsim.errors import InvalidConfigError
 from polluxsim.files import appearing_whole
 from polluxsim.metrics.summary import Summary
 
@@ -63,8 +62,6 @@ def sweep_by_command(
         Where runs are done and kept.
     """
     workers, cache = workplace
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise InvalidConfigError(f"hydra.sweeper.workers is {workers!r}, allowed is a whole number ≥ 1, or null")
     folder = Path(config.hydra.sweep.dir)
     doing = chosen_workers(config, context, workers)
     planned = _composed(plan, folder, config, context)

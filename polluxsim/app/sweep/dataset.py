@@ -13,6 +13,7 @@ from polluxsim.app.building import declared_types
 from polluxsim.app.sweep.finished import info_of
 from polluxsim.files import appearing_whole
 from polluxsim.metrics.summary import Summary
+from polluxsim.storage import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,21 +59,6 @@ def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataTy
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     return pa.table({name: _array(values, declared.get(name)) for name, values in columns.items()})
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings with dotted names.
-
-    >>> flat({"policy": {"p": -1.0, "search": "exact"}, "seed": 0})
-    {'policy.p': -1.0, 'policy.search': 'exact', 'seed': 0}
-    """
-    result = dict[str, Any]()
-    for name, value in values.items():
-        if isinstance(value, dict):
-            result |= flat(value, f"{prefix}{name}.")
-        else:
-            result[f"{prefix}{name}"] = value
-    return result
 
 
 def _row(entry: Entry, folder: Path) -> dict[str, Any]:

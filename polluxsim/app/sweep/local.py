@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from polluxsim.app.interrupt import uninterrupted
 from polluxsim.app.sweep.order import Order
 from polluxsim.app.sweep.working import num_cores, one_thread_each, perform
-from polluxsim.errors import SweepError
+from polluxsim.errors import InvalidConfigError, SweepError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +33,16 @@ class LocalWorkers:
     ----------
     workers
         How many at most; by default as many as there are cores for us.
+
+    Raises
+    ------
+    InvalidConfigError
+        If that is no number of workers.
     """
 
     def __init__(self, workers: int | None = None) -> None:
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+            raise InvalidConfigError(f"workers is {workers!r}, allowed is a whole number ≥ 1 (default: one a core)")
         self._workers = workers or num_cores()
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:

@@ -1,4 +1,4 @@
-"""One sweep at a time in a folder."""
+"""One sweep at a time in a folder, and one that fills a cache."""
 
 from __future__ import annotations
 
@@ -14,22 +14,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK = ".lock"
+CACHE_LOCK = ".cache-lock"
+"""Held while runs are put into a cache; another than LOCK, as a sweep's folder may be a cache, even its own."""
+
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """Errors of file systems, of clusters mostly, that know no locks; there, two sweeps at once are the user's business."""
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator[None]:
     """Keep other sweeps out of a folder; the system itself ends that when the process ends, however it does.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    name
+        The lock's file in it.
+    waiting
+        Whether to wait until no other sweep has the lock.
 
     Raises
     ------
     SweepError
-        If another sweep is at work in it.
+        If another sweep is at work in it, and we are not to wait.
     """
-    with (folder / LOCK).open("a") as file:
+    with (folder / name).open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waiting else fcntl.LOCK_NB))
         except BlockingIOError:
             raise SweepError(f"{folder}: another sweep is at work in this folder") from None
         except OSError as error:

@@ -13,7 +13,7 @@ from polluxsim.app.interrupt import SweepInterrupted, raising
 from polluxsim.app.sweep.dataset import DATASET, TIMING, write_dataset
 from polluxsim.app.sweep.finished import clear, copy_run, finished_runs, is_finished
 from polluxsim.app.sweep.launchers import chosen_workers
-from polluxsim.app.sweep.lock import locked
+from polluxsim.app.sweep.lock import CACHE_LOCK, locked
 from polluxsim.app.sweep.plan import CONFIG_NAME, Composer, arranged, composing, entry_of, quoted, search_path
 from polluxsim.app.sweep.progress import sweep_progress
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
@@ -87,7 +87,7 @@ def run_sweep(
     Raises
     ------
     InvalidConfigError
-        If there are no runs, one cannot be composed, or the launcher is not there.
+        If there are no runs, one cannot be composed, the launcher is not there, or `workers` is no number of them.
     SweepError
         If runs failed; the others are finished and kept.
 
@@ -133,9 +133,10 @@ def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: P
         _take(entries, cache)
     if left := [entry for entry in entries if not is_finished(entry)]:
         _do(left, workers, known=len(entries) - len(left))
+    table = write_dataset(entries, folder)
     if cache is not None:
         _give(entries, cache)
-    return Completed(len(left), entries, write_dataset(entries, folder))
+    return Completed(len(left), entries, table)
 
 
 def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
@@ -165,13 +166,14 @@ def _take(entries: Sequence[Entry], cache: Path) -> None:
 
 
 def _give(entries: Sequence[Entry], cache: Path) -> None:
-    """Copy runs that a cache has not into it."""
+    """Copy runs that a cache has not into it, one sweep after the other."""
     cache.mkdir(parents=True, exist_ok=True)
-    cached = finished_runs(cache)
-    for entry in entries:
-        if entry.key not in cached:
-            clear([cache / entry.key])
-            copy_run(entry.folder, cache / entry.key)
+    with locked(cache, CACHE_LOCK, waiting=True):
+        cached = finished_runs(cache)
+        for entry in entries:
+            if entry.key not in cached:
+                clear([cache / entry.key])
+                copy_run(entry.folder, cache / entry.key)
 
 
 def _workers(loader: ConfigLoader, overrides: Sequence[str], processes: int | None) -> Workers:

@@ -40,7 +40,7 @@ class GeneticSearch:
     generations
         Rounds of selection, crossover, mutation and repair.
     threads
-        Threads that make children, at most as many as the machine has; the answer is the same with any number.
+        Threads that make children, fewer where Numba has fewer; the answer is the same with any number.
 
     Source: Pollux (OSDI '21), §4.2.1, and its artifact.
     """
@@ -52,9 +52,8 @@ class GeneticSearch:
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        if not 1 <= self.threads <= most:
-            raise InvalidConfigError(f"threads of the genetic search is {self.threads}, allowed are 1 to {most}")
+        if self.threads < 1:
+            raise InvalidConfigError(f"threads of the genetic search is {self.threads}, allowed is a whole number ≥ 1")
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found; of the others no bound is known."""
@@ -70,9 +69,11 @@ class GeneticSearch:
 
     def _breeder(self) -> Callable[..., None]:
         """Return what makes the children, with its threads made ready."""
-        if self.threads == 1:
+        # A worker of a sweep has one, whatever the machine has.
+        threads = min(self.threads, int(config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+        if threads == 1:
             return breed
-        set_num_threads(self.threads)
+        set_num_threads(threads)
         return breed_in_threads
 
     def stands_still(self, problem: Problem) -> bool:

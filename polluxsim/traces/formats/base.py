@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidInputError, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,15 +108,10 @@ class BadRowError(InvalidInputError):
     """
 
     def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:
-        shown = "" if found is None else f"; found {_short(found)}"
+        shown = "" if found is None else f"; found {short(found)}"
         super().__init__(f"{path}, line {line}: {reason}{shown}")
         self.place = Place(path.name, line)
         self.reason = reason
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 Entry: TypeAlias = LogJob | Dropped | BadRowError
