@@ -98,7 +98,7 @@ def test_seeds_are_added_until_intervals_are_narrow_or_the_cap_is_reached(
     common = ("fidelity", "--jobs", "2", "--workers", "1", "--out", str(tmp_path), "engine.restart_delay=20")
     assert reproduce(*common, "--seeds", "6", "--until", "1e-9", "--most-seeds", "7") == 0
     assert "with 7 seeds the widest interval is still" in capsys.readouterr().out
-    assert set(numbers(tmp_path, "fidelity")["units"]) == {7}
+    assert set(numbers(tmp_path, "fidelity")["units"]) == {"7"}
     assert set(pd.read_parquet(tmp_path / "runs" / "sweep.parquet")["engine.restart_delay"]) == {20.0}
 
 
@@ -109,7 +109,7 @@ def test_a_difference_without_an_interval_is_not_precise(tmp_path: Path, capsys:
     assert "with 5 seeds a difference still has no interval" in capsys.readouterr().out
     assert reproduce(*common, "--until", "1e9", "--most-seeds", "8") == 0
     assert "still" not in capsys.readouterr().out
-    assert set(numbers(tmp_path, "fidelity")["units"]) == {6}
+    assert set(numbers(tmp_path, "fidelity")["units"]) == {"6"}
 
 
 def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
