@@ -154,7 +154,11 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
 
 
 BAD = [
-    (["policy=nope"], "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus"),
+    (
+        ["policy=nope"],
+        "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, srtf, "
+        "tiresias",
+    ),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
@@ -241,7 +245,8 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(
     _, errors = running.communicate(timeout=30)
     assert time.monotonic() - started < 2  # a second, and room for a machine that others use too
     # A shell says 130 of both: before Python handles signals at all, the system ends the process by SIGINT itself.
-    assert running.returncode in {130, -signal.SIGINT}
+    untouched = after <= 0.15 and running.returncode == -signal.SIGINT and not errors
+    assert running.returncode == 130 or untouched
     assert "Traceback" not in errors
     assert not (run_in / "out").exists()
 
