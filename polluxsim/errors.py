@@ -36,8 +36,12 @@ class MappingRuleError(PolluxSimError):
     """A mapping rule raised an error of its own."""
 
 
-class StalledError(PolluxSimError):
-    """Jobs are left, nobody makes progress, and nothing more arrives that could change it."""
+class ViewClosedError(PolluxSimError):
+    """A policy's view was looked at after the decision that it was for."""
+
+
+class TurnError(PolluxSimError):
+    """A simulation was asked to go on, or told a decision, when it was not the time for it."""
 
 
 class SweepError(PolluxSimError):

@@ -1,7 +1,8 @@
-"""What a run leaves: frozen records of jobs, rounds, allocations and timings, and the result that holds them."""
+"""What a run leaves: records of jobs, rounds, allocations and timings, and the result that holds them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -12,18 +13,23 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """How a job ended: it did all its work, or the run ended before it."""
+    """How a job ended: it did all its work, its user or the cluster ended it, or the run was over before it."""
 
     COMPLETED = "completed"
     CUT_OFF = "cut off"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed out"
+    FAILED = "failed"
 
 
 class JobRecord(NamedTuple):
-    """One job's history; times that never came are None [s; GPU s].
+    """One job's history; times that never came, and what its user did not say, are None [s; GPU s].
 
     `run_time` is how long it held GPUs, `restart_time` how much of that went into starts and restarts, and
-    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it was cut off
-    or its profile says nothing about that share.
+    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it did not
+    complete or its profile says nothing about that share. `end_time` is when it ended for good, however it ended. A job
+    that waited for others (`after`) was submitted when the last of them was complete.
     """
 
     job: str
@@ -39,12 +45,25 @@ class JobRecord(NamedTuple):
     run_time: float = 0.0
     restart_time: float = 0.0
     finish_time_fairness: float | None = None
+    end_time: float | None = None
+    num_replicas: int = 0
+    user: str | None = None
+    queue: str | None = None
+    priority: float | None = None
+    deadline: float | None = None
+    time_limit: float | None = None
+    after: tuple[str, ...] = ()
+    gpu_types: tuple[str, ...] = ()
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    cancel_time: float | None = None
 
 
 class RoundRecord(NamedTuple):
     """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
 
-    `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost so far.
+    Rounds that change nothing have no record: until the next one all is as it was, but for `cost`, which goes on at
+    `hourly_cost`. `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost so far.
 
     `fitness` is the policy's objective, `upper_bound` what it cannot exceed, `gap` how far it is below that as a share
     of it; None where the policy does not say.
@@ -129,7 +148,15 @@ UNITS = {
     "time": "s",
     "gpus_in_use": "GPUs",
     "gpus": "GPUs on each of nodes",
-    "nodes": "node numbers",
+    "num_replicas": "GPUs",
+    "min_replicas": "GPUs",
+    "max_replicas": "GPUs",
+    "end_time": "s",
+    "deadline": "s",
+    "time_limit": "s",
+    "cancel_time": "s",
+    "RoundRecord.nodes": "nodes",
+    "AllocationRecord.nodes": "node numbers",
     "goodput": "M0-equivalent examples/s",
     "efficiency": "1, weighted by GPUs",
     "batch_size": "examples",
@@ -137,7 +164,16 @@ UNITS = {
     "seconds": "s of wall-clock time",
     "numbers": "by name: " + ", ".join(f"{name} {unit}" for name, unit in REASON_UNITS.items()) + "; others 1",
 }
-"""Unit of every column that has one, by name: a name has one unit everywhere."""
+"""Unit of every column that has one, by name; of those whose name means two things, by record and name."""
+
+
+def unit_of(record_type: type[NamedTuple], name: str) -> str | None:
+    """Return the unit of a column, None if it has none.
+
+    >>> unit_of(RoundRecord, "nodes"), unit_of(AllocationRecord, "nodes"), unit_of(JobRecord, "job")
+    ('nodes', 'node numbers', None)
+    """
+    return UNITS.get(f"{record_type.__name__}.{name}", UNITS.get(name))
 
 
 @dataclass(frozen=True)
@@ -149,23 +185,26 @@ class Result:
     job_records
         A record per job, in order of submission.
     round_records
-        A record per scheduling round, in order of time.
+        A record per scheduling round that changed something, in order of time.
     allocation_records
         A record per change of a job, in order of time.
     end_time
-        When the run ended: at the last completion, or at its horizon [s].
+        When the run ended: with the last job, at its horizon, or when it stood still [s].
     timing_records
         Wall-clock times.
     reason_records
         What decided about jobs, as far as the policy says, in order of time; not part of what was simulated either.
+    standstill
+        Why the run was broken off, in a sentence, where jobs were left and nobody made progress; None of any other.
     """
 
-    job_records: tuple[JobRecord, ...]
-    round_records: tuple[RoundRecord, ...]
-    allocation_records: tuple[AllocationRecord, ...]
+    job_records: Sequence[JobRecord]
+    round_records: Sequence[RoundRecord]
+    allocation_records: Sequence[AllocationRecord]
     end_time: float
-    timing_records: tuple[TimingRecord, ...] = field(default=(), compare=False, repr=False)
-    reason_records: tuple[ReasonRecord, ...] = field(default=(), compare=False, repr=False)
+    timing_records: Sequence[TimingRecord] = field(default=(), compare=False, repr=False)
+    reason_records: Sequence[ReasonRecord] = field(default=(), compare=False, repr=False)
+    standstill: str | None = field(default=None, compare=False)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -183,7 +222,7 @@ class Result:
         return _frame(self.allocation_records, AllocationRecord._fields)
 
 
-def _frame(records: tuple[NamedTuple, ...], columns: tuple[str, ...]) -> pd.DataFrame:
+def _frame(records: Sequence[NamedTuple], columns: tuple[str, ...]) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415  (slow to load, and a run needs none of it)
 
     return pd.DataFrame.from_records(list(records), columns=list(columns))

@@ -1,55 +1,83 @@
-"""What is known of the jobs only when a run is over: their overheads and their finish-time fairness."""
+"""What is known of the jobs only when a run is over: those cut off, and everybody's finish-time fairness."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
+from itertools import chain
+from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from polluxsim.engine.alone import TimesAlone
+from polluxsim.engine.recorder import job_record
 from polluxsim.metrics.fairness import mean_contention
-from polluxsim.metrics.overheads import Overhead, overheads
+from polluxsim.records import Result, Status, TimingRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from polluxsim.records import JobRecord, Result
+    from polluxsim.columns import Records
+    from polluxsim.engine.state import State
+    from polluxsim.records import JobRecord
+    from polluxsim.types import JobId
+    from polluxsim.workloads.workload import Job
 
 
-def with_overheads(result: Result, restart_delay: float) -> Result:
-    """Return the result with every job's time on GPUs and in restarts.
+def finished(state: State, followers: Mapping[JobId, Job], seconds: float, standstill: str | None) -> Result:
+    """Return the result of a run.
 
     Parameters
     ----------
-    result
-        A run's records.
-    restart_delay
-        Time that a job loses when it is placed anew [s].
+    state
+        The run.
+    followers
+        Jobs that its workload did not name.
+    seconds
+        Wall-clock time that the simulation took [s].
+    standstill
+        Why it was broken off, if it was.
     """
-    known = overheads(result.allocation_records, restart_delay, result.end_time)
-    jobs = (job._replace(**known.get(job.job, Overhead())._asdict()) for job in result.job_records)
-    return replace(result, job_records=tuple(jobs))
+    started = perf_counter()
+    now, records = state.agenda.now, state.records
+    jobs = {job.job_id: job for job in chain(state.scenario.workload.jobs, followers.values())}
+    job_records = _all_jobs(state, jobs)
+    job_records = job_records.with_column("finish_time_fairness", _fairness(state, jobs, job_records))
+    timings = copy(records.timings)
+    timings.append(TimingRecord("simulate", None, seconds))
+    timings.append(TimingRecord("fairness", None, perf_counter() - started))
+    return Result(job_records, records.rounds, records.allocations, now, timings, records.reasons, standstill)
 
 
-def with_fairness(result: Result, num_gpus: float, time_alone: Callable[[JobRecord, float], float | None]) -> Result:
-    """Return the result with every complete job's finish-time fairness ρ, where the time alone is known.
+def _all_jobs(state: State, jobs: Mapping[JobId, Job]) -> Records[JobRecord]:
+    """Return the records of all jobs in order of submission, those cut off included."""
+    now, delay, records = state.agenda.now, state.scenario.settings.restart_delay, copy(state.records.jobs)
+    ended = set(records.columns[0])
+    for active in state.jobs.active.values():
+        records.append(job_record(active.job, active, Status.CUT_OFF, now, delay))
+    for job_id, job in jobs.items():
+        if job_id not in ended and job_id not in state.jobs.active:
+            records.append(job_record(job, None, Status.CUT_OFF, now, delay))
+    known = {job_id: place for place, job_id in enumerate(jobs)}
+    names, submit_times = records.columns[0], np.asarray(records.columns[2])
+    order = np.lexsort(([known[name] for name in names], submit_times))
+    return records.in_order(order)
 
-    Parameters
-    ----------
-    result
-        A run's records.
-    num_gpus
-        GPUs of the cluster.
-    time_alone
-        Completion time of a job alone on a share of so many GPUs, whole or not [s]; None if it cannot be told.
+
+def _fairness(state: State, jobs: Mapping[JobId, Job], records: Sequence[JobRecord]) -> Iterator[float | None]:
+    """Yield every complete job's finish-time fairness ρ, None where it is not complete or its time alone is not known.
 
     Source: Themis (NSDI '20); an equal share is that among the jobs that were unfinished on average over its life.
     """
-    submitted = [job for job in result.job_records if job.submit_time <= result.end_time]
-    ends = [result.end_time if job.completion_time is None else job.completion_time for job in submitted]
-    contention = mean_contention([job.submit_time for job in submitted], ends).tolist()
-    fairness = {
-        job.job: job.jct / alone
-        for job, jobs in zip(submitted, contention, strict=True)
-        if job.jct is not None and (alone := time_alone(job, num_gpus / jobs)) is not None
-    }
-    jobs = (job._replace(finish_time_fairness=fairness.get(job.job)) for job in result.job_records)
-    return replace(result, job_records=tuple(jobs))
+    now = state.agenda.now
+    submitted = [record for record in records if record.submit_time <= now]
+    ends = [now if record.end_time is None else record.end_time for record in submitted]
+    contention = iter(mean_contention([record.submit_time for record in submitted], ends).tolist())
+    alone, gpus = TimesAlone(state.scenario), state.nodes.mean_gpus(now)
+    for record in records:
+        crowd = next(contention) if record.submit_time <= now else None
+        if crowd is None or record.jct is None:
+            yield None
+            continue
+        time = alone.time(jobs[record.job], gpus / crowd, record.submit_time)
+        yield None if time is None else record.jct / time

@@ -4,47 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.agent.agent import FixedBatchAgent
-from polluxsim.models.known import known_throughput
-from polluxsim.policies.view import is_adaptive, knows_throughput, maximises_throughput
+from polluxsim.models.rigid import is_rigid
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
-    from polluxsim.engine.oracle import Truth
+    from polluxsim.engine.truth import Truth
     from polluxsim.models.throughput import ThroughputParams
-    from polluxsim.policies.view import Policy
+    from polluxsim.policies.view import Traits
     from polluxsim.workloads.workload import Job
 
 
 class Agents:
-    """Makes the agents of one run.
+    """Makes the agents of a run.
 
     Parameters
     ----------
-    policy
-        Whose jobs they run beside.
+    traits
+        What the policy is.
     gpus_per_node
         GPUs of the largest node, on which jobs that taught θ_sys were packed, where it is known from the start.
     """
 
-    def __init__(self, policy: Policy, gpus_per_node: int) -> None:
-        self._adaptive = is_adaptive(policy)
-        self._knows_throughput = knows_throughput(policy)
-        self._maximises_throughput = maximises_throughput(policy)
+    def __init__(self, traits: Traits, gpus_per_node: int) -> None:
+        self._traits = traits
         self._gpus_per_node = gpus_per_node
         self._known: dict[str, ThroughputParams] = {}
 
     def new(self, job: Job, truth: Truth) -> Agent:
         """Return a fresh agent for a job."""
         application = truth.profile.application
-        if not self._adaptive or job.duration is not None:
+        if not self._traits.adaptive or is_rigid(application):
             return FixedBatchAgent(application, job.batch_size)
-        known = self._throughput(truth) if self._knows_throughput else None
-        return AdaptiveAgent(application, known, maximises_throughput=self._maximises_throughput)
+        # Compiled code, which takes a while to load, is for those who need it.
+        from polluxsim.agent.adaptive import AdaptiveAgent  # noqa: PLC0415
+
+        known = self._throughput(truth) if self._traits.known_throughput else None
+        return AdaptiveAgent(application, known, maximises_throughput=self._traits.maximises_throughput)
 
     def _throughput(self, truth: Truth) -> ThroughputParams:
+        from polluxsim.models.known import known_throughput  # noqa: PLC0415
+
         name = truth.profile.application.name
         if (known := self._known.get(name)) is None:
             known = self._known[name] = known_throughput(truth.profile, self._gpus_per_node)
         return known
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Agents:
+        return self  # what it remembers follows from the profiles alone

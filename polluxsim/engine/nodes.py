@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import inf
+from typing import TYPE_CHECKING
 
 from polluxsim.policies.view import NodeCounts
 from polluxsim.types import Cluster
+
+if TYPE_CHECKING:
+    from polluxsim.types import Placement
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -20,15 +25,31 @@ class Nodes:
     ----------
     cluster
         All the nodes there can be.
+
+    Attributes
+    ----------
+    free
+        GPUs of each node that nobody holds, of nodes too that are not up.
     """
 
     def __init__(self, cluster: Cluster) -> None:
+        self.free = list(cluster.gpus_per_node)
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes
         self._up_at = [0.0] * self._least
         self._present = Cluster(cluster.gpus_per_node[: self._least])
         self._since = 0.0
         self._node_seconds = self._gpu_seconds = 0.0
+
+    def take(self, placement: Placement) -> None:
+        """Take note that somebody holds GPUs from now on."""
+        for node, gpus in placement:
+            self.free[node] -= gpus
+
+    def give_back(self, placement: Placement) -> None:
+        """Take note that somebody holds GPUs no longer."""
+        for node, gpus in placement:
+            self.free[node] += gpus
 
     @property
     def counts(self) -> NodeCounts | None:
@@ -42,9 +63,14 @@ class Nodes:
         """Return the price of all requested nodes for an hour."""
         return len(self._up_at) * self._cluster.node_price
 
+    def are_coming(self, now: float) -> bool:
+        """Return whether requested nodes are not up yet."""
+        return self._up_at[-1] > now
+
     def present(self, now: float, at_most: int | None = None) -> Cluster:
         """Return the nodes that are up, the first `at_most` of them."""
-        up = sum(time <= now for time in self._up_at)
+        # Nodes come up in the order in which they were requested.
+        up = bisect_right(self._up_at, now)
         if at_most is not None:
             up = min(up, at_most)
         if up != self._present.num_nodes:
@@ -59,7 +85,8 @@ class Nodes:
         float
             When new ones will be up [s]; ∞ if there are none.
         """
-        self._count(now)
+        self._node_seconds, self._gpu_seconds = self._paid_for(now)
+        self._since = now
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
         if more <= 0:
@@ -69,17 +96,16 @@ class Nodes:
 
     def cost(self, now: float) -> float:
         """Return what all nodes have cost up to now."""
-        self._count(now)
-        return self._node_seconds / SECONDS_PER_HOUR * self._cluster.node_price
+        return self._paid_for(now)[0] / SECONDS_PER_HOUR * self._cluster.node_price
 
     def mean_gpus(self, now: float) -> float:
         """Return the GPUs that were paid for, on average since time 0."""
-        self._count(now)
         if self.counts is None or not now:
             return float(self._cluster.num_gpus)
-        return self._gpu_seconds / now
+        return self._paid_for(now)[1] / now
 
-    def _count(self, now: float) -> None:
-        passed, self._since = now - self._since, now
-        self._node_seconds += passed * len(self._up_at)
-        self._gpu_seconds += passed * sum(self._cluster.gpus_per_node[: len(self._up_at)])
+    def _paid_for(self, now: float) -> tuple[float, float]:
+        """Return node-seconds and GPU-seconds up to now."""
+        passed, requested = now - self._since, len(self._up_at)
+        gpus = self._cluster.num_gpus if self.counts is None else sum(self._cluster.gpus_per_node[:requested])
+        return self._node_seconds + passed * requested, self._gpu_seconds + passed * gpus

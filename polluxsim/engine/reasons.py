@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from heapq import heappop, heappush
-from math import isnan
 from typing import TYPE_CHECKING
-
-from polluxsim.errors import PolicyError, short
-from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
@@ -47,8 +42,8 @@ class Inquiry:
         if self._whose == "changes":
             self._call(job_id, 0.0)
 
-    def completed(self, job_id: JobId) -> None:
-        """Take note of a completion."""
+    def ended(self, job_id: JobId) -> None:
+        """Forget a job that has ended."""
         self._due.pop(job_id, None)
         self._gaps.pop(job_id, None)
 
@@ -78,29 +73,3 @@ class Inquiry:
         self._due[job_id] = time
         self._count += 1
         heappush(self._queue, (time, self._count, job_id))
-
-
-def checked_reasons(answer: object) -> Mapping[JobId, Reason]:
-    """Return a policy's reasons with plain numbers, so that they can be written down.
-
-    Raises
-    ------
-    PolicyError
-        If they are not a mapping of jobs to reasons.
-    """
-    if not isinstance(answer, Mapping):
-        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
-    return {job_id: _plain(job_id, reason) for job_id, reason in answer.items()}
-
-
-def _plain(job_id: object, reason: object) -> Reason:
-    try:
-        kind, numbers, others = reason  # type: ignore[misc]
-        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
-        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
-            raise TypeError
-        return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
-    except (TypeError, ValueError, AttributeError):
-        raise PolicyError(
-            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
-        ) from None

@@ -2,87 +2,100 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copy import copy
+from math import inf
+from typing import TYPE_CHECKING, Any
 
-from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, RoundRecord, Status, TimingRecord
-from polluxsim.types import gpus_by_node
+from polluxsim.columns import Records
+from polluxsim.engine.job import Tenure
+from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, RoundRecord, Status, TimingRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
+    from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.nodes import Nodes
-    from polluxsim.engine.running import RunningJob
-    from polluxsim.policies.view import Reason
-    from polluxsim.types import Allocation, BatchChoice, JobId, Placement
+    from polluxsim.policies.view import Decision, Reason
+    from polluxsim.types import BatchChoice, JobId, Placement
     from polluxsim.workloads.workload import Job
 
 MATERIAL = 0.1
-"""Share by which a number must change for a reason to be another one."""
+"""Share by which a number must change for a reason to be recorded again."""
 
 
 class Recorder:
-    """Collects the records of one run."""
+    """Collects the records of one run.
 
-    def __init__(self) -> None:
-        self._submitted: dict[JobId, RunningJob] = {}
-        self._completed: dict[JobId, JobRecord] = {}
-        self._rounds: list[RoundRecord] = []
-        self._allocations: list[AllocationRecord] = []
-        self._timings: list[TimingRecord] = []
-        self._reasons: list[ReasonRecord] = []
+    Parameters
+    ----------
+    restart_delay
+        Time that a job loses when it is placed anew [s].
+
+    Attributes
+    ----------
+    jobs
+        Jobs that have ended, in this order.
+    rounds, allocations, reasons, timings
+        What changed, in order of time.
+    last_round
+        The cluster after the last round, recorded or not; None before the first.
+    """
+
+    def __init__(self, restart_delay: float) -> None:
+        self.restart_delay = restart_delay
+        self.jobs = Records(JobRecord)
+        self.rounds = Records(RoundRecord)
+        self.allocations = Records(AllocationRecord)
+        self.timings = Records(TimingRecord)
+        self.reasons = Records(ReasonRecord)
+        self.last_round: RoundRecord | None = None
+        self._kept: tuple[object, ...] = ()
+        self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice]] = {}
 
-    def submitted(self, job: RunningJob) -> None:
-        """Take note of an arrival."""
-        self._submitted[job.job.job_id] = job
-
-    def changed(self, now: float, job: RunningJob) -> None:
-        """Take note of a job's placement and batch size if they are others than before."""
-        placement = job.placement if job.num_replicas else ()
-        state = (placement, job.choice)
-        job_id = job.job.job_id
-        if self._last.get(job_id) == state:
+    def changed(self, now: float, job: ActiveJob) -> None:
+        """Take note of a job's placement and batch size if they changed."""
+        tenure, choice = job.tenure, job.choice
+        if self._last.get(job.job_id) == (tenure.placement, choice):
             return
-        self._last[job_id] = state
-        nodes = tuple(node for node, _ in placement)
-        self._allocations.append(
-            AllocationRecord(now, job_id, nodes, gpus_by_node(placement), job.batch_size, job.choice.accumulation_steps)
+        self._last[job.job_id] = (tenure.placement, choice)
+        nodes = tuple(node for node, _ in tenure.placement)
+        self.allocations.append(
+            AllocationRecord(now, job.job_id, nodes, tenure.shape, job.batch_size, choice.accumulation_steps)
         )
 
-    def completed(self, job: RunningJob) -> None:
-        """Take note of a job that is complete, of which no more than its record is kept."""
-        submitted = self._submitted.pop(job.job.job_id)
-        self._completed[job.job.job_id] = _job_record(job.job, submitted, job.completion_time or 0.0)
-        del self._last[job.job.job_id]
-        self._last_reason.pop(job.job.job_id, None)
+    def ended(self, job: ActiveJob, status: Status, now: float) -> None:
+        """Take note of a job that has ended, of which no more than its record is kept."""
+        self.jobs.append(job_record(job.job, job, status, now, self.restart_delay))
+        self._last.pop(job.job_id, None)
+        self._last_reason.pop(job.job_id, None)
 
-    def round(
-        self, now: float, active_jobs: int, placed: Sequence[RunningJob], decision: Allocation, nodes: Nodes
-    ) -> RoundRecord:
-        """Take note of the cluster after a round, and of what the policy says of its decision."""
-        in_use = sum(job.num_replicas for job in placed)
-        weighted = sum(job.num_replicas * job.efficiency for job in placed)
-        fitness, bound = getattr(decision, "fitness", None), getattr(decision, "upper_bound", None)
-        record = RoundRecord(
-            time=now,
-            active_jobs=active_jobs,
-            gpus_in_use=in_use,
-            goodput=sum(job.goodput for job in placed),
-            efficiency=weighted / in_use if in_use else 0.0,
-            fitness=fitness,
-            upper_bound=bound,
-            gap=None if fitness is None or bound is None else 1 - fitness / bound,
-            nodes=nodes.present(now).num_nodes,
-            hourly_cost=nodes.hourly_cost,
-            cost=nodes.cost(now),
+    def never_submitted(self, job: Job, status: Status, now: float) -> None:
+        """Take note of a job that ended before it was submitted."""
+        self.jobs.append(job_record(job, None, status, now, self.restart_delay))
+
+    def round(self, now: float, active_jobs: int, running: Iterable[ActiveJob], nodes: Nodes) -> None:
+        """Take note of the cluster after a round; nothing is kept where it is as it was."""
+        in_use, goodput, weighted = 0, 0.0, 0.0
+        for job in running:
+            gpus, segment = job.tenure.num_replicas, job.segment
+            in_use += gpus
+            goodput += segment.goodput
+            weighted += gpus * segment.efficiency
+        up = nodes.present(now).num_nodes
+        efficiency = weighted / in_use if in_use else 0.0
+        self.last_round = record = RoundRecord(
+            now, active_jobs, in_use, goodput, efficiency, *self._objective, up, nodes.hourly_cost, nodes.cost(now)
         )
-        self._rounds.append(record)
-        return record
+        if record[1:-1] != self._kept:
+            self._kept = record[1:-1]
+            self.rounds.append(record)
 
-    def round_without_change(self, now: float, nodes: Nodes) -> None:
-        """Take note of a round after which everything is as after the one before."""
-        self._rounds.append(self._rounds[-1]._replace(time=now, cost=nodes.cost(now)))
+    def decided(self, decision: Decision) -> None:
+        """Take note of what a policy says of its decision; it holds for all rounds until the next."""
+        fitness, bound = decision.fitness, decision.upper_bound
+        self._objective = (fitness, bound, None if fitness is None or bound is None else 1 - fitness / bound)
 
     def explained(self, now: float, job_id: JobId, reason: Reason, *, moved: bool) -> None:
         """Take note of what decided about a job, unless its placement and what was said of it last are as they were."""
@@ -90,30 +103,64 @@ class Recorder:
         last = self._last_reason.get(job_id)
         if moved or last is None or _says_more(record, last):
             self._last_reason[job_id] = record
-            self._reasons.append(record)
+            self.reasons.append(record)
 
-    def took(self, phase: str, seconds: float, time: float | None = None) -> None:
+    def time_spent(self, phase: str, seconds: float, time: float | None = None) -> None:
         """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
-        self._timings.append(TimingRecord(phase, time, seconds))
+        self.timings.append(TimingRecord(phase, time, seconds))
 
-    @property
-    def timings(self) -> tuple[TimingRecord, ...]:
-        """Return the wall-clock times so far."""
-        return tuple(self._timings)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
+        new = copy(self)  # records never change
+        for name in ("jobs", "rounds", "allocations", "timings", "reasons", "_last_reason", "_last"):
+            setattr(new, name, copy(getattr(self, name)))
+        return new
 
-    def result(self, jobs: Sequence[Job], now: float) -> Result:
-        """Return all records; jobs that are not complete by `now` are cut off."""
-        return Result(
-            job_records=tuple(
-                self._completed.get(job.job_id) or _job_record(job, self._submitted.get(job.job_id), now)
-                for job in jobs
-            ),
-            round_records=tuple(self._rounds),
-            allocation_records=tuple(self._allocations),
-            end_time=now,
-            timing_records=self.timings,
-            reason_records=tuple(self._reasons),
-        )
+
+def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, restart_delay: float) -> JobRecord:
+    """Return the record of a job.
+
+    Parameters
+    ----------
+    job
+        The job, with the time at which it was submitted.
+    active
+        Its state; None of one that was never submitted.
+    status
+        How it ended.
+    now
+        When it ended, or the run [s].
+    restart_delay
+        Time that it loses when it is placed anew [s].
+    """
+    tenure = Tenure() if active is None else active.tenure
+    submit_time = inf if active is None and job.after else job.submit_time
+    start, is_complete = tenure.start_time, status is Status.COMPLETED
+    return JobRecord(
+        job.job_id,
+        job.application,
+        submit_time,
+        start,
+        now if is_complete else None,
+        now - submit_time if is_complete else None,
+        None if start is None else start - submit_time,
+        tenure.num_restarts,
+        tenure.attained_service(now),
+        status,
+        *tenure.times(now, restart_delay),
+        None,
+        None if status is Status.CUT_OFF else now,
+        job.num_replicas,
+        job.user,
+        job.queue,
+        job.priority,
+        job.deadline,
+        job.time_limit,
+        job.after,
+        job.gpu_types,
+        job.min_replicas,
+        job.max_replicas,
+        job.cancel_time,
+    )
 
 
 def _says_more(record: ReasonRecord, last: ReasonRecord) -> bool:
@@ -122,20 +169,3 @@ def _says_more(record: ReasonRecord, last: ReasonRecord) -> bool:
         return True
     pairs = zip(record.numbers, last.numbers, strict=True)
     return any(name != before or abs(now - then) > MATERIAL * abs(then) for (name, now), (before, then) in pairs)
-
-
-def _job_record(job: Job, running: RunningJob | None, now: float) -> JobRecord:
-    start = running.start_time if running else None
-    completion = running.completion_time if running else None
-    return JobRecord(
-        job=job.job_id,
-        application=job.application,
-        submit_time=job.submit_time,
-        start_time=start,
-        completion_time=completion,
-        jct=None if completion is None else completion - job.submit_time,
-        queueing_delay=None if start is None else start - job.submit_time,
-        num_restarts=running.num_restarts if running else 0,
-        gpu_seconds=running.attained_service(now) if running else 0.0,
-        status=Status.CUT_OFF if completion is None else Status.COMPLETED,
-    )

@@ -39,11 +39,7 @@ class TimeRule(Protocol):
         ...
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
-        """Return the progress at `now`, a scheduling round at which the boundary is not reached."""
-        ...
-
-    def advance(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return progress and a time from which to go on counting it, without a change to any later result."""
+        """Return the progress at `now`, from `start` on, at which the boundary is not reached."""
         ...
 
 
@@ -58,10 +54,6 @@ class ExactTime:
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return progress + rate · time."""
         return progress + rate * (now - start)
-
-    def advance(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return what was given: a sum of products is not their product in floating point."""
-        return progress, start
 
 
 @dataclass(frozen=True)
@@ -84,22 +76,21 @@ class WholeSeconds:
         Rounded down to the first instant of the interval it is still within it: the round of that instant is over.
         """
         left = self.round_interval - start % self.round_interval
-        while progress + rate * left < boundary:
-            progress += rate * left
-            start += left
-            left = self.round_interval
+        if progress + rate * left < boundary:
+            progress, start, left = progress + rate * left, start + left, self.round_interval
+            step = rate * left
+            while progress + step < boundary:
+                progress += step
+                start += left
         seconds = round((boundary - progress) / rate)
         return Milestone(start + seconds, after_round=not seconds and left == self.round_interval)
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return the progress after adding interval by interval, in this order of rounding."""
         left = self.round_interval - start % self.round_interval
+        step = rate * self.round_interval
         while start + left <= now:
-            progress += rate * left
+            progress += rate * left if left != self.round_interval else step
             start += left
             left = self.round_interval
-        return progress
-
-    def advance(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return the progress at `now`, so that no interval is added up twice."""
-        return self.progress_at(progress, rate, start, now), now
+        return progress + rate * (now - start) if now > start else progress

@@ -27,6 +27,11 @@ def rigid_application(num_replicas: int) -> Application:
     )
 
 
+def is_rigid(application: Application) -> bool:
+    """Return whether an application is that of jobs without a profile."""
+    return application.name == RIGID
+
+
 @dataclass(frozen=True, slots=True)
 class RigidProfile:
     """One rigid job as a `Profile`: a step a second, as many as it lasts seconds.

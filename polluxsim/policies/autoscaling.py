@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.packing import pack
-from polluxsim.policies.view import Decision, NodeCounts
+from polluxsim.policies.view import Decision, NodeCounts, Traits
 
 if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.models.goodput import GoodputModel
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Allocation
 
 MEASURES = ("goodput", "throughput")
 
@@ -40,8 +39,6 @@ class Autoscaler:
     measure: str = "goodput"
     grow_above: float = 2 / 3
     aim: float = 0.5
-    adaptive: ClassVar[bool] = True
-    needs_profiles: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.measure not in MEASURES:
@@ -52,20 +49,17 @@ class Autoscaler:
             )
 
     @property
-    def maximises_throughput(self) -> bool:
-        """Return whether agents take throughput for goodput; the model that a policy sees then says so too."""
-        return self.measure == "throughput"
+    def traits(self) -> Traits:
+        """Return what it is; where agents take throughput for goodput, the model that a policy sees says so too."""
+        return Traits(adaptive=True, needs_profiles=True, maximises_throughput=self.measure == "throughput")
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return all GPUs that are up and that the first job may have, and the number of nodes to have next."""
         job = view.jobs[0]
-        decision = Decision()
-        up = view.gpus_per_node
-        if view.nodes is not None:
-            decision.num_nodes = self._num_nodes(job, view.nodes)
-            up = up[: decision.num_nodes]
-        decision[job.job_id] = pack(up, min(sum(up), job.max_replicas), keep=job.placement) or ()
-        return decision
+        num_nodes = None if view.nodes is None else self._num_nodes(job, view.nodes)
+        up = view.gpus_per_node[:num_nodes]
+        placement = pack(up, min(sum(up), job.max_replicas), keep=job.placement) or ()
+        return Decision({job.job_id: placement}, num_nodes=num_nodes)
 
     def _num_nodes(self, job: JobView, nodes: NodeCounts) -> int:
         """Return the number of nodes to have, as many as before where their use is good."""

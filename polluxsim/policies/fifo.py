@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.gangs import schedule_gangs
@@ -27,5 +29,6 @@ class Fifo:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then start the waiting in order."""
-        order = sorted(view.jobs, key=lambda job: not job.placement)
-        return schedule_gangs(view, order, overtaking=self.backfill)
+        return schedule_gangs(
+            view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf
+        )

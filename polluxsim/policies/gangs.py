@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,10 @@ from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import JobId, Placement
 
     # Why a job stands where it does in the order, in figures.
     Describe = Callable[[JobView], Mapping[str, float]]
@@ -26,47 +27,79 @@ def _in_submission_order(job: JobView) -> Mapping[str, float]:
     return {}
 
 
+class _Remembered(Iterable["JobView"]):
+    """Jobs in order, each asked for once however often they are gone through, and not before it is needed."""
+
+    def __init__(self, jobs: Iterable[JobView]) -> None:
+        self._known: list[JobView] = []
+        self._rest = iter(jobs)
+
+    def __iter__(self) -> Iterator[JobView]:
+        yield from self._known
+        for job in self._rest:
+            self._known.append(job)
+            yield job
+
+
 def schedule_gangs(
     view: ClusterView,
-    order: Sequence[JobView],
+    order: Iterable[JobView],
     *,
     overtaking: bool = True,
+    order_lasts_until: float = -inf,
     describe: Describe = _in_submission_order,
 ) -> Decision:
-    """Give GPUs to as many whole jobs as fit, in order.
+    """Give GPUs to as many whole jobs as fit, in order. The policy is asked again at the next round, by default.
 
     Parameters
     ----------
     view
         The cluster now.
     order
-        The active jobs by precedence.
+        The active jobs by precedence; no further than needed is gone through.
     overtaking
         Whether a job that fits may go ahead of one that does not.
+    order_lasts_until
+        Time until which no job that has GPUs by this decision falls behind another one, unless one arrives [s]; that
+        they rise changes nothing. So long the policy is not asked, unless GPUs become free that somebody waits for.
     describe
         Figures that say why a job stands where it does in the order.
 
     Returns
     -------
     Decision
-        Jobs that run on keep their GPUs; the others take the emptiest nodes first. It stands until a job arrives, or
-        GPUs become free that somebody waits for, if no job that has GPUs by it falls behind another one; that they
-        rise changes nothing.
+        Jobs that run on keep their GPUs; the others take the emptiest nodes first.
     """
+    order = _Remembered(order)
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
-    decision = Decision((job.job_id, job.placement) for job in admitted if job.placement)
-    decision.valid_until = inf
-    decision.explain = lambda jobs: _reasons(view, order, set(jobs), overtaking=overtaking, describe=describe)
-    decision.outdated_by = Change.ARRIVAL
+    outdated_by = Change.ARRIVAL
     if len(admitted) < len(view.jobs):
-        decision.outdated_by |= Change.COMPLETION | Change.NODES
-    free = FreeGpus(view.gpus_per_node)
-    for placement in decision.values():
-        free.take(placement)
+        outdated_by |= Change.COMPLETION | Change.NODES
+    return Decision(
+        _placements(view, admitted),
+        valid_until=order_lasts_until,
+        outdated_by=outdated_by,
+        explain=lambda jobs: _reasons(view, order, set(jobs), overtaking=overtaking, describe=describe),
+    )
+
+
+def _placements(view: ClusterView, admitted: Iterable[JobView]) -> dict[JobId, Placement]:
+    """Return the placements of the jobs that are to run: those who do so already first, the others packed in order."""
+    placements = {}
+    new = []
     for job in admitted:
-        if not job.placement and (found := free.pack(job.num_replicas)):
-            decision[job.job_id] = found
-    return decision
+        if placement := job.placement:
+            placements[job.job_id] = placement
+        else:
+            new.append(job)
+    free = FreeGpus(view.free)
+    for job in view.running if len(placements) < len(view.running) else ():
+        if job.job_id not in placements:
+            free.give_back(job.placement)
+    for job in new:
+        if found := free.pack(job.num_replicas):
+            placements[job.job_id] = found
+    return placements
 
 
 def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> list[JobView]:

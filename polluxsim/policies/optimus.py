@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.view import Decision, Reason
+from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import num_replicas, packed
 
 if TYPE_CHECKING:
@@ -40,25 +40,22 @@ class Optimus:
     Source: Peng et al., "Optimus" (EuroSys '18), with the oracle of Pollux (OSDI '21), §5.2, and its artifact.
     """
 
-    needs_profiles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(needs_profiles=True)
     _step_times: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
         dealt = self._deal(view)
         counts = dealt.counts
-        kept = {job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)}
+        placements = {job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)}
         free = FreeGpus(view.gpus_per_node)
-        for placement in kept.values():
+        for placement in placements.values():
             free.take(placement)
-        decision = Decision(kept)
-        # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
-        decision.valid_until = inf
-        decision.explain = lambda jobs: self._reasons(view, dealt, jobs)
-        moved = [job.job_id for job in view.jobs if job.job_id not in kept]
+        moved = [job.job_id for job in view.jobs if job.job_id not in placements]
         for job_id in sorted(moved, key=counts.__getitem__):
-            decision[job_id] = free.pack(counts[job_id]) or ()
-        return decision
+            placements[job_id] = free.pack(counts[job_id]) or ()
+        # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
+        return Decision(placements, valid_until=inf, explain=lambda jobs: self._reasons(view, dealt, jobs))
 
     def _deal(self, view: ClusterView) -> _Dealt:
         """Return each job's number of GPUs: one each while there are any, the rest by largest gain."""

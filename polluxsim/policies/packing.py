@@ -29,6 +29,12 @@ class FreeGpus:
             self._free[node] -= gpus
             self._total -= gpus
 
+    def give_back(self, placement: Placement) -> None:
+        """Give back the GPUs of a placement."""
+        for node, gpus in placement:
+            self._free[node] += gpus
+            self._total += gpus
+
     def pack(self, num_replicas: int) -> Placement | None:
         """Find GPUs for one job, and take them.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.policies.view import Traits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,7 +27,7 @@ class Replay:
     """
 
     def __init__(self, allocations: Mapping[float, Allocation], *, adaptive: bool = True) -> None:
-        self.adaptive = adaptive
+        self.traits = Traits(adaptive=adaptive)
         self._allocations = allocations
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.models.batch_size import split_batch_size
@@ -24,13 +26,17 @@ class Srtf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
         node_size = max(view.gpus_per_node)
-        running, waiting = [job for job in view.jobs if job.placement], [job for job in view.jobs if not job.placement]
-        if sum(job.num_replicas for job in view.jobs) <= view.num_gpus:
+        if view.demand <= view.num_gpus:
             # Everybody fits, so that only those who get GPUs anew have to be in order.
-            order = running + _by_remaining_time(waiting, node_size)
+            order = chain(view.running, _by_remaining_time(view.waiting, node_size))
         else:
-            order = _by_remaining_time(view.jobs, node_size)
-        return schedule_gangs(view, order, describe=lambda job: {"remaining_time": remaining_time(job, node_size)})
+            order = iter(_by_remaining_time(view.jobs, node_size))
+        return schedule_gangs(
+            view,
+            order,
+            order_lasts_until=inf,
+            describe=lambda job: {"remaining_time": remaining_time(job, node_size)},
+        )
 
 
 def _by_remaining_time(jobs: Iterable[JobView], gpus_per_node: int) -> list[JobView]:

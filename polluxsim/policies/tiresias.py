@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.gangs import schedule_gangs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
@@ -33,13 +35,13 @@ class Tiresias:
     """
 
     queue_threshold: float = 16 * 3600.0
-    _demoted: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
+    _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs in queue order; a job that fits may overtake one that does not."""
+        self._demote(view)
         decision = schedule_gangs(view, self._in_order(view), describe=self._describe)
-        decision.valid_until = view.time + NEARLY * self._next_demotion(view, decision)
-        return decision
+        return replace(decision, valid_until=view.time + NEARLY * self._next_demotion(view, decision))
 
     def _describe(self, job: JobView) -> dict[str, float]:
         return {
@@ -48,17 +50,20 @@ class Tiresias:
             "queue_threshold": self.queue_threshold,
         }
 
+    def _demote(self, view: ClusterView) -> None:
+        """Move jobs that have had enough to the second queue, and forget those that are gone."""
+        for job_id in view.changes.ended:
+            self._demoted.pop(job_id, None)
+        for job in view.running:
+            if job.job_id not in self._demoted and job.attained_service >= self.queue_threshold:
+                self._demoted[job.job_id] = job
+
     def _next_demotion(self, view: ClusterView, decision: Decision) -> float:
         """Return the time until a job that has GPUs now is demoted [s]."""
-        running = (job for job in view.jobs if job.job_id in decision and job.job_id not in self._demoted)
+        running = (job for job in view.jobs if job.job_id in decision.allocation and job.job_id not in self._demoted)
         return min(((self.queue_threshold - job.attained_service) / job.num_replicas for job in running), default=inf)
 
-    def _in_order(self, view: ClusterView) -> list[JobView]:
-        """Return the first queue in order of submission, then the second in order of demotion."""
-        present = {job.job_id: job for job in view.jobs}
-        for job in view.jobs:
-            if job.attained_service >= self.queue_threshold:
-                self._demoted.setdefault(job.job_id)
-        self._demoted = {job_id: None for job_id in self._demoted if job_id in present}
-        first = [job for job in view.jobs if job.job_id not in self._demoted]
-        return first + [present[job_id] for job_id in self._demoted]
+    def _in_order(self, view: ClusterView) -> Iterator[JobView]:
+        """Yield the first queue in order of submission, then the second in order of demotion."""
+        yield from (job for job in view.jobs if job.job_id not in self._demoted)
+        yield from self._demoted.values()

@@ -1,14 +1,17 @@
-"""The contract between engine and policies: a frozen view in, an allocation out."""
+"""The contract between engine and policies: a view of the cluster in, a decision out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from polluxsim.errors import PolicyError, short
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     import numpy as np
 
@@ -38,8 +41,11 @@ class Oracle(Protocol):
         ...
 
 
-class JobView(NamedTuple):
-    """One job that is submitted and not complete.
+class JobView(Protocol):
+    """One job that is submitted and has not ended, as a policy sees it.
+
+    It is a window on the run: it costs nothing until it is looked at, shows the present whenever the policy is asked,
+    and raises `ViewClosedError` at any other time. `JobSnapshot` is the same as a value.
 
     Attributes
     ----------
@@ -49,6 +55,18 @@ class JobView(NamedTuple):
         When it was submitted [s].
     num_replicas, batch_size
         GPUs and total batch size its user asked for [1; examples].
+    user, queue
+        Who pays, and the queue (virtual cluster, partition, tenant) it was submitted to; None if not said.
+    priority
+        Larger goes first, for policies that look at it; None if not said.
+    deadline
+        When it should be complete [s since the start of the workload]; None if not said.
+    time_limit
+        Time of running that its user promised not to exceed [s]; None if not said.
+    gpu_types
+        Types of GPUs it can use, by name; empty for any.
+    min_replicas
+        Least GPUs its user lets it run on; None if not said.
     placement
         The GPUs it holds, empty if none.
     attained_service
@@ -63,6 +81,45 @@ class JobView(NamedTuple):
         The truth, for policies that say openly that they use it.
     """
 
+    @property
+    def job_id(self) -> JobId: ...
+    @property
+    def submit_time(self) -> float: ...
+    @property
+    def num_replicas(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def queue(self) -> str | None: ...
+    @property
+    def priority(self) -> float | None: ...
+    @property
+    def deadline(self) -> float | None: ...
+    @property
+    def time_limit(self) -> float | None: ...
+    @property
+    def gpu_types(self) -> tuple[str, ...]: ...
+    @property
+    def min_replicas(self) -> int | None: ...
+    @property
+    def placement(self) -> Placement: ...
+    @property
+    def attained_service(self) -> float: ...
+    @property
+    def num_restarts(self) -> int: ...
+    @property
+    def max_replicas(self) -> int: ...
+    @property
+    def goodput(self) -> GoodputModel | None: ...
+    @property
+    def oracle(self) -> Oracle: ...
+
+
+class JobSnapshot(NamedTuple):
+    """What a `JobView` shows, as a value: for what a policy keeps, and for views made by hand."""
+
     job_id: JobId
     submit_time: float
     num_replicas: int
@@ -73,6 +130,18 @@ class JobView(NamedTuple):
     max_replicas: int
     goodput: GoodputModel | None
     oracle: Oracle
+    user: str | None = None
+    queue: str | None = None
+    priority: float | None = None
+    deadline: float | None = None
+    time_limit: float | None = None
+    gpu_types: tuple[str, ...] = ()
+    min_replicas: int | None = None
+
+    @classmethod
+    def of(cls, job: JobView) -> JobSnapshot:
+        """Return what a view shows now."""
+        return cls(*(getattr(job, name) for name in cls._fields))
 
 
 class NodeCounts(NamedTuple):
@@ -98,9 +167,71 @@ class NodeCounts(NamedTuple):
         return sum(self.gpus_per_node[:num_nodes])
 
 
+class Change(Flag):
+    """What happens between rounds that a policy can see."""
+
+    ARRIVAL = auto()
+    EPOCH = auto()
+    COMPLETION = auto()
+    LEARNING = auto()
+    NODES = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened since the policy was last asked.
+
+    Attributes
+    ----------
+    arrived
+        Jobs that were submitted, in this order.
+    ended
+        Names of jobs that are gone: complete, or ended otherwise.
+    passed_epoch, learnt
+        Names of jobs that began another epoch, and of those whose agents observed something.
+    nodes
+        Whether nodes came up.
+    """
+
+    arrived: Sequence[JobView] = ()
+    ended: Collection[JobId] = ()
+    passed_epoch: Collection[JobId] = ()
+    learnt: Collection[JobId] = ()
+    nodes: bool = False
+
+
+class Standing(NamedTuple):
+    """Who holds what when the policy is asked.
+
+    Attributes
+    ----------
+    running
+        The jobs that hold GPUs, in order of submission.
+    free
+        GPUs of each node that nobody holds.
+    demand
+        GPUs that the users of all jobs asked for, of running and waiting ones.
+    """
+
+    running: Sequence[JobView]
+    free: Sequence[int]
+    demand: int
+
+    @classmethod
+    def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView]) -> Standing:
+        """Return what the jobs themselves say of it."""
+        running = [job for job in jobs if job.placement]
+        free = list(gpus_per_node)
+        for job in running:
+            for node, gpus in job.placement:
+                free[node] -= gpus
+        return cls(running, free, sum(job.num_replicas for job in jobs))
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a policy sees at a scheduling round.
+    """What a policy sees when it is asked. Nothing of it is computed before it is looked at.
 
     Attributes
     ----------
@@ -109,23 +240,53 @@ class ClusterView:
     gpus_per_node
         GPUs of each node that is up, all of them free to be given anew.
     jobs
-        Jobs submitted and not complete, in order of submission.
+        Jobs submitted and not ended, in order of submission.
     restart_delay
         Time a job loses whenever its placement changes [s].
     nodes
         How many nodes are requested and may be, None where their number cannot change.
+    changes
+        What happened since the policy was last asked.
+    standing
+        Who holds what, where it is known already.
     """
 
     time: float
     gpus_per_node: tuple[int, ...]
-    jobs: tuple[JobView, ...]
+    jobs: Sequence[JobView]
     restart_delay: float
     nodes: NodeCounts | None = None
+    changes: Changes = field(default_factory=Changes)
+    standing: Standing | None = None
 
     @property
     def num_gpus(self) -> int:
         """Return the number of GPUs on all nodes."""
         return sum(self.gpus_per_node)
+
+    @property
+    def running(self) -> Sequence[JobView]:
+        """Return the jobs that hold GPUs, in order of submission."""
+        return self._standing.running
+
+    @property
+    def waiting(self) -> Iterator[JobView]:
+        """Yield the jobs without GPUs in order of submission, one by one as they are asked for."""
+        return (job for job in self.jobs if not job.placement)
+
+    @property
+    def free(self) -> Sequence[int]:
+        """Return the GPUs of each node that nobody holds."""
+        return self._standing.free
+
+    @property
+    def demand(self) -> int:
+        """Return the GPUs that the users of all jobs asked for."""
+        return self._standing.demand
+
+    @property
+    def _standing(self) -> Standing:
+        return self.standing or Standing.of(self.gpus_per_node, self.jobs)
 
 
 class Reason(NamedTuple):
@@ -147,60 +308,73 @@ class Reason(NamedTuple):
     others: tuple[JobId, ...] = ()
 
 
-class Change(Flag):
-    """What happens between rounds that a policy can see."""
-
-    ARRIVAL = auto()
-    EPOCH = auto()
-    COMPLETION = auto()
-    LEARNING = auto()
-    NODES = auto()
-    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES
-
-
-class Decision(dict["JobId", "Placement"]):
-    """An allocation, and what the policy knows of it.
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An allocation, and what the policy knows of it. By default the policy is asked again at the next round.
 
     Attributes
     ----------
+    allocation
+        Who is to hold which GPUs; a job left out holds none, or what it held where `others_keep`.
+    others_keep
+        Whether jobs that the allocation leaves out keep their GPUs.
+    num_nodes
+        Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
+        time; nodes beyond the number are released at once, and the allocation must do without them.
     fitness
         The policy's objective at this allocation, None if it does not say.
     upper_bound
         What the objective cannot exceed at any allocation, None if it does not know.
-    num_nodes
-        Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
-        time; nodes beyond the number are released at once, and the allocation must do without them.
     valid_until
         Time until which the policy, asked again after this allocation was carried out, would answer the same for the
         jobs that are left, unless something in `outdated_by` happens [s]. It is not asked before then.
     outdated_by
         What ends that earlier.
     explain
-        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
-        the next round and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
+        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, when the
+        decision is carried out and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
     """
 
+    allocation: Allocation
+    others_keep: bool = False
+    num_nodes: int | None = None
     fitness: float | None = None
     upper_bound: float | None = None
-    num_nodes: int | None = None
     valid_until: float = -inf
     outdated_by: Change = Change.ANY
     explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
 
 
-class Policy(Protocol):
-    """Says at every scheduling round who gets which GPUs.
+@dataclass(frozen=True)
+class Traits:
+    """What a policy is; one without `traits` is none of this.
 
-    A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one.
-    Attributes that it may have, all of them false where they are missing, say what it is for:
-
-    - `adaptive`: jobs choose their own batch sizes; else they keep what their users asked for;
-    - `known_throughput`: their agents start with the θ_sys of their application instead of exploring it;
-    - `maximises_throughput`: their agents take throughput for goodput;
-    - `needs_profiles`: it can do nothing with a job that has no profile but a known duration.
+    Attributes
+    ----------
+    adaptive
+        Jobs choose their own batch sizes under it; else they keep what their users asked for.
+    known_throughput
+        Their agents start with the θ_sys of their application instead of exploring it.
+    maximises_throughput
+        Their agents take throughput for goodput.
+    needs_profiles
+        It can do nothing with a job that has no profile but a known duration.
     """
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    adaptive: bool = False
+    known_throughput: bool = False
+    maximises_throughput: bool = False
+    needs_profiles: bool = False
+
+
+class Policy(Protocol):
+    """Says at scheduling rounds who gets which GPUs.
+
+    A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one. It may have
+    an attribute `traits`, which says what it is.
+    """
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
         """Return the placements to hold until the next round; a job left out holds no GPU.
 
         A `Decision` is an allocation that also says how good it is, and how long it stands.
@@ -208,21 +382,22 @@ class Policy(Protocol):
         ...
 
 
-def is_adaptive(policy: Policy) -> bool:
-    """Return whether jobs choose their own batch size under this policy."""
-    return bool(getattr(policy, "adaptive", False))
+def traits_of(policy: object) -> Traits:
+    """Return what a policy is.
 
-
-def knows_throughput(policy: Policy) -> bool:
-    """Return whether agents start with the θ_sys of their application under this policy."""
-    return bool(getattr(policy, "known_throughput", False))
-
-
-def maximises_throughput(policy: Policy) -> bool:
-    """Return whether agents choose batch sizes by throughput alone under this policy."""
-    return bool(getattr(policy, "maximises_throughput", False))
-
-
-def needs_profiles(policy: Policy) -> bool:
-    """Return whether this policy can do nothing with a job that has no profile."""
-    return bool(getattr(policy, "needs_profiles", False))
+    Raises
+    ------
+    PolicyError
+        If its traits are none, or it says what it is in another way.
+    """
+    traits = getattr(policy, "traits", Traits())
+    name = type(policy).__name__
+    if not isinstance(traits, Traits):
+        raise PolicyError(f"policy {name} has traits {short(traits)}, allowed is Traits(...) of polluxsim.policies.view")
+    stray = [] if hasattr(policy, "traits") else [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
+    if stray:
+        raise PolicyError(
+            f"policy {name} has an attribute {stray[0]}, which says nothing by itself; write traits = "
+            f"Traits({stray[0]}=True), of polluxsim.policies.view"
+        )
+    return traits

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem
 from polluxsim.policies.pollux.searches import search_named
-from polluxsim.policies.view import Decision
+from polluxsim.policies.view import Decision, Traits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +50,6 @@ class Pollux:
     avoid_interference: bool = True
     threads: int = 1
     known_throughput: bool = False
-    adaptive: ClassVar[bool] = True
-    needs_profiles: ClassVar[bool] = True
     _tables: SpeedupTables = field(default_factory=SpeedupTables, init=False, repr=False)
     _search: Search = field(init=False, repr=False)
 
@@ -60,6 +58,11 @@ class Pollux:
             raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number")
         self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
 
+    @property
+    def traits(self) -> Traits:
+        """Return what it is."""
+        return Traits(adaptive=True, needs_profiles=True, known_throughput=self.known_throughput)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the best allocation found."""
         problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
@@ -67,11 +70,14 @@ class Pollux:
         stands_until = view.time + FORESIGHT
         stands = self._search.stands_still(as_of(problem, view, stands_until))
         answer = problem.unchanged() if stands else self._search.solve(problem, rng)
-        decision = Decision(
-            (job_id, tuple((node, gpus) for node, gpus in enumerate(row) if gpus))
+        placements = {
+            job_id: tuple((node, gpus) for node, gpus in enumerate(row) if gpus)
             for job_id, row in zip(problem.job_ids, answer.allocation.tolist(), strict=True)
+        }
+        return Decision(
+            placements,
+            fitness=answer.fitness,
+            upper_bound=answer.upper_bound,
+            valid_until=stands_until if stands else -inf,
+            explain=lambda jobs: Explanation(view, problem, answer).reasons(jobs),
         )
-        decision.fitness, decision.upper_bound = answer.fitness, answer.upper_bound
-        decision.valid_until = stands_until if stands else -inf
-        decision.explain = lambda jobs: Explanation(view, problem, answer).reasons(jobs)
-        return decision

@@ -1,0 +1,152 @@
+"""Records by the million: an append-only sequence that keeps them by column, so that each takes a few dozen bytes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, starmap
+from math import isnan, nan
+from typing import Any, Generic, NamedTuple, Self, TypeVar, get_type_hints, overload
+
+RecordT = TypeVar("RecordT", bound=NamedTuple)
+
+
+class Records(Sequence[RecordT], Generic[RecordT]):
+    """Records of one kind, in the order in which they came.
+
+    A record that is asked for is made anew from its columns. A copy, deep or not, costs no more than its
+    columns of numbers: records never change.
+
+    Parameters
+    ----------
+    record_type
+        A NamedTuple; its annotations say how each column is kept.
+    """
+
+    def __init__(self, record_type: type[RecordT]) -> None:
+        self._type = record_type
+        self.columns: tuple[Any, ...] = tuple(_column(hint) for hint in get_type_hints(record_type).values())
+
+    def append(self, record: RecordT) -> None:
+        """Put a record behind the others."""
+        for column, value in zip(self.columns, record, strict=True):
+            column.append(value)
+
+    def in_order(self, indices: Sequence[int]) -> Self:
+        """Return the records with these indices, in this order."""
+        new = type(self)(self._type)
+        for column, target in zip(self.columns, new.columns, strict=True):
+            for index in indices:
+                target.append(column[index])
+        return new
+
+    def with_column(self, name: str, values: Iterable[object]) -> Self:
+        """Return the same records with another column of that name."""
+        new = type(self)(self._type)
+        place = self._type._fields.index(name)
+        column = new.columns[place]
+        for value in values:
+            column.append(value)
+        new.columns = (*self.columns[:place], column, *self.columns[place + 1 :])
+        return new
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, index: int) -> RecordT: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RecordT]: ...
+    def __getitem__(self, index: int | slice) -> RecordT | Sequence[RecordT]:
+        if isinstance(index, slice):
+            return tuple(self[one] for one in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._type._make(column[index] for column in self.columns)
+
+    def __iter__(self) -> Iterator[RecordT]:
+        return starmap(self._type, zip(*self.columns, strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        return f"Records({self._type.__name__}, {len(self)} records)"
+
+    def __copy__(self) -> Self:
+        new = type(self)(self._type)
+        new.columns = tuple(column[:] for column in self.columns)
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+
+class _Optional(Sequence["float | None"]):
+    """Numbers, some of which are not there."""
+
+    def __init__(self, numbers: array[float] | None = None) -> None:
+        self._numbers = array("d") if numbers is None else numbers
+
+    def append(self, number: float | None) -> None:
+        self._numbers.append(nan if number is None else number)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return _Optional(self._numbers[index])
+        number = self._numbers[index]
+        return None if isnan(number) else number
+
+    def __iter__(self) -> Iterator[float | None]:
+        return (None if number != number else number for number in self._numbers)  # noqa: PLR0124  (quicker than isnan)
+
+
+class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
+    """Tuples of names with numbers."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._numbers = array("d")
+        self._ends = array("q", [0])
+
+    def append(self, pairs: Iterable[tuple[str, float]]) -> None:
+        for name, number in pairs:
+            self._names.append(name)
+            self._numbers.append(number)
+        self._ends.append(len(self._names))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):  # a copy: nobody takes a part of it
+            copy = _Pairs()
+            copy._names, copy._numbers, copy._ends = self._names[:], self._numbers[:], self._ends[:]
+            return copy
+        index %= len(self)
+        return self._between(self._ends[index], self._ends[index + 1])
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, float], ...]]:
+        return starmap(self._between, pairwise(self._ends))
+
+    def _between(self, start: int, end: int) -> tuple[tuple[str, float], ...]:
+        return tuple(zip(self._names[start:end], self._numbers[start:end], strict=True))
+
+
+def _column(hint: object) -> Any:
+    if hint is float:
+        return array("d")
+    if hint is int:
+        return array("q")
+    if hint == float | None:
+        return _Optional()
+    if hint == tuple[tuple[str, float], ...]:
+        return _Pairs()
+    return []

@@ -1,0 +1,252 @@
+"""What a policy may answer: every job known, every node up, no GPU given twice, nothing a job cannot use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite, isnan
+from numbers import Real
+from operator import index
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.errors import InvalidAllocationError, PolicyError, PolluxSimError, short
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.view import Change, Decision, Reason
+from polluxsim.types import gpus_by_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.state import State
+    from polluxsim.engine.truth import Pace
+    from polluxsim.types import JobId, Placement
+
+ROUNDING = 1e-9
+"""By this share an objective may seem to exceed its bound."""
+
+
+class Move(NamedTuple):
+    """A job that gets other GPUs, or loses them.
+
+    Attributes
+    ----------
+    job
+        The job.
+    placement
+        What it gets, empty for nothing.
+    pace
+        How it will train there; None without GPUs.
+    """
+
+    job: ActiveJob
+    placement: Placement
+    pace: Pace | None
+
+
+class Checked(NamedTuple):
+    """A decision that can be carried out.
+
+    Attributes
+    ----------
+    decision
+        Its plain values.
+    moves
+        What it changes, by job, in order of submission.
+    """
+
+    decision: Decision
+    moves: Mapping[JobId, Move]
+
+
+def checked(answer: object, state: State) -> Checked:
+    """Return a policy's answer as plain values that nobody can change any more, and what it changes.
+
+    Raises
+    ------
+    InvalidAllocationError
+        Naming the policy, the job, and the node where there is one, at the first thing that is wrong.
+    """
+    name = state.scenario.policy_name
+    try:
+        decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
+        decision = replace(decision, **_plain_parts(decision, state))
+        return Checked(decision, _moves(decision, state))
+    except InvalidAllocationError as error:
+        raise InvalidAllocationError(f"policy {name} {error}") from error
+
+
+def _mapping(answer: object) -> Mapping[JobId, Placement]:
+    if not isinstance(answer, Mapping):
+        raise InvalidAllocationError(f"answered {short(answer)}, allowed is a mapping of jobs to placements, or a Decision")
+    return answer
+
+
+def _plain_parts(decision: Decision, state: State) -> dict[str, object]:
+    """Return all that a decision says beside its allocation as plain values."""
+    _mapping(decision.allocation)
+    if type(decision.others_keep) is not bool:
+        raise _wrong("others_keep", decision.others_keep, "True or False")
+    if not isinstance(decision.outdated_by, Change):
+        raise _wrong("outdated_by", decision.outdated_by, "Change.ARRIVAL and the like, joined by |")
+    if decision.explain is not None and not callable(decision.explain):
+        raise _wrong("explain", decision.explain, "a function from jobs to reasons, or None")
+    fitness = _number("fitness", decision.fitness)
+    bound = _number("upper_bound", decision.upper_bound)
+    if bound is not None and (bound <= 0 or (fitness is not None and fitness > bound * (1 + ROUNDING))):
+        allowed = "a number > 0" if bound <= 0 else f"no less than the fitness, {fitness!r}, or None"
+        raise _wrong("upper_bound", decision.upper_bound, allowed)
+    until = decision.valid_until
+    if isinstance(until, bool) or not isinstance(until, Real) or isnan(until):
+        raise _wrong("valid_until", until, "a time [s], −inf to be asked at every round")
+    wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
+    return {"fitness": fitness, "upper_bound": bound, "valid_until": float(until), "num_nodes": wanted}
+
+
+def _number(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+        raise _wrong(name, value, "a finite number, or None")
+    return float(value)
+
+
+def _num_nodes(wanted: object, state: State) -> int:
+    counts = state.nodes.counts
+    if counts is None:
+        raise InvalidAllocationError(f"asked for {short(wanted)} nodes, but their number cannot change")
+    if (number := _whole(wanted)) is None or not counts.least <= number <= counts.most:
+        raise InvalidAllocationError(f"asked for {short(wanted)} nodes, allowed are {counts.least} to {counts.most}")
+    return number
+
+
+def _wrong(name: str, value: object, allowed: str) -> InvalidAllocationError:
+    return InvalidAllocationError(f"decided with {name} {short(value)}, allowed is {allowed}")
+
+
+def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
+    """Return the placements that change, with how the jobs will train there."""
+    new = dict(_changed(decision, state))
+    if not decision.others_keep:
+        new |= {job_id: () for job_id in state.jobs.placed.keys() - decision.allocation.keys()}
+    _check_free(new, decision, state)
+    moves = [_move(state.jobs.active[job_id], placement) for job_id, placement in new.items()]
+    return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
+
+
+def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placement]]:
+    """Yield the jobs that are given other GPUs than they hold, whatever the order in which these are named."""
+    active = state.jobs.active
+    for job_id, placement in decision.allocation.items():
+        if not isinstance(job_id, str) or (job := active.get(job_id)) is None:
+            raise InvalidAllocationError(f"gave GPUs to job {short(job_id)}, which is not active")
+        held = job.tenure.placement
+        if placement is held:  # kept, and looked at when it was new
+            continue
+        plain = _plain(job_id, placement)
+        if plain != held and (len(plain) != len(held) or set(plain) != set(held)):
+            yield job_id, plain
+
+
+def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State) -> None:
+    """Check that nodes are there, and that nothing is given twice."""
+    up = state.nodes.present(state.agenda.now, decision.num_nodes)
+    free = state.nodes.free[: up.num_nodes]
+    for job_id, placement in new.items():
+        _check_nodes(job_id, placement, up.num_nodes)
+        for node, gpus in state.jobs.active[job_id].placement:
+            if node < up.num_nodes:
+                free[node] += gpus
+    for job_id, placement in new.items():
+        for node, gpus in placement:
+            free[node] -= gpus
+            if free[node] < 0:
+                size = up.gpus_per_node[node]
+                raise InvalidAllocationError(
+                    f"over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} GPUs, "
+                    f"allowed are {size}"
+                )
+    if decision.num_nodes is not None:
+        for job in state.jobs.placed.values():
+            _check_nodes(job.job_id, new.get(job.job_id, job.placement), up.num_nodes)
+
+
+def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
+    if len(placement) > 1 and len({node for node, _ in placement}) != len(placement):
+        raise InvalidAllocationError(f"named a node twice for job {job_id!r}: {placement}")
+    for node, gpus in placement:
+        if not 0 <= node < num_nodes:
+            raise InvalidAllocationError(f"gave job {job_id!r} node {node}, allowed are 0 to {num_nodes - 1}")
+        if gpus < 1:
+            raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, allowed are 1 or more")
+
+
+def _move(job: ActiveJob, placement: Placement) -> Move:
+    """Return a change of GPUs, with how the job will train there."""
+    if not placement:
+        return Move(job, placement, None)
+    shape = gpus_by_node(placement)
+    gpus = sum(shape)
+    if gpus > job.max_replicas:
+        raise InvalidAllocationError(
+            f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.max_replicas} (its max_replicas)"
+        )
+    try:
+        return Move(job, placement, job.truth.pace(shape, job.agent.choose(len(placement), gpus)))
+    except ProfileRangeError as error:
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
+
+
+def _plain(job_id: JobId, placement: object) -> Placement:
+    try:
+        pairs = [(_whole(node), _whole(gpus)) for node, gpus in placement]  # type: ignore[attr-defined]
+    except PolluxSimError:
+        raise
+    except (TypeError, ValueError):
+        pairs = [(None, None)]
+    if any(number is None for pair in pairs for number in pair):
+        raise InvalidAllocationError(
+            f"gave job {job_id!r} {short(placement)}, allowed are pairs (node, GPUs) of whole numbers"
+        )
+    return tuple(pairs)  # type: ignore[arg-type]
+
+
+def _whole(number: object) -> int | None:
+    """Return a whole number of any library as Python's; None for 1.5 and True."""
+    if type(number) is int:
+        return number
+    if isinstance(number, bool) or type(number).__name__ in ("bool", "bool_"):
+        return None
+    try:
+        return index(number)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Reason]:
+    """Return a policy's reasons with plain numbers, of the jobs asked about that it speaks of.
+
+    Raises
+    ------
+    PolicyError
+        If they are not a mapping of jobs to reasons, or of others than those asked about.
+    """
+    if not isinstance(answer, Mapping):
+        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
+    known = set(asked)
+    if stray := [job_id for job_id in answer if job_id not in known]:
+        raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
+    return {job_id: _reason(job_id, reason) for job_id, reason in answer.items()}
+
+
+def _reason(job_id: object, reason: object) -> Reason:
+    try:
+        kind, numbers, others = reason  # type: ignore[misc]
+        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
+        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
+            raise TypeError
+        return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
+    except (TypeError, ValueError, AttributeError):
+        raise PolicyError(
+            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
+        ) from None

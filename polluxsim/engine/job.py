@@ -1,0 +1,276 @@
+"""The life of one job: placed, restarting, progressing epoch by epoch, complete. Knows nothing of events."""
+
+from __future__ import annotations
+
+from copy import copy, deepcopy
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.agent.agent import Observation
+from polluxsim.engine.time_rules import Milestone
+from polluxsim.types import BatchChoice, gpus_by_node
+
+if TYPE_CHECKING:
+    from polluxsim.agent.agent import Agent
+    from polluxsim.engine.time_rules import TimeRule
+    from polluxsim.engine.truth import Pace, Truth
+    from polluxsim.types import Placement
+    from polluxsim.workloads.workload import Job
+
+NO_BATCH = BatchChoice(0, 0)
+NEVER = Milestone(inf)
+
+
+class Segment(NamedTuple):
+    """A stretch of constant progress, from one change to the next.
+
+    Attributes
+    ----------
+    progress
+        Work done at its start [M0-steps].
+    start
+        Time from which it goes on; before it, the job restarts [s].
+    rate
+        Progress per second, 0 without GPUs [M0-steps/s].
+    goodput
+        The same [M0-equivalent examples/s].
+    efficiency
+        What a larger batch is worth.
+    milestone
+        When the epoch ends if nothing changes before.
+    """
+
+    progress: float = 0.0
+    start: float = 0.0
+    rate: float = 0.0
+    goodput: float = 0.0
+    efficiency: float = 0.0
+    milestone: Milestone = NEVER
+
+    def progress_at(self, now: float, rule: TimeRule) -> float:
+        """Return the work done by a time within it [M0-steps]."""
+        if now <= self.start or not self.rate:
+            return self.progress
+        return rule.progress_at(self.progress, self.rate, self.start, now)
+
+
+class Tenure:
+    """The GPUs that a job holds, and what it has had so far."""
+
+    __slots__ = (
+        "num_replicas", "num_starts", "placement", "restart_time", "run_time", "service", "shape", "since", "start_time",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.placement: Placement = ()
+        self.shape: tuple[int, ...] = ()
+        self.num_replicas = 0
+        self.since = 0.0
+        self.service = self.run_time = self.restart_time = 0.0
+        self.num_starts = 0
+        self.start_time: float | None = None
+
+    @property
+    def num_restarts(self) -> int:
+        """Return the re-allocations since the first start."""
+        return max(self.num_starts - 1, 0)
+
+    def attained_service(self, now: float) -> float:
+        """Return time held × GPUs so far [GPU s]."""
+        return self.service + (now - self.since) * self.num_replicas
+
+    def times(self, now: float, restart_delay: float) -> tuple[float, float]:
+        """Return how long it has held GPUs, and how much of that went into starts and restarts [s]."""
+        held = now - self.since if self.num_replicas else 0.0
+        return self.run_time + held, self.restart_time + min(held, restart_delay)
+
+    def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
+        """Let go of the GPUs held so far, and hold others, or none."""
+        self.run_time, self.restart_time = self.times(now, restart_delay)
+        self.service = self.attained_service(now)
+        self.since = now
+        self.placement = placement
+        self.shape = gpus_by_node(placement)
+        self.num_replicas = sum(self.shape)
+        if placement:
+            self.num_starts += 1
+            if self.start_time is None:
+                self.start_time = now
+
+
+class ActiveJob:
+    """State and dynamics of one job that is submitted and has not ended.
+
+    Parameters
+    ----------
+    job
+        What was submitted, and when.
+    truth
+        The truth about its application.
+    agent
+        What runs beside it.
+    order
+        How many were submitted before it.
+
+    Attributes
+    ----------
+    tenure
+        Its GPUs.
+    pace
+        How it trains on them; None without any.
+    epoch
+        The epoch it is in, from 0.
+    segment
+        How it progresses now.
+    serial
+        How many segments it has had; an event about an earlier one is out of date.
+    interference
+        Share of its speed that it loses to others.
+    agent_is_steady
+        Whether its agent would choose the same again until the epoch or the placement changes.
+    """
+
+    __slots__ = (
+        "_has_observed", "agent", "agent_is_steady", "epoch", "interference", "job", "order", "pace", "segment", "serial",
+        "tenure", "truth",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, truth: Truth, agent: Agent, order: int = 0) -> None:
+        self.job = job
+        self.truth = truth
+        self.agent = agent
+        self.order = order
+        self.tenure = Tenure()
+        self.pace: Pace | None = None
+        self.epoch = 0
+        self.segment = Segment()
+        self.serial = 0
+        self.interference = 0.0
+        self.agent_is_steady = False
+        self._has_observed = False
+
+    @property
+    def job_id(self) -> str:
+        """Return its name."""
+        return self.job.job_id
+
+    @property
+    def placement(self) -> Placement:
+        """Return the GPUs it holds."""
+        return self.tenure.placement
+
+    @property
+    def max_replicas(self) -> int:
+        """Return the most GPUs it may be given now, by its agent and its user."""
+        most, asked = self.agent.max_replicas, self.job.max_replicas
+        return most if asked is None else min(most, asked)
+
+    @property
+    def choice(self) -> BatchChoice:
+        """Return how it splits its batch, nothing without GPUs."""
+        return NO_BATCH if self.pace is None else self.pace.choice
+
+    @property
+    def batch_size(self) -> int:
+        """Return the total batch size trained at [examples], 0 without GPUs."""
+        return 0 if self.pace is None else self.pace.batch_size
+
+    def is_training(self, now: float) -> bool:
+        """Return whether the job has GPUs and is past its restart delay."""
+        return self.pace is not None and now > self.segment.start
+
+    def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float, rule: TimeRule) -> None:
+        """Give the job another placement and its pace there, or none; `begin_segment` must follow where it has one."""
+        progress = self.segment.progress_at(now, rule)
+        self.tenure.hold(placement, now, restart_delay)
+        self.pace = pace
+        self.serial += 1
+        self.segment = Segment(progress, now + restart_delay)
+
+    def begin_segment(self, now: float, rule: TimeRule) -> None:
+        """Fix rate and milestone from here on; work that waits for a restart starts when that is over."""
+        before = self.segment
+        progress, start = before.progress_at(now, rule), max(before.start, now)
+        self.serial += 1
+        self._has_observed = False
+        self.agent_is_steady = not self.agent.learns
+        profile = self.truth.profile
+        rate, efficiency, _ = self._pace.at(self.epoch)
+        rate *= 1 - self.interference
+        milestone = rule.reach(progress, rate, start, profile.epoch_end(self.epoch))
+        self.segment = Segment(
+            progress, start, rate, rate * profile.application.init_batch_size, efficiency, milestone
+        )
+
+    def end_interval(self) -> bool:
+        """Let the agent of a job that trains observe and choose again, at a scheduling round.
+
+        Returns
+        -------
+        bool
+            Whether the batch size changed, so that a new segment must begin.
+        """
+        self._observe()
+        # The same choice after the same observation stays the same until the epoch or the placement changes.
+        self.agent_is_steady = not self._choose_again()
+        return not self.agent_is_steady
+
+    def end_epoch(self) -> bool:
+        """Pass the milestone.
+
+        Returns
+        -------
+        bool
+            Whether all work is done; if not, a new segment must begin.
+        """
+        self._observe()
+        self.segment = Segment(self.truth.profile.epoch_end(self.epoch), self.segment.milestone.time)
+        self.epoch += 1
+        if self.epoch == self.truth.profile.application.num_epochs:
+            return True
+        if self.agent.learns:
+            self._choose_again()
+        return False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ActiveJob:
+        new = copy(self)
+        memo[id(self)] = new
+        new.tenure = copy(self.tenure)
+        new.agent = deepcopy(self.agent, memo)
+        return new
+
+    def end(self, now: float, restart_delay: float) -> None:
+        """Let go of all GPUs for good."""
+        self.tenure.hold((), now, restart_delay)
+        self.pace = None
+        self.serial += 1
+        self.segment = Segment()
+
+    @property
+    def _pace(self) -> Pace:
+        if self.pace is None:
+            raise RuntimeError(f"job {self.job_id!r} has no GPUs to train on")
+        return self.pace
+
+    def _choose_again(self) -> bool:
+        before, tenure = self._pace.choice, self.tenure
+        choice = self.agent.choose(len(tenure.placement), tenure.num_replicas)
+        if choice == before:
+            return False
+        self.pace = self.truth.pace(tenure.shape, choice)
+        return True
+
+    def _observe(self) -> None:
+        if self._has_observed or not self.agent.learns:
+            return
+        self._has_observed = True
+        tenure, pace = self.tenure, self._pace
+        self.agent.observe(
+            Observation(
+                len(tenure.placement),
+                tenure.num_replicas,
+                pace.choice.atomic_batch_size,
+                pace.step,
+                pace.at(self.epoch).statistics,
+            )
+        )

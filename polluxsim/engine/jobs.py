@@ -1,0 +1,81 @@
+"""The tables of a run's jobs: who is active, who holds GPUs, whose agent still learns."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.views import JobWindow
+    from polluxsim.types import JobId
+
+
+class Jobs:
+    """Who is where.
+
+    Attributes
+    ----------
+    active
+        Jobs that are submitted and have not ended, in order of submission.
+    placed
+        Those that hold GPUs, in the order in which they got them.
+    learning
+        Those that hold GPUs and whose agents are not steady.
+    views
+        Windows on the active jobs, in order of submission.
+    demand
+        GPUs that the users of the active jobs asked for.
+    """
+
+    def __init__(self) -> None:
+        self.active: dict[JobId, ActiveJob] = {}
+        self.placed: dict[JobId, ActiveJob] = {}
+        self.learning: dict[JobId, ActiveJob] = {}
+        self.views: dict[JobId, JobWindow] = {}
+        self.demand = 0
+        self._running: list[ActiveJob] | None = []
+
+    @property
+    def running(self) -> list[ActiveJob]:
+        """Return the jobs that hold GPUs, in order of submission."""
+        if self._running is None:
+            self._running = in_order(self.placed.values())
+        return self._running
+
+    def all_views(self) -> Iterable[JobWindow]:
+        """Return the views of all active jobs, in order of submission."""
+        return self.views.values()
+
+    def running_views(self) -> Iterable[JobWindow]:
+        """Return the views of the jobs that hold GPUs, in order of submission."""
+        return [self.views[job.job_id] for job in self.running]
+
+    def add(self, job: ActiveJob, view: JobWindow) -> None:
+        """Take in a job that was submitted."""
+        self.active[job.job_id] = job
+        self.views[job.job_id] = view
+        self.demand += job.job.num_replicas
+
+    def remove(self, job: ActiveJob) -> None:
+        """Forget a job that has ended."""
+        for table in (self.active, self.views, self.placed, self.learning):
+            table.pop(job.job_id, None)
+        self.demand -= job.job.num_replicas
+        self._running = None
+
+    def moved(self, job: ActiveJob) -> None:
+        """Take note that a job got other GPUs, or lost them."""
+        if job.placement:
+            self.placed[job.job_id] = job
+        else:
+            del self.placed[job.job_id]
+            self.learning.pop(job.job_id, None)
+        self._running = None
+
+
+def in_order(jobs: Iterable[ActiveJob]) -> list[ActiveJob]:
+    """Return jobs in order of submission, in which all that happens at one instant happens to them."""
+    return sorted(jobs, key=attrgetter("order"))

@@ -1,0 +1,144 @@
+"""When the policy is asked: rounds at multiples of the interval, held only where something is to be decided or noted."""
+
+from __future__ import annotations
+
+from math import ceil, inf, nextafter
+from typing import TYPE_CHECKING
+
+from polluxsim.engine.agenda import Rank
+from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.view import Change, Changes
+
+if TYPE_CHECKING:
+    from polluxsim.engine.agenda import Action, Agenda
+    from polluxsim.engine.views import JobWindow
+    from polluxsim.policies.view import Decision
+    from polluxsim.types import JobId
+
+MOST_ROUNDS = 2.0**52
+"""Up to here the multiples of an interval are all different numbers in double precision."""
+
+
+def first_round(time: float, interval: float) -> int:
+    """Return the number of the first round not before a time [s]; rounds are at multiples of the interval, from 1 on.
+
+    >>> first_round(0.0, 60.0), first_round(60.0, 60.0), first_round(60.1, 60.0), first_round(52 * 0.71, 0.71)
+    (1, 1, 2, 52)
+    """
+    index = max(ceil(time / interval), 1)
+    # The quotient may have been rounded to, or across, a whole number.
+    while index > 1 and (index - 1) * interval >= time:
+        index -= 1
+    return index if index * interval >= time else index + 1
+
+
+def check_range(time: float, interval: float, what: str) -> None:
+    """Check that rounds around a time can be told apart.
+
+    Raises
+    ------
+    InvalidConfigError
+        If they cannot, in double precision.
+    """
+    if not time < MOST_ROUNDS * interval:
+        raise InvalidConfigError(
+            f"{what} comes to {time:g} s, allowed are times below {MOST_ROUNDS * interval:.4g} s where "
+            f"engine.round_interval is {interval:g}: rounds beyond cannot be told apart"
+        )
+
+
+class Rounds:
+    """Calls the next round when it is needed, and says whether the decision that stands is out of date.
+
+    A round is needed after something happened, where a decision ends, or where agents observe; all others would change
+    nothing and are not held.
+
+    Parameters
+    ----------
+    agenda
+        Where rounds are due.
+    interval
+        Time between them [s].
+    action
+        What is done in one.
+    """
+
+    def __init__(self, agenda: Agenda, interval: float, action: Action) -> None:
+        self.has_changed = True
+        self._agenda = agenda
+        self._interval = interval
+        self._action = action
+        self._due: int | None = None
+        self._last = 0
+        self._stands_until = -inf
+        self._outdated_by = Change.ANY.value
+        self._arrived: list[JobWindow] = []
+        self._named: dict[Change, dict[JobId, None]] = {}
+
+    def arrived(self, view: JobWindow) -> None:
+        """Take note of an arrival."""
+        self._arrived.append(view)
+        self.note(Change.ARRIVAL)
+
+    def note(self, change: Change, job_id: JobId = "") -> None:
+        """Take note of a change, which calls a round and may put the present decision out of date."""
+        self._named.setdefault(change, {})[job_id] = None
+        self.has_changed = True
+        if change.value & self._outdated_by:
+            self._stands_until = -inf
+        self.call(self._agenda.now)
+
+    def call(self, time: float) -> None:
+        """Hold a round at the first multiple of the interval that is not before `time` and not over, or before that."""
+        if self._due is not None and time > (self._due - 1) * self._interval:
+            return
+        check_range(time, self._interval, "the simulation")
+        index = max(first_round(time, self._interval), self._last + 1)
+        if self._due is None or index < self._due:
+            self._due = index
+            self._agenda.at(index * self._interval, Rank.ROUND, self._action, index)
+
+    def begin(self, index: int) -> bool:
+        """Return whether this round is to be held: it is not if an earlier one was called after it."""
+        if index != self._due:
+            return False
+        self._due, self._last = None, index
+        return True
+
+    @property
+    def policy_is_due(self) -> bool:
+        """Return whether the decision that stands is out of date."""
+        return self._agenda.now >= self._stands_until
+
+    def changes(self) -> Changes:
+        """Return what happened since the policy was last asked."""
+        named = self._named
+        return Changes(
+            arrived=self._arrived,
+            ended=tuple(named.get(Change.COMPLETION, ())),
+            passed_epoch=tuple(named.get(Change.EPOCH, ())),
+            learnt=tuple(named.get(Change.LEARNING, ())),
+            nodes=Change.NODES in named,
+        )
+
+    def decided(self, decision: Decision) -> None:
+        """Let a decision stand for as long as it says."""
+        self._stands_until = decision.valid_until
+        self._outdated_by = decision.outdated_by.value
+        self._arrived, self._named = [], {}
+
+    def end(self, *, learning_from: float) -> None:
+        """Call the next round that is known to be needed.
+
+        Parameters
+        ----------
+        learning_from
+            When the first agent will have something to observe [s], ∞ if none has.
+        """
+        self.has_changed = False
+        now = self._agenda.now
+        if self._stands_until < inf:
+            self.call(max(self._stands_until, now))
+        if learning_from < inf:
+            # An agent observes once its job has trained for some time: strictly after it began.
+            self.call(max(nextafter(learning_from, inf), now))

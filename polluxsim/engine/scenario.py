@@ -1,0 +1,96 @@
+"""What is simulated, as one frozen value that all copies of a run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from polluxsim.engine.agents import Agents
+from polluxsim.engine.rounds import check_range
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.truth import Truth
+from polluxsim.models.rigid import RigidProfile
+from polluxsim.policies.view import Traits
+from polluxsim.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.types import Cluster
+    from polluxsim.workloads.workload import Job
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Jobs, profiles and a cluster, the rules, and what kind of policy will decide.
+
+    Parameters
+    ----------
+    workload
+        The jobs.
+    profiles
+        Profiles by application name.
+    cluster
+        The GPUs there are.
+    settings
+        Intervals, delays and the rule of time.
+    traits
+        What the policy is.
+    policy_name
+        What errors call it.
+
+    Raises
+    ------
+    InvalidInputError
+        If a job cannot run on this cluster, with these profiles or under such a policy.
+    """
+
+    workload: Workload
+    profiles: Mapping[str, Profile]
+    cluster: Cluster
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    traits: Traits = field(default_factory=Traits)
+    policy_name: str = "policy"
+
+    def __post_init__(self) -> None:
+        self.check(self.workload)
+
+    def check(self, workload: Workload) -> None:
+        """Check that every job of a workload can run here.
+
+        Raises
+        ------
+        InvalidInputError
+            Naming the first job that cannot.
+        """
+        workload.check(self.profiles, self.cluster)
+        if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
+            raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
+        if workload.jobs:
+            last = workload.jobs[-1]
+            check_range(last.submit_time, self.settings.round_interval, f"job {last.job_id!r}")
+
+    def profile_of(self, job: Job) -> Profile:
+        """Return how a job trains: as its application, or for as long as is known of it."""
+        if job.duration is None:
+            return self.profiles[job.application]
+        return RigidProfile(job.num_replicas, job.duration)
+
+    def truth_of(self, job: Job) -> Truth:
+        """Return the truth about a job; what was computed of an application serves all its jobs."""
+        profile = self.profile_of(job)
+        return Truth(profile) if job.duration is not None else self._truths.setdefault(id(profile), Truth(profile))
+
+    @cached_property
+    def agents(self) -> Agents:
+        """Return what makes the agents of the jobs."""
+        return Agents(self.traits, max(self.cluster.gpus_per_node))
+
+    @cached_property
+    def _truths(self) -> dict[int, Truth]:
+        return {}
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Scenario:
+        return self

@@ -1,0 +1,47 @@
+"""When a run has come to a standstill: jobs are left, and nothing more will come of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polluxsim.engine.settings import EngineSettings
+    from polluxsim.engine.state import State
+
+LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
+"""Time [s], rounds, and restart delays on top without any progress that are taken as a standstill."""
+
+
+class Standstill:
+    """Notices that nobody makes progress any more.
+
+    Parameters
+    ----------
+    settings
+        Round interval and restart delay.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * settings.restart_delay
+        self._since: float | None = None
+
+    def at_round(self, state: State, num_expected: int) -> str | None:
+        """Return why the run stands still, None if it does not or this cannot be said yet."""
+        time = state.agenda.now
+        hopes = num_expected or state.nodes.are_coming(time)
+        if hopes or any(job.is_training(time) for job in state.jobs.placed.values()):
+            self._since = None
+        elif self._since is None:
+            self._since = time
+        elif time - self._since >= self._patience:
+            return self.now(state)
+        return None
+
+    def now(self, state: State) -> str:
+        """Return why the run stands still."""
+        jobs, time = state.jobs.active, state.agenda.now
+        since = "" if self._since is None else f" has made any progress in the {time - self._since:g} s"
+        first = next(iter(jobs), "none")
+        what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
+        how = f"{since} up to {time:g} s" if since else f" will make progress after {time:g} s"
+        return f"{what}{how}: policy {state.scenario.policy_name} gave no GPU, or moved them every time"

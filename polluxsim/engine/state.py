@@ -1,0 +1,50 @@
+"""What a run is made of between two happenings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polluxsim.engine.agenda import Agenda
+    from polluxsim.engine.jobs import Jobs
+    from polluxsim.engine.nodes import Nodes
+    from polluxsim.engine.reasons import Inquiry
+    from polluxsim.engine.recorder import Recorder
+    from polluxsim.engine.rounds import Rounds
+    from polluxsim.engine.scenario import Scenario
+    from polluxsim.engine.views import Shutter
+
+
+@dataclass(slots=True)
+class State:
+    """The pieces that work on one run, each with one concern.
+
+    Attributes
+    ----------
+    scenario
+        What is simulated, which never changes.
+    agenda
+        What is due when.
+    jobs
+        Who is active, who holds GPUs, whose agent learns.
+    nodes
+        Which nodes are up, and what is free on them.
+    rounds
+        When the policy is asked.
+    inquiry
+        Whose reasons it is asked for.
+    records
+        What has happened.
+    shutter
+        Whether views may be looked at.
+    """
+
+    scenario: Scenario
+    agenda: Agenda
+    jobs: Jobs
+    nodes: Nodes
+    rounds: Rounds
+    inquiry: Inquiry
+    records: Recorder
+    shutter: Shutter

@@ -1,0 +1,119 @@
+"""Carrying out: jobs get their GPUs, train in segments, pass epochs, and disturb each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.engine.agenda import Rank
+from polluxsim.engine.interference import crowded_nodes, interferes
+from polluxsim.engine.jobs import in_order
+from polluxsim.engine.rounds import check_range
+from polluxsim.policies.view import Change
+from polluxsim.records import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from polluxsim.engine.agenda import Happening
+    from polluxsim.engine.decision_check import Move
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.state import State
+    from polluxsim.engine.world import World
+
+
+class Training:
+    """Moves the jobs of a run, and lets them progress.
+
+    Parameters
+    ----------
+    state
+        The run.
+    world
+        Where a job that is complete is told.
+    """
+
+    def __init__(self, state: State, world: World) -> None:
+        self._state = state
+        self._world = world
+
+    def end_interval(self) -> list[ActiveJob]:
+        """Let the agents that still learn observe and choose again; return the jobs whose batch size changed."""
+        state, now = self._state, self._state.agenda.now
+        changed = []
+        for job in in_order(state.jobs.learning.values()):
+            if job.is_training(now):
+                state.rounds.note(Change.LEARNING, job.job_id)
+                if job.end_interval():
+                    changed.append(job)
+                if job.agent_is_steady:
+                    del state.jobs.learning[job.job_id]
+        return changed
+
+    @property
+    def learning_from(self) -> float:
+        """Return when the first agent will have something to observe [s]."""
+        return min((job.segment.start for job in self._state.jobs.learning.values()), default=float("inf"))
+
+    def carry_out(self, moves: Collection[Move], chosen_anew: Iterable[ActiveJob]) -> None:
+        """Bring the cluster to where it will be until the next round.
+
+        Parameters
+        ----------
+        moves
+            Jobs that get other GPUs, in order of submission.
+        chosen_anew
+            Jobs that go on with another batch size.
+        """
+        for move in moves:
+            if move.job.placement:
+                self._state.nodes.give_back(move.job.placement)
+        for move in moves:
+            self._move(move)
+        changed = dict.fromkeys(chosen_anew) | dict.fromkeys(move.job for move in moves) | self._interfere()
+        for job in changed:
+            if job.placement:
+                self._begin_segment(job)
+
+    def _move(self, move: Move) -> None:
+        state, settings, now = self._state, self._state.scenario.settings, self._state.agenda.now
+        job = move.job
+        job.place(move.placement, move.pace, now, settings.restart_delay, state.shutter.rule)
+        state.nodes.take(move.placement)
+        state.jobs.moved(job)
+        if not move.placement:
+            state.records.changed(now, job)
+
+    def _interfere(self) -> dict[ActiveJob, None]:
+        """Judge who disturbs whom until the next round; return the jobs for which that changed, in order."""
+        jobs, slowdown = self._state.jobs, self._state.scenario.settings.interference
+        if not slowdown:
+            return {}
+        crowded = crowded_nodes(job.placement for job in jobs.placed.values())
+        changed = {}
+        for job in jobs.active.values():
+            share = slowdown if interferes(job.placement, crowded) else 0.0
+            if share != job.interference:
+                job.interference = share
+                changed[job] = None
+        return changed
+
+    def _begin_segment(self, job: ActiveJob) -> None:
+        state, now = self._state, self._state.agenda.now
+        job.begin_segment(now, state.shutter.rule)
+        if not job.agent_is_steady:
+            state.jobs.learning[job.job_id] = job
+        state.records.changed(now, job)
+        time, after_round = job.segment.milestone
+        check_range(time, state.scenario.settings.round_interval, f"job {job.job_id!r}")
+        rank = Rank.AFTER_ROUND if after_round else Rank.PROGRESS
+        state.agenda.at(time, rank, self._end_epoch, (job, job.serial))
+
+    def _end_epoch(self, event: Happening) -> None:
+        job, serial = event.about
+        if job.serial != serial:
+            return  # something changed meanwhile, and a later milestone is on its way
+        if job.end_epoch():
+            self._world.end(job, Status.COMPLETED)
+        else:
+            self._state.rounds.note(Change.EPOCH, job.job_id)
+            self._begin_segment(job)

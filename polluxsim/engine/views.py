@@ -1,0 +1,159 @@
+"""What policies look at: windows on the run, open from the time the policy is asked until it has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.engine.oracle import JobOracle
+from polluxsim.errors import ViewClosedError
+
+if TYPE_CHECKING:
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.time_rules import TimeRule
+    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.policies.view import JobView
+    from polluxsim.types import JobId, Placement
+
+
+class Shutter:
+    """Says whether views may be looked at, and what time they show.
+
+    Parameters
+    ----------
+    rule
+        How progress becomes time.
+    """
+
+    __slots__ = ("is_open", "rule", "time")
+
+    def __init__(self, rule: TimeRule) -> None:
+        self.rule = rule
+        self.time = 0.0
+        self.is_open = False
+
+    def look(self) -> None:
+        """Make sure that the views show the present.
+
+        Raises
+        ------
+        ViewClosedError
+            If the policy has decided already.
+        """
+        if not self.is_open:
+            raise ViewClosedError(
+                "a view was looked at after the decision that it was for; what a policy keeps it copies, a job by "
+                "JobSnapshot.of(job)"
+            )
+
+
+class JobWindow:
+    """A `JobView` of one job of a run, made once: what its user said is here, the rest is looked up."""
+
+    __slots__ = ("_active", "_shutter", "batch_size", "job_id", "num_replicas", "submit_time")
+
+    def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
+        job = active.job
+        self.job_id: JobId = job.job_id
+        self.submit_time = job.submit_time
+        self.num_replicas = job.num_replicas
+        self.batch_size = job.batch_size
+        self._active = active
+        self._shutter = shutter
+
+    def __repr__(self) -> str:
+        return f"JobView({self.job_id!r})"
+
+    @property
+    def user(self) -> str | None:
+        return self._active.job.user
+
+    @property
+    def queue(self) -> str | None:
+        return self._active.job.queue
+
+    @property
+    def priority(self) -> float | None:
+        return self._active.job.priority
+
+    @property
+    def deadline(self) -> float | None:
+        return self._active.job.deadline
+
+    @property
+    def time_limit(self) -> float | None:
+        return self._active.job.time_limit
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        return self._active.job.gpu_types
+
+    @property
+    def min_replicas(self) -> int | None:
+        return self._active.job.min_replicas
+
+    @property
+    def placement(self) -> Placement:
+        self._shutter.look()
+        return self._active.tenure.placement
+
+    @property
+    def attained_service(self) -> float:
+        self._shutter.look()
+        return self._active.tenure.attained_service(self._shutter.time)
+
+    @property
+    def num_restarts(self) -> int:
+        self._shutter.look()
+        return self._active.tenure.num_restarts
+
+    @property
+    def max_replicas(self) -> int:
+        self._shutter.look()
+        return self._active.max_replicas
+
+    @property
+    def goodput(self) -> GoodputModel | None:
+        self._shutter.look()
+        return self._active.agent.goodput
+
+    @property
+    def oracle(self) -> JobOracle:
+        self._shutter.look()
+        active, shutter = self._active, self._shutter
+        return JobOracle(active.truth, active.epoch, active.segment.progress_at(shutter.time, shutter.rule))
+
+
+class JobWindows(Sequence["JobView"]):
+    """Views of many jobs, gone through only when somebody does.
+
+    Parameters
+    ----------
+    shutter
+        Whether they may be looked at.
+    size
+        How many there are.
+    views
+        Gives them in order.
+    """
+
+    __slots__ = ("_list", "_shutter", "_size", "_views")
+
+    def __init__(self, shutter: Shutter, size: int, views: Callable[[], Iterable[JobView]]) -> None:
+        self._shutter = shutter
+        self._size = size
+        self._views = views
+        self._list: list[JobView] | None = None
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[JobView]:
+        self._shutter.look()
+        return iter(self._views())
+
+    def __getitem__(self, index: Any) -> Any:
+        self._shutter.look()
+        if self._list is None:
+            self._list = list(self._views())
+        return self._list[index]
