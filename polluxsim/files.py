@@ -8,6 +8,8 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -40,6 +42,11 @@ class Row:
     line: int
     values: Mapping[str, object]
 
+    def has(self, column: str) -> bool:
+        """Return whether the column is there and says something: an empty cell is "", None or NaN."""
+        value = self.values.get(column)
+        return value is not None and value == value and value != ""  # noqa: PLR0124  (NaN is not itself)
+
     def text(self, column: str) -> str:
         """Return a name: text that is not empty."""
         value = self.values[column]
@@ -49,37 +56,47 @@ class Row:
 
     def number(self, column: str, at_least: float = -math.inf, above: float = -math.inf) -> float:
         """Return a finite number within limits."""
-        allowed = "a finite number"
-        if at_least > -math.inf:
-            allowed += f" ≥ {at_least:g}"
-        if above > -math.inf:
-            allowed += f" > {above:g}"
-        try:
-            value = float(self.values[column])  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            raise self.error(column, allowed) from None
-        if not math.isfinite(value) or value < at_least or value <= above:
+        value = read_number(self.values[column])
+        if value is None or value < at_least or value <= above:
+            allowed = "a finite number"
+            if at_least > -math.inf:
+                allowed += f" ≥ {at_least:g}"
+            if above > -math.inf:
+                allowed += f" > {above:g}"
             raise self.error(column, allowed)
         return value
 
-    def integer(self, column: str, at_least: int) -> int:
-        """Return a whole number of at least `at_least`."""
-        value = self.values[column]
-        try:
-            # float() also reads 1_000 and digits of other scripts, which no file means.
-            number = float(str(value)) if str(value).isascii() and "_" not in str(value) else math.nan
-            whole = int(number)
-        except (TypeError, ValueError, OverflowError):
-            raise self.error(column, f"a whole number ≥ {at_least}") from None
-        if whole != number or whole < at_least:
-            raise self.error(column, f"a whole number ≥ {at_least}")
-        return whole
+    def integer(self, column: str, at_least: int | None = None) -> int:
+        """Return a whole number, of at least `at_least`."""
+        value = read_number(self.values[column])
+        if value is None or not value.is_integer() or (at_least is not None and value < at_least):
+            raise self.error(column, "a whole number" if at_least is None else f"a whole number ≥ {at_least}")
+        return int(value)
 
     def error(self, column: str, allowed: str) -> InvalidInputError:
         """Return the error that this row's `column` is not what is allowed."""
         return bad_line(
             self.path, self.line, f"column {column!r} is {short(self.values[column])}, allowed is {allowed}"
         )
+
+
+def read_number(value: object) -> float | None:
+    """Return the finite number that a cell says, as text or as a number; None if it says none.
+
+    >>> read_number("2.50"), read_number("1_000"), read_number("١٢"), read_number(True)
+    (2.5, None, None, None)
+    """
+    if isinstance(value, str):
+        # float() also reads 1_000 and digits of other scripts, which no file means.
+        if "_" in value or not value.isascii():
+            return None
+    elif isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:

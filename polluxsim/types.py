@@ -22,6 +22,13 @@ Allocation: TypeAlias = Mapping[JobId, Placement]
 MOST_NODES = 1_000_000
 """Larger clusters than any are slips of the hand."""
 
+MOST_SECONDS = 1e11
+"""Latest time and longest duration of a job [s], about 3,000 years.
+
+Floats there are 1.5e-5 s apart, so that even rounds a millisecond apart are at different times; from 1e16 s on, adding
+a second changes nothing, and a clock would stand still.
+"""
+
 
 class BatchChoice(NamedTuple):
     """How a job splits one optimiser step over its replicas.

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidInputError, bad_line
 from polluxsim.files import appearing_whole
-from polluxsim.traces.schema import CORE_COLUMNS, TraceInfo, read_info, trace_schema
+from polluxsim.traces.formats.rows import MAX_GPUS
+from polluxsim.traces.schema import CORE_COLUMNS, EXTRA_COLUMNS, TraceInfo, read_info, trace_schema
+from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +35,10 @@ class TraceJob(NamedTuple):
         Time on its GPUs [s]; None if the trace does not say.
     num_gpus
         GPUs it held or asked for [GPUs; a fraction where they were shared].
-    tenant, status
-        Its virtual cluster, account or cluster, and how it ended; None if the trace does not say.
+    tenant, status, user
+        Its virtual cluster, account or cluster, how it ended, and whose it was; None if the trace does not say.
+    queueing_delay, time_limit
+        How long it waited, and the longest time on GPUs that its user promised [s]; None if the trace does not say.
     """
 
     job: str
@@ -43,6 +47,9 @@ class TraceJob(NamedTuple):
     num_gpus: float
     tenant: str | None = None
     status: str | None = None
+    user: str | None = None
+    queueing_delay: float | None = None
+    time_limit: float | None = None
 
     @property
     def gpu_time(self) -> float:
@@ -73,15 +80,24 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         )
     info = read_info(path)
     try:
-        schema = pa.schema([(column.name, column.kind) for column in CORE_COLUMNS if column.name in TraceJob._fields])
+        schema = _schema_of_jobs(pq.read_schema(path).names)
         table = pq.read_table(path, columns=schema.names).cast(schema)
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
-    columns = {name: table[name] for name in TraceJob._fields}
+    columns = {
+        name: table[name] if name in schema.names else pa.chunked_array([pa.nulls(table.num_rows)])
+        for name in TraceJob._fields
+    }
     _check(path, columns)
     rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
     return info, [TraceJob(*row) for row in rows]
+
+
+def _schema_of_jobs(present: Sequence[str]) -> pa.Schema:
+    """Return the columns that jobs are read from: those of every trace, and of the others those that are there."""
+    columns = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
+    return pa.schema([(column.name, column.kind) for column in columns if column.name in TraceJob._fields])
 
 
 def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info: TraceInfo, path: Path) -> None:
@@ -115,16 +131,14 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
     """Check what no schema says; a value that is missing where it must not be shows as NaN."""
-    limits = {
-        "submit_time": "a finite number ≥ 0",
-        "duration": "a finite number ≥ 0, or nothing",
-        "num_gpus": "a finite number ≥ 0",
-    }
-    for name, allowed in limits.items():
-        values = columns[name].to_numpy().astype(float)
-        good = np.isfinite(values) & (values >= 0)
-        if name == "duration":
+    limits = {"submit_time": MOST_SECONDS, "duration": MOST_SECONDS, "num_gpus": MAX_GPUS, "time_limit": MOST_SECONDS}
+    for name, most in limits.items():
+        values = columns[name].cast(pa.float64()).to_numpy()
+        good = (values >= 0) & (values <= most)
+        allowed = f"a number from 0 to {most:g}"
+        if name in ("duration", "time_limit"):
             good |= columns[name].is_null().to_numpy()
+            allowed += ", or nothing"
         if not good.all():
             row = int(np.argmin(good))
             raise bad_line(path, row + 1, f"column {name!r} is {columns[name][row].as_py()!r}, allowed is {allowed}")

@@ -3,66 +3,40 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from sys import intern
+from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
 from polluxsim.files import Row, appearing_whole, read_rows
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.models.rigid import RIGID
 from polluxsim.shipped import shipped
 from polluxsim.types import packed
+from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
 
     from polluxsim.models.profile import Profile
-    from polluxsim.types import Cluster, JobId
+    from polluxsim.types import Cluster
 
 DEFAULT = "philly-like-160.csv"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 COMMON_COLUMNS = ("name", "time", "num_replicas")
 DURATION = "duration"
+_COLUMN_OF = {"job_id": "name", "submit_time": "time"}
 
-
-@dataclass(frozen=True)
-class Job:
-    """One job as its user submits it.
-
-    Parameters
-    ----------
-    job_id
-        Its name, unique in the workload.
-    submit_time
-        When it arrives [s since the start of the workload].
-    application
-        Name of the application it trains; `RIGID` for a job without a profile.
-    num_replicas
-        GPUs its user asks for.
-    batch_size
-        Total batch size its user asks for [examples].
-    line
-        Where it stands in the file it came from, for messages; 0 if in none.
-    duration
-        Time that a job without a profile needs on its GPUs [s]; None for one with a profile.
-    """
-
-    job_id: JobId
-    submit_time: float
-    application: str
-    num_replicas: int
-    batch_size: int
-    line: int = 0
-    duration: float | None = None
-
-    @classmethod
-    def rigid(cls, job_id: JobId, submit_time: float, num_replicas: int, duration: float, line: int = 0) -> Job:
-        """Return a job without a profile: it needs so many GPUs for so long [s]."""
-        return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration)
+__all__ = [
+    "Arrivals", "InvalidJobError", "Job", "NothingFollows", "OneJob", "Workload", "WorkloadFile", "read_workload",
+    "workload_from_frame", "write_workload",
+]  # fmt: skip
 
 
 class Arrivals(Protocol):
@@ -111,6 +85,19 @@ class Workload:
         for job in sorted(self.jobs, key=lambda job: job.line):
             if (first := seen.setdefault(job.job_id, job)) is not job:
                 raise self.error(job, f"name {job.job_id!r} stands on line {first.line} already, allowed is once")
+        self._check_order(seen)
+
+    def _check_order(self, jobs: Mapping[str, Job]) -> None:
+        """Check that the jobs that come after others can come at all."""
+        later = {name: job.after for name, job in jobs.items() if job.after}
+        for name, names in later.items():
+            if missing := [other for other in names if other not in jobs]:
+                raise self.error(jobs[name], f"after names {missing[0]!r}, allowed are names of this workload's jobs")
+        try:
+            TopologicalSorter(later).prepare()
+        except CycleError as error:
+            circle = error.args[1]
+            raise self.error(jobs[circle[0]], f"waits for itself: {' after '.join(reversed(circle))}") from None
 
     def error(self, job: Job, what: str) -> InvalidInputError:
         """Return the error for one job of this workload."""
@@ -121,7 +108,7 @@ class Workload:
     @property
     def first_rigid_job(self) -> Job | None:
         """Return the first job without a profile, None if every job has one."""
-        return next((job for job in self.jobs if job.duration is not None), None)
+        return next((job for job in self.jobs if job.is_rigid), None)
 
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster) -> None:
         """Check that every job can run.
@@ -134,14 +121,14 @@ class Workload:
             If a job asks for more GPUs than there are, or for a batch size outside its profile.
         """
         for job in self.jobs:
-            if job.duration is None:
+            if not job.is_rigid:
                 self._check_profile(job, profiles)
             if job.num_replicas > cluster.num_gpus:
                 raise self.error(
                     job,
                     f"num_replicas is {job.num_replicas}, allowed are the {cluster.num_gpus} GPUs there are",
                 )
-            if job.duration is None:
+            if not job.is_rigid:
                 self._check_batch_size(job, profiles[job.application], max(cluster.gpus_per_node))
 
     def _check_profile(self, job: Job, profiles: Mapping[str, Profile]) -> None:
@@ -207,17 +194,19 @@ class WorkloadFile:
 
 
 def read_workload(path: Path) -> Workload:
-    """Read a workload from CSV or Parquet with the columns name, time, application, num_replicas, batch_size.
+    """Read a workload from CSV or Parquet.
 
-    A file may have a column duration besides, or in place of application and batch_size: a row that has one [s] is a
-    job without a profile.
+    Its columns are name, time, application, num_replicas, batch_size; or a duration in place of application and
+    batch_size, for jobs without a profile. Jobs of both kinds may stand in one file. Columns called like the
+    further fields of `Job`, from user to cancel_time, may be there; others are named in the workload's notes. In CSV,
+    names in after and gpu_types have spaces between them, or semicolons.
 
     Raises
     ------
     InvalidInputError
-        If the file cannot be read, a row is not what it should be, or a name stands twice.
+        If the file cannot be read, a row is not what it should be, a name stands twice, or jobs wait for each other.
     """
-    return Workload(tuple(map(_job, read_rows(path, COMMON_COLUMNS))), source=str(path))
+    return _workload(read_rows(path, COMMON_COLUMNS), str(path))
 
 
 def workload_from_frame(frame: pd.DataFrame) -> Workload:
@@ -226,49 +215,118 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
     Raises
     ------
     InvalidInputError
-        If a column is missing, a row is not what it should be, or a name stands twice; rows are counted from 1.
+        As there, or if a column is missing; rows are counted from 1.
     """
     needed = COMMON_COLUMNS if DURATION in frame.columns else COLUMNS
     if missing := [name for name in needed if name not in frame.columns]:
         named = ", ".join(map(repr, missing))
         raise InvalidInputError(f"DataFrame: missing column {named}, needed are {', '.join(needed)}")
-    present = [name for name in (*COLUMNS, DURATION) if name in frame.columns]
-    columns = zip(*(frame[name].tolist() for name in present), strict=True)
-    records = (dict(zip(present, values, strict=True)) for values in columns)
+    columns = {str(name): column.astype(object).where(column.notna(), None).tolist() for name, column in frame.items()}
+    records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     rows = (Row(Path("DataFrame"), line, record) for line, record in enumerate(records, start=1))
-    return Workload(tuple(map(_job, rows)), source="DataFrame")
+    return _workload(rows, "DataFrame")
 
 
-def _job(row: Row) -> Job:
-    job_id, submit_time = row.text("name"), row.number("time", at_least=0)
-    num_replicas = row.integer("num_replicas", at_least=1)
-    # An empty cell is "" in CSV, None in Parquet and NaN in pandas.
-    if str(row.values.get(DURATION, "")) not in ("", "None", "nan"):
-        return Job.rigid(job_id, submit_time, num_replicas, row.number(DURATION, above=0), row.line)
+def _workload(rows: Iterable[Row], source: str) -> Workload:
+    rows = iter(rows)
+    if (first := next(rows, None)) is None:
+        return Workload((), source)
+    unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS)]
+    notes = (f"columns that are not used: {', '.join(unused)}",) if unused else ()
+    options = [name for name in _OPTIONS if name in first.values]
+    return Workload(tuple(_job(row, options) for row in chain((first,), rows)), source, notes)
+
+
+def _job(row: Row, options: Sequence[str]) -> Job:
+    given = {name: _OPTIONS[name](row, name) for name in options if row.has(name)}
+    try:
+        return _rigid(row, given) if row.has(DURATION) else _profiled(row, given)
+    except InvalidJobError as error:
+        raise row.error(_COLUMN_OF.get(error.field, error.field), error.allowed) from None
+
+
+def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
     if missing := [name for name in COLUMNS if name not in row.values]:
         named, needed = ", ".join(map(repr, missing)), ", ".join(COLUMNS)
         what = f"missing column {named}, needed are {needed}; or {DURATION} for jobs without a profile"
         raise bad_line(row.path, 1 if DURATION not in row.values else row.line, what)
-    return Job(
-        job_id=job_id,
-        submit_time=submit_time,
-        application=row.text("application"),
-        num_replicas=num_replicas,
-        batch_size=row.integer("batch_size", at_least=1),
-        line=row.line,
-    )
+    application, batch_size = intern(row.text("application")), row.integer("batch_size")
+    num_replicas = row.integer("num_replicas")
+    return Job(row.text("name"), row.number("time"), application, num_replicas, batch_size, row.line, **given)
+
+
+def _rigid(row: Row, given: Mapping[str, Any]) -> Job:
+    for name in ("application", "batch_size"):
+        if row.has(name):
+            raise row.error(name, f"nothing in a row with a {DURATION}, which is a job without a profile")
+    duration = row.number(DURATION)
+    return Job.rigid(row.text("name"), row.number("time"), row.integer("num_replicas"), duration, row.line, **given)
+
+
+def _shared_text(row: Row, column: str) -> str:
+    return intern(row.text(column))
+
+
+@lru_cache(maxsize=1 << 12)
+def _split(text: str) -> tuple[str, ...]:
+    parts = text.split(";") if ";" in text else text.split()
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _names(row: Row, column: str) -> tuple[str, ...]:
+    """Return a list of names, or of names in a text, with spaces or semicolons between them."""
+    value = row.values[column]
+    names = _split(value) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise row.error(column, "names with spaces or semicolons between them, or a list of names")
+    return tuple(names)
+
+
+_OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
+    "user": _shared_text,
+    "queue": _shared_text,
+    "priority": Row.number,
+    "deadline": Row.number,
+    "time_limit": Row.number,
+    "after": _names,
+    "gpu_types": _names,
+    "min_replicas": Row.integer,
+    "max_replicas": Row.integer,
+    "cancel_time": Row.number,
+}
+"""How the columns are read that a workload may have besides."""
 
 
 def write_workload(workload: Workload, path: Path) -> None:
-    """Write a workload as CSV, in the form that `read_workload` reads."""
+    """Write a workload as CSV, in the form that `read_workload` reads.
+
+    Raises
+    ------
+    InvalidInputError
+        If the name of a job that others come after, or of a GPU type, has a semicolon.
+    """
+    defaults = {field.name: field.default for field in fields(Job)}
+    options = [
+        name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)
+    ]
     with appearing_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        with_durations = workload.first_rigid_job is not None
-        writer.writerow((*COLUMNS, DURATION) if with_durations else COLUMNS)
+        writer.writerow((*COLUMNS, *options))
         for job in workload.jobs:
-            time = int(job.submit_time) if job.submit_time.is_integer() else job.submit_time
-            if job.duration is None:
-                row = (job.job_id, time, job.application, job.num_replicas, job.batch_size)
-                writer.writerow((*row, "") if with_durations else row)
-            else:
-                writer.writerow((job.job_id, time, "", job.num_replicas, "", job.duration))
+            given = ("", "") if job.is_rigid else (job.application, job.batch_size)
+            row = (job.job_id, _shortest(job.submit_time), given[0], job.num_replicas, given[1])
+            writer.writerow((*row, *(_cell(workload, job, name) for name in options)))
+
+
+def _shortest(time: float) -> float:
+    return int(time) if float(time).is_integer() else time
+
+
+def _cell(workload: Workload, job: Job, name: str) -> object:
+    value = getattr(job, name)
+    if not isinstance(value, tuple):
+        return "" if value is None else value
+    if wrong := [item for item in value if ";" in item]:
+        raise workload.error(job, f"{name} has {wrong[0]!r}, allowed in a file are names without a semicolon")
+    # With a semicolon behind it, a name with a space is one name.
+    return ";".join(value) + (";" if len(value) == 1 and value[0].split() != [value[0]] else "")

@@ -50,6 +50,31 @@ def test_jobs_that_held_no_gpu_for_a_known_time_are_left_out_and_counted(tmp_pat
     assert [job.job_id for job in TraceReplay(path, most_jobs=2).load({}).jobs] == ["a", "half"]
 
 
+@pytest.mark.parametrize(
+    ("names", "replayed"),
+    [(("a", "a", "a#2"), ["a", "a#3", "a#2"]), (("a#2", "a", "a", "a", "a#2"), ["a#2", "a", "a#3", "a#4", "a#2#2"])],
+)
+def test_names_that_a_log_uses_again_are_told_apart(tmp_path: Path, names: list[str], replayed: list[str]) -> None:
+    path = trace(tmp_path / "t.parquet", *((name, index, 50, 1) for index, name in enumerate(names)))
+    assert [job.job_id for job in TraceReplay(path).load({}).jobs] == replayed
+
+
+def test_whose_jobs_they_were_is_kept(tmp_path: Path) -> None:
+    """Also what they promised, and where it is asked for, when their users gave up."""
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|User|Account|State|Submit|Start|End|ElapsedRaw|Timelimit|AllocTRES\n"
+        "1|ada|vision|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:01:00|2024-01-01T00:02:00|60|1-00:00:00|gres/gpu=2\n"
+        "2||nlp|CANCELLED by 7|2024-01-01T00:00:10|2024-01-01T00:01:00|2024-01-01T00:01:30|30|UNLIMITED|gres/gpu=1\n"
+    )
+    path = tmp_path / "t.parquet"
+    import_trace("slurm", tmp_path / "sacct.txt", path, time_zone="UTC")
+    one, two = TraceReplay(str(path)).load({}).jobs
+    assert (one.user, one.queue, one.time_limit, one.cancel_time) == ("ada", "vision", 86400.0, None)
+    assert (two.user, two.queue, two.time_limit, two.cancel_time) == (None, "nlp", None, None)
+    one, two = TraceReplay(str(path), cancel=True).load({}).jobs
+    assert (one.cancel_time, two.submit_time, two.cancel_time) == (None, 10.0, 90.0)
+
+
 @pytest.mark.parametrize("policy", [Fifo, Srtf, Tiresias])
 def test_a_rigid_job_takes_its_duration_on_its_gpus(tmp_path: Path, policy: type[Fifo | Srtf | Tiresias]) -> None:
     """One after the other on GPUs that only one of them fits: delay, duration, and the wait for the next round."""

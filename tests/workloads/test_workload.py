@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, write_jobs
 
-from polluxsim.errors import PolluxSimError
+from polluxsim.errors import InvalidInputError, PolluxSimError
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload, read_workload, workload_from_frame, write_workload
 
@@ -45,11 +45,11 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     ("rows", "message"),
     [
         (["a,1,nope,1,10"], "line 2: application 'nope' has no profile, allowed are toy"),
-        (["a,-1,toy,1,10"], "line 2: column 'time' is '-1', allowed is a finite number ≥ 0"),
+        (["a,-1,toy,1,10"], "line 2: column 'time' is '-1', allowed is a number of seconds from 0 to 1e+11"),
         (["a,nan,toy,1,10"], "line 2: column 'time' is 'nan'"),
         (["a,1,toy,1,10", "a,2,toy,1,10"], "line 3: name 'a' stands on line 2 already"),
         (["b,9,toy,1,10", "a,1,toy,9,90"], "line 3: num_replicas is 9, allowed are the 8 GPUs there are"),
-        (["a,1,toy,0,10"], "line 2: column 'num_replicas' is '0', allowed is a whole number ≥ 1"),
+        (["a,1,toy,0,10"], "line 2: column 'num_replicas' is '0', allowed is a whole number from 1 to 1e+09"),
         (["a,1,toy,1.5,10"], "line 2: column 'num_replicas' is '1.5'"),
         (["a,1,toy,1,641"], "line 2: batch_size is 641, allowed for toy are 10 to 640"),
         (["a,1,toy,1,9"], "line 2: batch_size is 9, allowed for toy are 10 to 640"),
@@ -117,7 +117,7 @@ def test_a_row_with_a_duration_is_a_job_without_a_profile(tmp_path: Path) -> Non
     [
         (
             "name,time,num_replicas,duration\na,0,1,0\n",
-            "line 2: column 'duration' is '0', allowed is a finite number > 0",
+            "line 2: column 'duration' is '0', allowed is a number of seconds above 0",
         ),
         ("name,time,num_replicas,duration\na,0,1,long\n", "line 2: column 'duration' is 'long', allowed is a finite"),
         ("name,time,num_replicas,duration\na,0,1,\n", "line 2: missing column 'application', 'batch_size', needed are"),
@@ -128,4 +128,84 @@ def test_a_row_without_duration_and_profile_is_refused(tmp_path: Path, text: str
     path = tmp_path / "w.csv"
     path.write_text(text)
     with pytest.raises(PolluxSimError, match=re.escape(message)):
+        read_workload(path)
+
+
+OPTIONS = {
+    "user": "ada",
+    "queue": "vision",
+    "priority": -2.5,
+    "deadline": 900.0,
+    "time_limit": 3600.0,
+    "after": ("first job",),
+    "gpu_types": ("a100", "h100"),
+    "min_replicas": 1,
+    "max_replicas": 8,
+    "cancel_time": 7200.0,
+}
+
+
+def test_what_a_job_carries_besides_is_written_and_read(tmp_path: Path) -> None:
+    """As CSV, as Parquet with lists, and as a table: one and the same workload."""
+    first = toy_job("first job")
+    jobs = (
+        first,
+        replace(toy_job("b", 1.0, gpus=2), **OPTIONS),
+        Job.rigid("c", 2.0, 2, 7.25, after=("b", "first job")),
+    )
+    workload = Workload(jobs)
+    write_workload(workload, tmp_path / "w.csv")
+    frame = pd.read_csv(tmp_path / "w.csv")
+    lists = frame.assign(after=[list(job.after) for job in jobs], gpu_types=[list(job.gpu_types) for job in jobs])
+    lists.to_parquet(tmp_path / "w.parquet")
+    for again in (
+        read_workload(tmp_path / "w.csv"),
+        read_workload(tmp_path / "w.parquet"),
+        workload_from_frame(frame),
+        workload_from_frame(frame.convert_dtypes()),
+        workload_from_frame(lists),
+    ):
+        assert tuple(replace(job, line=0) for job in again.jobs) == jobs
+        assert not again.notes
+
+
+def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("name,time,num_replicas,duration,ddl,user,x\na,0,1,5,9,ada,\nb,1,1,5,9,,\n")
+    workload = read_workload(tmp_path / "w.csv")
+    assert workload.notes == ("columns that are not used: 'ddl', 'x'",)
+    assert [job.user for job in workload.jobs] == ["ada", None]
+    assert workload_from_frame(pd.read_csv(tmp_path / "w.csv")).notes == workload.notes
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a,0,1,5,,x,"], "line 2: after names 'x', allowed are names of this workload's jobs"),
+        (["a,0,1,5,,,0.5", "b,2,1,5,,,1"], "line 3: column 'cancel_time' is '1', allowed is 2 s, when it is submitted"),
+        (["a,0,2,5,3,,"], "line 2: column 'min_replicas' is '3', allowed is at most num_replicas, 2"),
+        (["a,0,1,1e18,,,"], "line 2: column 'duration' is '1e18', allowed is a number of seconds above 0, up to 1e+11"),
+        (["a,1_000,1,5,,,"], "line 2: column 'time' is '1_000', allowed is a finite number"),
+        (["a,0,1,١٢,,,"], "line 2: column 'duration' is '١٢', allowed is a finite number"),
+        (["a,0,1,5,1.5,,"], "line 2: column 'min_replicas' is '1.5', allowed is a whole number"),
+        (["a,0,1,5,,b,", "b,0,1,5,,c;a,", "c,0,1,5,,,"], "line 2: waits for itself: a after b after a"),
+        (["a,0,1,5,,c,", "b,0,1,5,,a,", "c,0,1,5,,b,"], "waits for itself: "),
+        (["a,0,1,5,,a,"], "line 2: waits for itself: a after a"),
+    ],
+)
+def test_what_a_job_cannot_carry_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text("\n".join(("name,time,num_replicas,duration,min_replicas,after,cancel_time", *rows)) + "\n")
+    with pytest.raises(InvalidInputError, match=re.escape(message)) as caught:
+        read_workload(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("row", ["a,0,toy,1,10,5", "a,0,toy,1,,5", "a,0,,1,10,5"])
+def test_a_row_is_either_profiled_or_rigid(tmp_path: Path, row: str) -> None:
+    """What it says of both is not read as one of them."""
+    path = tmp_path / "w.csv"
+    path.write_text(f"name,time,application,num_replicas,batch_size,duration\n{row}\n")
+    with pytest.raises(
+        InvalidInputError, match=r"line 2: column '\w+' is '\w+', allowed is nothing in a row with a dur"
+    ):
         read_workload(path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.errors import InvalidInputError, bad_line
 from polluxsim.traces.formats.base import BadRowError, Dropped, Place
+from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 MAX_LINE = 1 << 20
 """Longest line read [bytes]: what is longer is no row, and must not fill the memory."""
-
-MAX_SECONDS = 1e11
-"""Longest time read [s], about 3,000 years: sums over any log stay finite."""
 
 MAX_COUNT = 10**9
 """Largest whole number read [1]."""
@@ -88,11 +86,11 @@ class LogRow:
 
     def seconds(self, column: str) -> float:
         """Return a length of time [s]."""
-        return self.number(column, 0, MAX_SECONDS)
+        return self.number(column, 0, MOST_SECONDS)
 
     def instant(self, column: str) -> float:
         """Return a time on a clock of seconds [s]."""
-        return self.number(column, -MAX_SECONDS, MAX_SECONDS)
+        return self.number(column, -MOST_SECONDS, MOST_SECONDS)
 
     def gpus(self, column: str) -> float:
         """Return a number of GPUs, 0 for a job without [GPUs]."""

@@ -37,6 +37,9 @@ JOB_ID = re.compile(r"\d+(_(\d+|\[[^\]]*\]))?(\+\d+)?", re.ASCII)
 ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+)?", re.ASCII)
 """[days-][hours:]minutes:seconds, perhaps with a fraction that only CPU times have."""
 
+NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
+"""What sacct writes where a job has no time limit of its own."""
+
 GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d{1,7})", re.ASCII)
 """One entry of a TRES list for GPUs, of one type or of all."""
 
@@ -73,6 +76,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
             row.word("JobName"),
             row.count("NNodes", at_least=1) if row.has("NNodes") else None,
             None if start is None else start - submitted,
+            _time_limit(row),
         ),
         oddities=oddities_of_times(submitted, start, end, duration),
     )
@@ -122,16 +126,24 @@ def _duration(row: LogRow, start: float | None, end: float | None) -> float | No
     if row.has("ElapsedRaw"):
         return row.seconds("ElapsedRaw")
     if row.has("Elapsed"):
-        return _elapsed(row)
+        return _elapsed(row, "Elapsed")
     return end - start if start is not None and end is not None and end >= start else None
 
 
-def _elapsed(row: LogRow) -> float:
-    match = ELAPSED.fullmatch(row.values["Elapsed"].strip())
+def _elapsed(row: LogRow, column: str) -> float:
+    match = ELAPSED.fullmatch(row.values[column].strip())
     if not match:
-        raise row.error("Elapsed", "a time like 1-02:03:04 (days-hours:minutes:seconds)")
+        raise row.error(column, "a time like 1-02:03:04 (days-hours:minutes:seconds)")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _time_limit(row: LogRow) -> float | None:
+    if row.has("TimelimitRaw") and row.word("TimelimitRaw") not in NO_LIMIT:
+        return row.seconds("TimelimitRaw") * 60 or None
+    if row.has("Timelimit") and row.word("Timelimit") not in NO_LIMIT:
+        return _elapsed(row, "Timelimit") or None
+    return None
 
 
 SLURM = TableFormat(
@@ -146,6 +158,6 @@ SLURM = TableFormat(
     ),
     parse=_parse,
     clock=Clock.LOCAL,
-    extras=("application", "num_nodes", "queueing_delay"),
+    extras=("application", "num_nodes", "queueing_delay", "time_limit"),
     files="*.txt",
 )

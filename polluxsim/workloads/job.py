@@ -1,0 +1,204 @@
+"""One job as its user submits it, which checks itself wherever it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from math import ulp
+from numbers import Integral, Real
+from operator import attrgetter
+from sys import float_info
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.errors import InvalidInputError, short
+from polluxsim.models.rigid import RIGID
+from polluxsim.types import MOST_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polluxsim.types import JobId
+
+
+class InvalidJobError(InvalidInputError):
+    """A field of a job that is not what is allowed.
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    field, value, allowed
+        The field of `Job`, what it is, and what it may be, in words.
+    """
+
+    def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
+        super().__init__(job, field, value, allowed)
+        self.field, self.allowed = field, allowed
+
+    def __str__(self) -> str:
+        job, field, value, allowed = self.args
+        return f"job {short(job)}: {field} is {short(value)}, allowed is {allowed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as its user submits it.
+
+    Parameters
+    ----------
+    job_id
+        Its name, unique in the workload.
+    submit_time
+        When it arrives [s since the start of the workload].
+    application
+        Name of the application it trains; `RIGID` for a job without a profile.
+    num_replicas
+        GPUs its user asks for.
+    batch_size
+        Total batch size its user asks for [examples].
+    line
+        Where it stands in the file it came from, for messages; 0 if in none.
+    duration
+        Time that a job without a profile needs on its GPUs [s]; None for one with a profile.
+    user, queue
+        Who pays; a queue is a virtual cluster, partition or tenant. None if nobody says.
+    priority
+        For policies that look at it, larger first.
+    deadline
+        When its user hopes to have it complete [s since the start of the workload].
+    time_limit
+        Longest time on GPUs that its user promises [s].
+    after
+        Names of the jobs that must be complete before it is submitted.
+    gpu_types
+        Types of GPU that it can use; empty is any.
+    min_replicas, max_replicas
+        Fewest and most GPUs its user can do with; None if nobody says.
+    cancel_time
+        When its user gives up [s since the start of the workload].
+
+    Raises
+    ------
+    InvalidJobError
+        If a field is not what is allowed.
+    """
+
+    job_id: JobId
+    submit_time: float
+    application: str
+    num_replicas: int
+    batch_size: int
+    line: int = 0
+    duration: float | None = None
+    user: str | None = None
+    queue: str | None = None
+    priority: float = 0.0
+    deadline: float | None = None
+    time_limit: float | None = None
+    after: tuple[JobId, ...] = ()
+    gpu_types: tuple[str, ...] = ()
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    cancel_time: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self._is_plainly_right():
+            self._check()
+
+    @classmethod
+    def rigid(
+        cls, job_id: JobId, submit_time: float, num_replicas: int, duration: float, line: int = 0, **options: Any
+    ) -> Job:
+        """Return a job without a profile: it needs so many GPUs for so long [s]; `options` are further fields."""
+        return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration, **options)
+
+    @property
+    def is_rigid(self) -> bool:
+        """Return whether it has a duration in place of a profile."""
+        return self.duration is not None
+
+    def _is_plainly_right(self) -> bool:
+        """Return whether a glance shows it to be right: workloads have up to millions of jobs."""
+        return (
+            type(self.job_id) is str is type(self.application)
+            and type(self.num_replicas) is int is type(self.batch_size)
+            and type(self.submit_time) is float
+            and 1 <= self.num_replicas <= MOST_COUNT >= self.batch_size >= 1
+            and 0.0 <= self.submit_time <= MOST_SECONDS
+            and (self.duration is None or (type(self.duration) is float and 0.0 < self.duration <= MOST_SECONDS))
+            and bool(self.job_id.strip() and self.application.strip())
+            and (self.user is None or _is_name(self.user))
+            and (self.queue is None or _is_name(self.queue))
+            and _other_options(self) == _NO_OTHER_OPTIONS
+        )
+
+    def _check(self) -> None:
+        for name, (is_allowed, allowed) in _RULES.items():
+            value = getattr(self, name)
+            if value is None and name not in _REQUIRED:
+                continue
+            if not is_allowed(value):
+                raise self._error(name, allowed)
+        if (self.min_replicas or 1) > self.num_replicas:
+            raise self._error("min_replicas", f"at most num_replicas, {self.num_replicas}")
+        if self.max_replicas is not None and self.max_replicas < self.num_replicas:
+            raise self._error("max_replicas", f"at least num_replicas, {self.num_replicas}")
+        if self.cancel_time is not None and self.cancel_time < self.submit_time:
+            raise self._error("cancel_time", f"{self.submit_time:g} s, when it is submitted, or later")
+
+    def _error(self, name: str, allowed: str) -> InvalidJobError:
+        return InvalidJobError(self.job_id, name, getattr(self, name), allowed)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_name, value)) and len(set(value)) == len(value)
+
+
+def _is_within(least: float, most: float, value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and least <= float(value) <= most
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and _is_within(1, MOST_COUNT, value)
+
+
+MOST_COUNT = 10**9
+"""Most GPUs or examples of one job: more are slips of the hand, and would be too many to add up."""
+
+_NAME = (_is_name, "a name")
+_NAMES = (_are_names, "different names")
+_TIME = (partial(_is_within, 0.0, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}")
+_LENGTH = (partial(_is_within, ulp(0.0), MOST_SECONDS), f"a number of seconds above 0, up to {MOST_SECONDS:g}")
+_COUNT = (_is_count, f"a whole number from 1 to {MOST_COUNT:g}")
+_NUMBER = (partial(_is_within, -float_info.max, float_info.max), "a finite number")
+
+_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "job_id": _NAME,
+    "submit_time": _TIME,
+    "application": _NAME,
+    "num_replicas": _COUNT,
+    "batch_size": _COUNT,
+    "duration": _LENGTH,
+    "user": _NAME,
+    "queue": _NAME,
+    "priority": _NUMBER,
+    "deadline": _TIME,
+    "time_limit": _LENGTH,
+    "after": _NAMES,
+    "gpu_types": _NAMES,
+    "min_replicas": _COUNT,
+    "max_replicas": _COUNT,
+    "cancel_time": _TIME,
+}
+_REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
+
+OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING)[2:]
+"""Fields that a job may have besides: all after `duration`, with what they are where nobody says."""
+
+_OTHER_OPTIONS = tuple(name for name in OPTIONS if name not in ("user", "queue"))
+_other_options = attrgetter(*_OTHER_OPTIONS)
+_NO_OTHER_OPTIONS = tuple(field.default for field in fields(Job) if field.name in _OTHER_OPTIONS)
