@@ -45,6 +45,7 @@ class World:
         self._submitted = 0
         self.num_expected = len(state.scenario.workload.jobs)
         self.followers: dict[JobId, Job] = {}
+        self._names: set[JobId] = set()
         # Of jobs that wait for others: what they wait for, and who waits for each.
         self._waits_for: dict[JobId, set[JobId]] = {}
         self._waiting: defaultdict[JobId, list[Job]] = defaultdict(list)
@@ -143,15 +144,21 @@ class World:
         for follower in self._arrivals.after(job, now):
             workload = Workload((follower,), scenario.workload.source)
             scenario.check(workload)
-            if follower.job_id in self.followers or follower.job_id in scenario.workload.names:
+            if follower.job_id in self._taken_names():
                 raise workload.error(follower, "the workload has this name already, allowed is once")
             if follower.submit_time < now:
                 raise workload.error(
                     follower, f"submitted at {follower.submit_time:g} s, allowed is {now:g} s or later"
                 )
             self.followers[follower.job_id] = follower
+            self._names.add(follower.job_id)
             self.num_expected += 1
             self._state.agenda.at(follower.submit_time, Rank.ARRIVAL, self._submit_one, follower)
+
+    def _taken_names(self) -> set[JobId]:
+        if not self._names:
+            self._names = {job.job_id for job in self._state.scenario.workload.jobs}
+        return self._names
 
     def request_nodes(self, num_nodes: int) -> None:
         """Have another number of nodes; when new ones come up, the policy is told."""
