@@ -98,6 +98,10 @@ class Rounds:
             self._due = index
             self._agenda.at(index * self._interval, Rank.ROUND, self._action, index)
 
+    def pass_over(self) -> None:
+        """Take note that the round of this instant is over, be it that none was held."""
+        self._last = max(self._last, first_round(self._agenda.now, self._interval))
+
     def begin(self, index: int) -> bool:
         """Return whether this round is to be held: it is not if an earlier one was called after it."""
         if index != self._due:

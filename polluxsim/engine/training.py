@@ -112,6 +112,8 @@ class Training:
         job, serial = event.about
         if job.serial != serial:
             return  # something changed meanwhile, and a later milestone is on its way
+        if job.segment.milestone.after_round:
+            self._state.rounds.pass_over()
         if job.end_epoch():
             self._world.end(job, Status.COMPLETED)
         else:
