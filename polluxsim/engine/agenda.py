@@ -12,8 +12,12 @@ import simpy
 Action: TypeAlias = Callable[["Happening"], None]
 
 
+AGES = 48
+"""Bits for the age of what is due; no run has that many events."""
+
+
 class Rank(IntEnum):
-    """The tie law: what is due at one instant happens in this order, and by age within a rank."""
+    """The tie law: what is due at one instant happens in this order; within a rank, jobs in order of submission."""
 
     PROGRESS = 1
     """Epochs end, jobs complete."""
@@ -34,23 +38,27 @@ class Happening(simpy.Event):
     ----------
     agenda
         Where it is due.
+    rank
+        Its place among what is due at that time.
     action
         What to do then, with this happening; a bound method, so that a copy of the run acts on itself.
     about
         What the action needs to know.
     """
 
-    def __init__(self, agenda: Agenda, action: Action, about: Any) -> None:
+    def __init__(self, agenda: Agenda, rank: Rank, action: Action, about: Any) -> None:
         super().__init__(agenda)
         # As of a SimPy timeout, it is certain from the start that it will happen.
         self._ok, self._value = True, None
         self.callbacks: list[Action] = [action]  # type: ignore[assignment]  # SimPy's take any event
+        self.rank = rank
         self.about = about
 
 
 class Agenda(simpy.Environment):
     """SimPy's clock and queue; `step` makes the next thing happen, `peek` says when that is."""
 
-    def at(self, time: float, rank: Rank, action: Action, about: Any = None) -> None:
-        """Have an action happen at exactly this time [s]."""
-        heappush(self._queue, (time, rank, next(self._eid), Happening(self, action, about)))  # type: ignore[misc]
+    def at(self, time: float, rank: Rank, action: Action, about: Any = None, *, order: int = 0) -> None:
+        """Have an action happen at exactly this time [s]; of one rank in this order, then by age."""
+        place = (order << AGES) + next(self._eid)
+        heappush(self._queue, (time, rank, place, Happening(self, rank, action, about)))  # type: ignore[misc]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
-    Its start costs the restart delay, and its agent may change the batch size at every epoch and at every round
+    Its start costs the restart delay, and its agent, which learns, may change the batch size at every epoch and at every round
     interval, as on a shared cluster. Intervals in which that cannot happen are passed over.
 
     Parameters

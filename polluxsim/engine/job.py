@@ -26,6 +26,8 @@ class Segment(NamedTuple):
 
     Attributes
     ----------
+    epoch
+        The epoch it is in, from 0.
     progress
         Work done at its start [M0-steps].
     start
@@ -40,6 +42,7 @@ class Segment(NamedTuple):
         When the epoch ends if nothing changes before.
     """
 
+    epoch: int = 0
     progress: float = 0.0
     start: float = 0.0
     rate: float = 0.0
@@ -118,8 +121,6 @@ class ActiveJob:
         Its GPUs.
     pace
         How it trains on them; None without any.
-    epoch
-        The epoch it is in, from 0.
     segment
         How it progresses now.
     serial
@@ -131,7 +132,7 @@ class ActiveJob:
     """
 
     __slots__ = (
-        "_has_observed", "agent", "agent_is_steady", "epoch", "interference", "job", "order", "pace", "segment", "serial",
+        "_ahead", "_has_observed", "agent", "agent_is_steady", "interference", "job", "order", "pace", "segment", "serial",
         "tenure", "truth",
     )  # fmt: skip
 
@@ -142,12 +143,13 @@ class ActiveJob:
         self.order = order
         self.tenure = Tenure()
         self.pace: Pace | None = None
-        self.epoch = 0
         self.segment = Segment()
         self.serial = 0
         self.interference = 0.0
         self.agent_is_steady = False
         self._has_observed = False
+        # When the epochs after the present one end if nothing changes, the last first.
+        self._ahead: list[Milestone] = []
 
     @property
     def job_id(self) -> str:
@@ -185,22 +187,51 @@ class ActiveJob:
         self.tenure.hold(placement, now, restart_delay)
         self.pace = pace
         self.serial += 1
-        self.segment = Segment(progress, now + restart_delay)
+        self.segment = Segment(self.segment.epoch, progress, now + restart_delay)
 
-    def begin_segment(self, now: float, rule: TimeRule) -> None:
-        """Fix rate and milestone from here on; work that waits for a restart starts when that is over."""
+    def begin_segment(self, now: float, rule: TimeRule) -> Milestone:
+        """Fix rate and milestones from here on; work that waits for a restart starts when that is over.
+
+        Returns
+        -------
+        Milestone
+            When something has to be done for it: at the end of the epoch if its agent learns, else when all work is.
+        """
         before = self.segment
-        progress, start = before.progress_at(now, rule), max(before.start, now)
+        epoch, progress, start = before.epoch, before.progress_at(now, rule), max(before.start, now)
+        last = epoch + 1 if self.agent.learns else len(self.truth.epoch_ends)
         self.serial += 1
         self._has_observed = False
         self.agent_is_steady = not self.agent.learns
-        profile = self.truth.profile
-        rate, efficiency, _ = self._pace.at(self.epoch)
+        rates = self._pace.rates[epoch:last]
+        if self.interference:
+            rates = [rate * (1 - self.interference) for rate in rates]
+        self._ahead = rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
+        end = self._ahead[0]
+        self._train(epoch, progress, start, self._ahead.pop())
+        return end
+
+    def _train(self, epoch: int, progress: float, start: float, milestone: Milestone) -> None:
+        rate, efficiency, _ = self._pace.at(epoch)
         rate *= 1 - self.interference
-        milestone = rule.reach(progress, rate, start, profile.epoch_end(self.epoch))
-        self.segment = Segment(
-            progress, start, rate, rate * profile.application.init_batch_size, efficiency, milestone
-        )
+        goodput = rate * self.truth.init_batch_size
+        self.segment = Segment(epoch, progress, start, rate, goodput, efficiency, milestone)
+
+    @property
+    def next_epoch(self) -> Milestone:
+        """Return when the next epoch begins within this course; never if its end comes first."""
+        return self.segment.milestone if self._ahead else NEVER
+
+    def pass_epochs(self, now: float) -> bool:
+        """Go on to the epoch that the job is in at a scheduling round; return whether it is another one."""
+        epoch, passed = self.segment.epoch, self.segment.milestone
+        milestone = passed
+        while self._ahead and (milestone.time < now or (milestone.time == now and not milestone.after_round)):
+            epoch, passed, milestone = epoch + 1, milestone, self._ahead.pop()
+        if epoch == self.segment.epoch:
+            return False
+        self._train(epoch, self.truth.epoch_ends[epoch - 1], passed.time, milestone)
+        return True
 
     def end_interval(self) -> bool:
         """Let the agent of a job that trains observe and choose again, at a scheduling round.
@@ -216,7 +247,7 @@ class ActiveJob:
         return not self.agent_is_steady
 
     def end_epoch(self) -> bool:
-        """Pass the milestone.
+        """Pass the milestone of a job whose agent learns.
 
         Returns
         -------
@@ -224,12 +255,11 @@ class ActiveJob:
             Whether all work is done; if not, a new segment must begin.
         """
         self._observe()
-        self.segment = Segment(self.truth.profile.epoch_end(self.epoch), self.segment.milestone.time)
-        self.epoch += 1
-        if self.epoch == self.truth.profile.application.num_epochs:
+        epoch = self.segment.epoch
+        self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], self.segment.milestone.time)
+        if epoch + 1 == len(self.truth.epoch_ends):
             return True
-        if self.agent.learns:
-            self._choose_again()
+        self._choose_again()
         return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ActiveJob:
@@ -237,6 +267,7 @@ class ActiveJob:
         memo[id(self)] = new
         new.tenure = copy(self.tenure)
         new.agent = deepcopy(self.agent, memo)
+        new._ahead = self._ahead[:]
         return new
 
     def end(self, now: float, restart_delay: float) -> None:
@@ -245,6 +276,7 @@ class ActiveJob:
         self.pace = None
         self.serial += 1
         self.segment = Segment()
+        self._ahead = []
 
     @property
     def _pace(self) -> Pace:
@@ -271,6 +303,6 @@ class ActiveJob:
                 tenure.num_replicas,
                 pace.choice.atomic_batch_size,
                 pace.step,
-                pace.at(self.epoch).statistics,
+                pace.at(self.segment.epoch).statistics,
             )
         )

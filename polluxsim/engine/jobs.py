@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from polluxsim.engine.job import NEVER
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,6 +26,8 @@ class Jobs:
         Those that hold GPUs, in the order in which they got them.
     learning
         Those that hold GPUs and whose agents are not steady.
+    on_course
+        Those that hold GPUs and whose whole course of epochs is known.
     views
         Windows on the active jobs, in order of submission.
     demand
@@ -34,6 +38,7 @@ class Jobs:
         self.active: dict[JobId, ActiveJob] = {}
         self.placed: dict[JobId, ActiveJob] = {}
         self.learning: dict[JobId, ActiveJob] = {}
+        self.on_course: dict[JobId, ActiveJob] = {}
         self.views: dict[JobId, JobWindow] = {}
         self.demand = 0
         self._running: list[ActiveJob] | None = []
@@ -61,7 +66,7 @@ class Jobs:
 
     def remove(self, job: ActiveJob) -> None:
         """Forget a job that has ended."""
-        for table in (self.active, self.views, self.placed, self.learning):
+        for table in (self.active, self.views, self.placed, self.learning, self.on_course):
             table.pop(job.job_id, None)
         self.demand -= job.job.num_replicas
         self._running = None
@@ -73,7 +78,15 @@ class Jobs:
         else:
             del self.placed[job.job_id]
             self.learning.pop(job.job_id, None)
+            self.on_course.pop(job.job_id, None)
         self._running = None
+
+    def trains(self, job: ActiveJob) -> None:
+        """Take note that a job began another segment."""
+        if job.agent.learns:
+            self.learning[job.job_id] = job
+        elif job.next_epoch is not NEVER:
+            self.on_course[job.job_id] = job
 
 
 def in_order(jobs: Iterable[ActiveJob]) -> list[ActiveJob]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, inf, nextafter
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.agenda import Rank
@@ -131,18 +131,8 @@ class Rounds:
         self._outdated_by = decision.outdated_by.value
         self._arrived, self._named = [], {}
 
-    def end(self, *, learning_from: float) -> None:
-        """Call the next round that is known to be needed.
-
-        Parameters
-        ----------
-        learning_from
-            When the first agent will have something to observe [s], ∞ if none has.
-        """
+    def end(self, next_needed: float) -> None:
+        """Call the next round: when the decision ends, or when something needs one [s]; ∞ is never."""
         self.has_changed = False
-        now = self._agenda.now
-        if self._stands_until < inf:
-            self.call(max(self._stands_until, now))
-        if learning_from < inf:
-            # An agent observes once its job has trained for some time: strictly after it began.
-            self.call(max(nextafter(learning_from, inf), now))
+        if (first := min(self._stands_until, next_needed)) < inf:
+            self.call(max(first, self._agenda.now))

@@ -253,6 +253,7 @@ class Simulation:
         if (why := self._standstill.at_round(state, self._world.num_expected)) is not None:
             self._stand_still(why)
             return
+        self._training.pass_epochs()
         self._chosen_anew = self._training.end_interval()
         if state.rounds.policy_is_due:
             self._open()
@@ -296,7 +297,7 @@ class Simulation:
         if moves or state.rounds.has_changed:
             self._training.carry_out(moves, self._chosen_anew)
         state.records.round(self.time, len(state.jobs.active), state.jobs.running, state.nodes)
-        state.rounds.end(learning_from=self._training.learning_from)
+        state.rounds.end(self._training.next_needed)
 
     def _reach_horizon(self, event: Happening) -> None:
         self._is_over = True

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Milestone(NamedTuple):
@@ -38,6 +41,12 @@ class TimeRule(Protocol):
         """
         ...
 
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[Milestone]:
+        """Return when a job reaches one boundary after the other, each at its own rate, as `reach` would say."""
+        ...
+
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return the progress at `now`, from `start` on, at which the boundary is not reached."""
         ...
@@ -50,6 +59,17 @@ class ExactTime:
     def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
         """Return start + work / rate."""
         return Milestone(start + max(boundary - progress, 0.0) / rate)
+
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[Milestone]:
+        """Return the times one after the other."""
+        course = []
+        for rate, boundary in zip(rates, boundaries, strict=True):
+            start += max(boundary - progress, 0.0) / rate
+            progress = boundary
+            course.append(Milestone(start))
+        return course
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return progress + rate · time."""
@@ -84,6 +104,17 @@ class WholeSeconds:
                 start += left
         seconds = round((boundary - progress) / rate)
         return Milestone(start + seconds, after_round=not seconds and left == self.round_interval)
+
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[Milestone]:
+        """Return the whole seconds one after the other."""
+        course = []
+        for rate, boundary in zip(rates, boundaries, strict=True):
+            milestone = self.reach(progress, rate, start, boundary)
+            progress, start = boundary, milestone.time
+            course.append(milestone)
+        return course
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
         """Return the progress after adding interval by interval, in this order of rounding."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.agenda import Rank
@@ -49,10 +50,22 @@ class Training:
                     del state.jobs.learning[job.job_id]
         return changed
 
+    def pass_epochs(self) -> None:
+        """Let the jobs whose course is known go on to the epochs they are in."""
+        state = self._state
+        for job in state.jobs.on_course.values():
+            if job.pass_epochs(state.agenda.now):
+                state.rounds.note(Change.EPOCH, job.job_id)
+
     @property
-    def learning_from(self) -> float:
-        """Return when the first agent will have something to observe [s]."""
-        return min((job.segment.start for job in self._state.jobs.learning.values()), default=float("inf"))
+    def next_needed(self) -> float:
+        """Return when the next round is needed for the jobs' sake [s]: an epoch ends, an agent has observed something."""
+        jobs = self._state.jobs
+        epochs = (job.next_epoch for job in jobs.on_course.values())
+        first_epoch = min((nextafter(time, inf) if late else time for time, late in epochs), default=inf)
+        # An agent observes once its job has trained for some time: strictly after it began.
+        learning_from = min((job.segment.start for job in jobs.learning.values()), default=inf)
+        return min(first_epoch, nextafter(learning_from, inf))
 
     def carry_out(self, moves: Collection[Move], chosen_anew: Iterable[ActiveJob]) -> None:
         """Bring the cluster to where it will be until the next round.
@@ -98,23 +111,21 @@ class Training:
         return changed
 
     def _begin_segment(self, job: ActiveJob) -> None:
-        state, now = self._state, self._state.agenda.now
-        job.begin_segment(now, state.shutter.rule)
-        if not job.agent_is_steady:
-            state.jobs.learning[job.job_id] = job
-        state.records.changed(now, job)
-        time, after_round = job.segment.milestone
+        state = self._state
+        time, after_round = job.begin_segment(state.agenda.now, state.shutter.rule)
+        state.jobs.trains(job)
+        state.records.changed(state.agenda.now, job)
         check_range(time, state.scenario.settings.round_interval, f"job {job.job_id!r}")
         rank = Rank.AFTER_ROUND if after_round else Rank.PROGRESS
-        state.agenda.at(time, rank, self._end_epoch, (job, job.serial))
+        state.agenda.at(time, rank, self._reach_milestone, (job, job.serial), order=job.order)
 
-    def _end_epoch(self, event: Happening) -> None:
+    def _reach_milestone(self, event: Happening) -> None:
         job, serial = event.about
         if job.serial != serial:
             return  # something changed meanwhile, and a later milestone is on its way
-        if job.segment.milestone.after_round:
+        if event.rank is Rank.AFTER_ROUND:
             self._state.rounds.pass_over()
-        if job.end_epoch():
+        if not job.agent.learns or job.end_epoch():
             self._world.end(job, Status.COMPLETED)
         else:
             self._state.rounds.note(Change.EPOCH, job.job_id)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.models.efficiency import efficiency, gain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Profile, StepTime
     from polluxsim.types import BatchChoice
@@ -49,7 +51,7 @@ class Pace:
         If the profile says nothing about this.
     """
 
-    __slots__ = ("_epochs", "_profile", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
+    __slots__ = ("_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
 
     def __init__(self, profile: Profile, shape: tuple[int, ...], choice: BatchChoice) -> None:
         self._profile = profile
@@ -60,6 +62,7 @@ class Pace:
         self._scale = self.batch_size / profile.application.init_batch_size
         self._step_time = self.step.optimiser_step(choice.accumulation_steps)
         self._epochs: dict[int, EpochPace] = {}
+        self._rates: list[float] | None = None
 
     def at(self, epoch: int) -> EpochPace:
         """Return the pace in an epoch."""
@@ -69,6 +72,13 @@ class Pace:
             known = self._epochs[epoch] = EpochPace(rate, efficiency(statistics, self._scale), statistics)
         return known
 
+    @property
+    def rates(self) -> Sequence[float]:
+        """Return the progress by epoch [M0-steps/s]."""
+        if self._rates is None:
+            self._rates = [self.at(epoch).rate for epoch in range(self._profile.application.num_epochs)]
+        return self._rates
+
 
 class Truth:
     """One application's true speed, with what was computed of it once.
@@ -77,12 +87,21 @@ class Truth:
     ----------
     profile
         Where the truth comes from.
+
+    Attributes
+    ----------
+    epoch_ends
+        Progress at which each epoch ends [M0-steps].
+    init_batch_size
+        M0 [examples].
     """
 
-    __slots__ = ("_paces", "_times_left", "profile")
+    __slots__ = ("_paces", "_times_left", "epoch_ends", "init_batch_size", "profile")
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
+        self.init_batch_size = profile.application.init_batch_size
+        self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(profile.application.num_epochs)]
         self._paces: dict[tuple[tuple[int, ...], BatchChoice], Pace] = {}
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
 
@@ -110,14 +129,14 @@ class Truth:
         return left * (times[epoch] - times[epoch + 1]) + times[epoch + 1]
 
     def _boundary(self, epoch: int) -> float:
-        return self.profile.epoch_end(epoch) if epoch >= 0 else 0.0
+        return self.epoch_ends[epoch] if epoch >= 0 else 0.0
 
     def _epoch_times(self, pace: Pace) -> list[float]:
         """Return the time from the start of each epoch to completion [s], 0 for the one after the last."""
-        boundaries = [self._boundary(epoch) for epoch in range(-1, self.profile.application.num_epochs)]
         times = [0.0]
-        for epoch, (start, end) in reversed(list(enumerate(pairwise(boundaries)))):
-            times.append(times[-1] + (end - start) / pace.at(epoch).rate)
+        spans = zip(pairwise([0.0, *self.epoch_ends]), pace.rates, strict=True)
+        for (start, end), rate in reversed(list(spans)):
+            times.append(times[-1] + (end - start) / rate)
         return times[::-1]
 
     def __deepcopy__(self, memo: dict[int, object]) -> Truth:

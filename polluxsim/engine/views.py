@@ -121,7 +121,8 @@ class JobWindow:
     def oracle(self) -> JobOracle:
         self._shutter.look()
         active, shutter = self._active, self._shutter
-        return JobOracle(active.truth, active.epoch, active.segment.progress_at(shutter.time, shutter.rule))
+        segment = active.segment
+        return JobOracle(active.truth, segment.epoch, segment.progress_at(shutter.time, shutter.rule))
 
 
 class JobWindows(Sequence["JobView"]):
