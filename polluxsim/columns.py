@@ -29,15 +29,13 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def append(self, record: RecordT) -> None:
         """Put a record behind the others."""
-        for column, value in zip(self.columns, record, strict=True):
+        for column, value in zip(self.columns, record):  # noqa: B905  (a record has as many fields)
             column.append(value)
 
     def in_order(self, indices: Sequence[int]) -> Self:
         """Return the records with these indices, in this order."""
         new = type(self)(self._type)
-        for column, target in zip(self.columns, new.columns, strict=True):
-            for index in indices:
-                target.append(column[index])
+        new.columns = tuple(_taken(column, indices) for column in self.columns)
         return new
 
     def with_column(self, name: str, values: Iterable[object]) -> Self:
@@ -90,22 +88,22 @@ class _Optional(Sequence["float | None"]):
     """Numbers, some of which are not there."""
 
     def __init__(self, numbers: array[float] | None = None) -> None:
-        self._numbers = array("d") if numbers is None else numbers
+        self.numbers = array("d") if numbers is None else numbers
 
     def append(self, number: float | None) -> None:
-        self._numbers.append(nan if number is None else number)
+        self.numbers.append(nan if number is None else number)
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return _Optional(self._numbers[index])
-        number = self._numbers[index]
+            return _Optional(self.numbers[index])
+        number = self.numbers[index]
         return None if isnan(number) else number
 
     def __iter__(self) -> Iterator[float | None]:
-        return (None if number != number else number for number in self._numbers)  # noqa: PLR0124  (quicker than isnan)
+        return (None if number != number else number for number in self.numbers)  # noqa: PLR0124  (quicker than isnan)
 
 
 class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
@@ -138,6 +136,13 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
 
     def _between(self, start: int, end: int) -> tuple[tuple[str, float], ...]:
         return tuple(zip(self._names[start:end], self._numbers[start:end], strict=True))
+
+
+def _taken(column: Any, indices: Sequence[int]) -> Any:
+    if isinstance(column, _Optional):
+        return _Optional(_taken(column.numbers, indices))
+    taken = (column[index] for index in indices)
+    return array(column.typecode, taken) if isinstance(column, array) else list(taken)
 
 
 def _column(hint: object) -> Any:

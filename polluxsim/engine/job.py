@@ -203,7 +203,7 @@ class ActiveJob:
         self.serial += 1
         self._has_observed = False
         self.agent_is_steady = not self.agent.learns
-        rates = self._pace.rates[epoch:last]
+        rates = self._pace.rates(epoch, last)
         if self.interference:
             rates = [rate * (1 - self.interference) for rate in rates]
         self._ahead = rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
@@ -212,7 +212,7 @@ class ActiveJob:
         return end
 
     def _train(self, epoch: int, progress: float, start: float, milestone: Milestone) -> None:
-        rate, efficiency, _ = self._pace.at(epoch)
+        rate, efficiency = self._pace.at(epoch)
         rate *= 1 - self.interference
         goodput = rate * self.truth.init_batch_size
         self.segment = Segment(epoch, progress, start, rate, goodput, efficiency, milestone)
@@ -303,6 +303,6 @@ class ActiveJob:
                 tenure.num_replicas,
                 pace.choice.atomic_batch_size,
                 pace.step,
-                pace.at(self.segment.epoch).statistics,
+                pace.statistics(self.segment.epoch),
             )
         )

@@ -109,9 +109,14 @@ class WholeSeconds:
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
     ) -> list[Milestone]:
         """Return the whole seconds one after the other."""
-        course = []
+        course, interval = [], self.round_interval
         for rate, boundary in zip(rates, boundaries, strict=True):
-            milestone = self.reach(progress, rate, start, boundary)
+            left = interval - start % interval
+            if progress + rate * left < boundary:
+                milestone = self.reach(progress, rate, start, boundary)
+            else:
+                seconds = round((boundary - progress) / rate)
+                milestone = Milestone(start + seconds, not seconds and left == interval)
             progress, start = boundary, milestone.time
             course.append(milestone)
         return course

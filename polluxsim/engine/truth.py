@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from polluxsim.models.efficiency import efficiency, gain
+from polluxsim.models.efficiency import gain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,24 +13,6 @@ if TYPE_CHECKING:
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Profile, StepTime
     from polluxsim.types import BatchChoice
-
-
-class EpochPace(NamedTuple):
-    """How a job trains in one epoch.
-
-    Attributes
-    ----------
-    rate
-        Progress [M0-steps/s].
-    efficiency
-        What a larger batch is worth, in (0, 1].
-    statistics
-        Gradient statistics of the epoch at the batch size.
-    """
-
-    rate: float
-    efficiency: float
-    statistics: GradientStatistics
 
 
 class Pace:
@@ -45,13 +27,20 @@ class Pace:
     choice
         Atomic batch size and accumulation steps.
 
+    Attributes
+    ----------
+    batch_size
+        Total batch size [examples].
+    step
+        Times of one pass.
+
     Raises
     ------
     ProfileRangeError
         If the profile says nothing about this.
     """
 
-    __slots__ = ("_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
+    __slots__ = ("_epochs", "_profile", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
 
     def __init__(self, profile: Profile, shape: tuple[int, ...], choice: BatchChoice) -> None:
         self._profile = profile
@@ -61,23 +50,22 @@ class Pace:
         self.step: StepTime = profile.step_time(shape, choice.atomic_batch_size)
         self._scale = self.batch_size / profile.application.init_batch_size
         self._step_time = self.step.optimiser_step(choice.accumulation_steps)
-        self._epochs: dict[int, EpochPace] = {}
-        self._rates: list[float] | None = None
+        self._epochs: dict[int, tuple[float, float]] = {}
 
-    def at(self, epoch: int) -> EpochPace:
-        """Return the pace in an epoch."""
+    def at(self, epoch: int) -> tuple[float, float]:
+        """Return the progress per second in an epoch [M0-steps/s], and what a larger batch is worth there, in (0, 1]."""
         if (known := self._epochs.get(epoch)) is None:
-            statistics = self._profile.gradient_statistics(self.batch_size, epoch)
-            rate = gain(statistics, self._scale) / self._step_time
-            known = self._epochs[epoch] = EpochPace(rate, efficiency(statistics, self._scale), statistics)
+            worth = gain(self._profile.gradient_statistics(self.batch_size, epoch), self._scale)
+            known = self._epochs[epoch] = (worth / self._step_time, worth / self._scale)
         return known
 
-    @property
-    def rates(self) -> Sequence[float]:
-        """Return the progress by epoch [M0-steps/s]."""
-        if self._rates is None:
-            self._rates = [self.at(epoch).rate for epoch in range(self._profile.application.num_epochs)]
-        return self._rates
+    def statistics(self, epoch: int) -> GradientStatistics:
+        """Return the gradient statistics of an epoch at this batch size."""
+        return self._profile.gradient_statistics(self.batch_size, epoch)
+
+    def rates(self, start: int, end: int) -> list[float]:
+        """Return the progress per second in the epochs from `start` to before `end` [M0-steps/s]."""
+        return [self.at(epoch)[0] for epoch in range(start, end)]
 
 
 class Truth:
@@ -128,13 +116,17 @@ class Truth:
         left = (self._boundary(epoch) - progress) / length if length > 0 else 0.0
         return left * (times[epoch] - times[epoch + 1]) + times[epoch + 1]
 
+    def optimiser_step_time(self, shape: tuple[int, ...], choice: BatchChoice) -> float:
+        """Return the time of one optimiser step on a shape of placement [s]."""
+        return self.profile.step_time(shape, choice.atomic_batch_size).optimiser_step(choice.accumulation_steps)
+
     def _boundary(self, epoch: int) -> float:
         return self.epoch_ends[epoch] if epoch >= 0 else 0.0
 
     def _epoch_times(self, pace: Pace) -> list[float]:
         """Return the time from the start of each epoch to completion [s], 0 for the one after the last."""
         times = [0.0]
-        spans = zip(pairwise([0.0, *self.epoch_ends]), pace.rates, strict=True)
+        spans = zip(pairwise([0.0, *self.epoch_ends]), pace.rates(0, len(self.epoch_ends)), strict=True)
         for (start, end), rate in reversed(list(spans)):
             times.append(times[-1] + (end - start) / rate)
         return times[::-1]

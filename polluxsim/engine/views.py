@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.engine.oracle import JobOracle
 from polluxsim.errors import ViewClosedError
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.models.goodput import GoodputModel
+    from polluxsim.models.profile import Application
     from polluxsim.policies.view import JobView
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import BatchChoice, JobId, Placement
 
 
 class Shutter:
@@ -50,7 +50,7 @@ class Shutter:
 class JobWindow:
     """A `JobView` of one job of a run, made once: what its user said is here, the rest is looked up."""
 
-    __slots__ = ("_active", "_shutter", "batch_size", "job_id", "num_replicas", "submit_time")
+    __slots__ = ("_active", "_shutter", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
 
     def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
         job = active.job
@@ -58,6 +58,7 @@ class JobWindow:
         self.submit_time = job.submit_time
         self.num_replicas = job.num_replicas
         self.batch_size = job.batch_size
+        self.oracle = OracleWindow(active, shutter)
         self._active = active
         self._shutter = shutter
 
@@ -117,12 +118,41 @@ class JobWindow:
         self._shutter.look()
         return self._active.agent.goodput
 
+
+class OracleWindow:
+    """An `Oracle` of one job of a run: nothing of its progress is computed before it is asked for."""
+
+    __slots__ = ("_active", "_shutter", "_truth", "application")
+
+    def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
+        self._active = active
+        self._shutter = shutter
+        self._truth = active.truth
+        self.application: Application = active.truth.profile.application
+
     @property
-    def oracle(self) -> JobOracle:
+    def epoch(self) -> int:
+        """Return the epoch that the job is in, from 0."""
         self._shutter.look()
-        active, shutter = self._active, self._shutter
-        segment = active.segment
-        return JobOracle(active.truth, segment.epoch, segment.progress_at(shutter.time, shutter.rule))
+        return self._active.segment.epoch
+
+    @property
+    def progress(self) -> float:
+        """Return the work done [M0-steps]."""
+        self._shutter.look()
+        return self._active.segment.progress_at(self._shutter.time, self._shutter.rule)
+
+    def optimiser_step_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
+        """Return the true time of one optimiser step on a placement [s]."""
+        return self._truth.optimiser_step_time(gpus_by_node, choice)
+
+    def remaining_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
+        return self._truth.profile.remaining_iterations(batch_size, self.epoch)
+
+    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
+        """Return the true time to completion if this placement and batch choice were kept [s]."""
+        return self._truth.time_left(gpus_by_node, choice, self.epoch, self.progress)
 
 
 class JobWindows(Sequence["JobView"]):

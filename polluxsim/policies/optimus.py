@@ -41,7 +41,8 @@ class Optimus:
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    _step_times: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
+    # Time by which one GPU more shortens an optimiser step [s], by application, batch size and GPUs.
+    _saved: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
@@ -112,14 +113,13 @@ class Optimus:
         """Return by how much one GPU more than `replicas` shortens the job [s], 0 at its limit."""
         if replicas >= job.max_replicas:
             return 0.0
-        now, then = (self._step_time(job, count, node_size) for count in (replicas, replicas + 1))
-        return (now - then) * remaining
+        key = (job.oracle.application.name, job.batch_size, replicas)
+        if (saved := self._saved.get(key)) is None:
+            now, then = (_step_time(job, count, node_size) for count in (replicas, replicas + 1))
+            saved = self._saved[key] = now - then
+        return saved * remaining
 
-    def _step_time(self, job: JobView, replicas: int, node_size: int) -> float:
-        application = job.oracle.application
-        key = (application.name, job.batch_size, replicas)
-        if (known := self._step_times.get(key)) is None:
-            choice = split_batch_size(application, job.batch_size, replicas, accumulate_alone=True)
-            placement = packed(replicas, node_size)
-            known = self._step_times[key] = job.oracle.optimiser_step_time(placement, choice)
-        return known
+
+def _step_time(job: JobView, replicas: int, node_size: int) -> float:
+    choice = split_batch_size(job.oracle.application, job.batch_size, replicas, accumulate_alone=True)
+    return job.oracle.optimiser_step_time(packed(replicas, node_size), choice)
