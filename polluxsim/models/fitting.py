@@ -6,8 +6,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from polluxsim.kernels import helper, kernel
 from polluxsim.models import line_search
 from polluxsim.models.lbfgsb import (
     EPSILON,
@@ -116,7 +116,7 @@ def explored_bounds(
     return start, lower, upper
 
 
-@njit(cache=True)
+@kernel
 def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
     """Return the error of θ_sys and write its gradient.
 
@@ -179,7 +179,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     return float(grad_rmse + step_rmse + penalty)
 
 
-@njit(cache=True)
+@kernel
 def minimise(
     data: NDArray[np.float64], start: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
@@ -235,7 +235,7 @@ def minimise(
     return x, value
 
 
-@njit(cache=True)
+@helper
 def _along(  # type: ignore[no-untyped-def]
     x, target, direction, value0, slope0, step, longest, data, gradient
 ):
@@ -259,7 +259,7 @@ def _along(  # type: ignore[no-untyped-def]
     return False, trial, value, slope, step
 
 
-@njit(cache=True)
+@helper
 def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> None:
     """Put a row behind the first `count`; where there is no room, the oldest makes it."""
     if count == rows.shape[0]:

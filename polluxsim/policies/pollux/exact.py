@@ -182,7 +182,7 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
     prices = np.array([0.0, price])
     ideal = _net_scores(tables, problem.placements.sum(axis=1), price).max(axis=1)
     return Round(
-        placements=problem.placements.astype(np.int32),
+        placements=problem.placements,
         present_nodes=present_nodes,
         present_count=count,
         keep=tables.keep,
@@ -214,7 +214,7 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
     """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
-    packed: Packing = construct(fixed, relaxed_gpus, width)
+    packed: Packing = construct(fixed, relaxed_gpus, np.argsort(-relaxed_gpus, kind="stable"), width)
     unchanged: Packing = stand_still(fixed, width)
     for packing in (packed, unchanged):
         fill(fixed, packing, new_journal(*packing.nodes.shape), rng)

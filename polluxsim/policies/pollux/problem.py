@@ -7,8 +7,8 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 
+from polluxsim.kernels import kernel
 from polluxsim.models.goodput import GoodputTable
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Search(Protocol):
         ...
 
 
-@njit(cache=True)
+@kernel
 def power_mean(logs: NDArray[np.float64], power: float) -> float:
     """Return the power mean of the numbers with these logarithms, shape (n,), without overflow for any power.
 
