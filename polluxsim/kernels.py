@@ -46,8 +46,8 @@ def kernel_in_threads(function: Function) -> Function:
 
 
 def helper(function: Function) -> Function:
-    """Compile a function that kernels alone call: what Python would need to call it is left out, which is quicker."""
-    compiled: Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    """Compile a function that kernels call; its machine code is kept with theirs."""
+    compiled: Function = numba.njit(no_cfunc_wrapper=True)(function)
     return compiled
 
 
@@ -57,7 +57,7 @@ def inlined(function: Function) -> Function:
     Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
     halves the time of a move of the search.
     """
-    compiled: Function = numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled: Function = numba.njit(forceinline=True, no_cfunc_wrapper=True)(function)
     return compiled
 
 
@@ -65,7 +65,7 @@ def _kept(function: Function, *, parallel: bool) -> Function:
     folder, before = _folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        compiled: Function = numba.njit(cache=folder is not None, parallel=parallel)(function)
+        compiled: Function = numba.njit(cache=folder is not None, parallel=parallel, no_cfunc_wrapper=True)(function)
     finally:
         config.CACHE_DIR = before
     return compiled
@@ -73,7 +73,7 @@ def _kept(function: Function, *, parallel: bool) -> Function:
 
 def spliced(function: Function) -> Function:
     """Put a helper's text into the one kernel that calls it, so that it is not compiled on its own as well."""
-    compiled: Function = numba.njit(inline="always", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled: Function = numba.njit(inline="always", no_cfunc_wrapper=True)(function)
     return compiled
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf, log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,8 +92,9 @@ def observation_array(
     step_time: Sequence[float],
 ) -> NDArray[np.float64]:
     """Return the observations as the compiled code takes them, shape (5, n): nodes, GPUs, m, log s, log s."""
-    columns = (num_nodes, num_replicas, atomic_batch_size, np.log(grad_time), np.log(step_time))
-    return np.array(columns, dtype=np.float64)
+    # One by one: NumPy's logarithms of arrays hang, in their last bits, on the processor.
+    logs = [log(time) for time in grad_time], [log(time) for time in step_time]
+    return np.array([num_nodes, num_replicas, atomic_batch_size, *logs], dtype=np.float64)
 
 
 def explored_bounds(
@@ -103,7 +104,7 @@ def explored_bounds(
     nodes, replicas, atomic, log_grad, _ = data
     held = dict[int, float]()
     if (atomic == atomic[0]).all():
-        held[ALPHA_GRAD] = float(np.exp(log_grad).mean()) / 2
+        held[ALPHA_GRAD] = sum(exp(each) for each in log_grad.tolist()) / len(log_grad) / 2
     if not (nodes > 1).any():
         held |= {ALPHA_NODE: TINY, BETA_NODE: TINY}
     if not ((nodes == 1) & (replicas > 1)).any():
