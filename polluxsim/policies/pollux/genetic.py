@@ -10,6 +10,7 @@ from numba import config, prange, set_num_threads
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.kernels import helper, kernel, kernel_in_threads
+from polluxsim.policies.pollux.idle import with_idle_gpus
 from polluxsim.policies.pollux.problem import Answer, power_mean
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class GeneticSearch:
         members, fitness = evolve(members, limits, gains, self.generations, seed, self._breeder())
         self._members, self._job_ids = members, problem.job_ids
         fittest = int(np.argmax(fitness))
-        return Answer(members[fittest].astype(np.int64), float(fitness[fittest]))
+        return Answer(with_idle_gpus(problem, members[fittest].astype(np.int64)), float(fitness[fittest]))
 
     def _breeder(self) -> Callable[..., None]:
         """Return what makes the children, with its threads made ready."""

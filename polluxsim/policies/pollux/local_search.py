@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.kernels import inlined, kernel, spliced
-from polluxsim.policies.pollux.packing import (
+from polluxsim.policies.pollux.rows import (
     FIRST_NODE,
     FREE,
     KEEP,
