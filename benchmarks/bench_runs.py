@@ -1,6 +1,6 @@
 """Time whole runs of workload 6 under each policy, phase by phase.
 
-    python benchmarks/bench_runs.py [--data ../shared/data] [--repeat 3] [--policies tiresias pollux-exact]
+    python benchmarks/bench_runs.py [--data ../shared/data] [--repeat 3] [--policies tiresias pollux-annealing]
 
 One core, compiled kernels in the cache (a warm-up run comes first), loading apart; medians over the repeats. The last
 rows time whole processes, start-up included.
@@ -37,11 +37,11 @@ POLICIES = {
     "srtf": Srtf,
     "tiresias": Tiresias,
     "optimus": Optimus,
-    "pollux-exact": lambda: Pollux("exact"),
+    "pollux-annealing": lambda: Pollux("annealing"),
     "pollux-genetic": lambda: Pollux("genetic"),
 }
 # CPU time of the published simulator for the same runs on a 2-core machine of this kind [s].
-PUBLISHED = {"tiresias": 23.0, "optimus": 89.0, "pollux-exact": 37 * 60.0, "pollux-genetic": 37 * 60.0}
+PUBLISHED = {"tiresias": 23.0, "optimus": 89.0, "pollux-annealing": 37 * 60.0, "pollux-genetic": 37 * 60.0}
 
 
 def main() -> None:

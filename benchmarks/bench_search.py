@@ -1,10 +1,10 @@
-"""Time per round and distance to the upper bound, for the exact and the genetic search.
+"""Time per round and distance to the upper bound, for the searches by annealing and by genetics.
 
     python benchmarks/bench_search.py [--recorded FILE] [--repeats R] [--largest-genetic GPUS] [--csv FILE]
 
 Problems: the recorded rounds of a published run, if the file is there, then synthetic rounds from 64 to
 4096 GPUs. Every kernel is compiled before the clock starts. Times are medians over the repeats for the
-exact search, of one solve for the genetic; gaps are to the exact search's bound. `polluxsim plot scaling FILE`
+annealing, of one solve for the genetic search; gaps are to the bound of the annealing. `polluxsim plot scaling FILE`
 draws what --csv writes, which is of the synthetic rounds.
 """
 
@@ -20,7 +20,7 @@ from statistics import mean, median
 import numpy as np
 from recorded_rounds import read_rounds
 
-from polluxsim.policies.pollux.exact import ExactSearch
+from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Answer, Problem, Search
 
@@ -74,17 +74,17 @@ def measure(label: str, problems: list[Problem], repeats: int, *, with_genetic: 
     """Print a line for each search: milliseconds per problem and the mean gap to the bound; return its times [s]."""
     bounds, times, gaps = [], [], []
     for problem in problems:
-        times.append(median(_solve(ExactSearch(), problem)[1] for _ in range(repeats)))
-        answer, _ = _solve(ExactSearch(), problem)
+        times.append(median(_solve(AnnealingSearch(), problem)[1] for _ in range(repeats)))
+        answer, _ = _solve(AnnealingSearch(), problem)
         bounds.append(answer.upper_bound)
         gaps.append(1 - answer.fitness / answer.upper_bound)
-    _print(label, "exact", times, gaps)
+    _print(label, "annealing", times, gaps)
     if not with_genetic:
-        return {"exact": times}
+        return {"annealing": times}
     answers = [_solve(GeneticSearch(), problem) for problem in problems]
     gaps = [1 - answer.fitness / bound for (answer, _), bound in zip(answers, bounds, strict=True)]
     _print(label, "genetic", [seconds for _, seconds in answers], gaps)
-    return {"exact": times, "genetic": [seconds for _, seconds in answers]}
+    return {"annealing": times, "genetic": [seconds for _, seconds in answers]}
 
 
 def _solve(search: Search, problem: Problem) -> tuple[Answer, float]:
@@ -109,9 +109,9 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the times of the synthetic rounds")
     arguments = parser.parse_args()
     warm_up = synthetic_problem(20, 16)
-    for search in (ExactSearch(), GeneticSearch(generations=1)):
+    for search in (AnnealingSearch(), GeneticSearch(generations=1)):
         search.solve(warm_up, np.random.default_rng(0))
-    ExactSearch().solve(synthetic_problem(2, 2), np.random.default_rng(0))
+    AnnealingSearch().solve(synthetic_problem(2, 2), np.random.default_rng(0))
     print(f"{'problems':<28}{'search':<9}{'mean ms':>10}{'median':>10}{'max':>10}{'gap % mean':>11}{'max':>11}")
     if arguments.recorded.exists():
         problems = [recorded.problem for recorded in read_rounds(arguments.recorded)]

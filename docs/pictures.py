@@ -48,7 +48,7 @@ RUNS = (
     "run -m policy=pollux,tiresias,optimus hydra.sweep.dir=runs",
     "run -m policy.p=1,-1,-10 seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 hydra.sweep.dir=fairness",
     "run -m policy=tiresias seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 hydra.sweep.dir=baseline",
-    "run -m policy.search=exact,genetic cluster.num_nodes=16,32,64 hydra.sweep.dir=sizes",
+    "run -m policy.search=annealing,genetic cluster.num_nodes=16,32,64 hydra.sweep.dir=sizes",
 )
 
 PLOTS = {

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.models.alone import Alone
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.fixed_placement import Alone
 from polluxsim.types import packed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from polluxsim.models.packing import PLACEMENT_CLASSES
+from polluxsim.models.placement_classes import PLACEMENT_CLASSES
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.types import packed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.models.efficiency import GradientStatistics, gain
 from polluxsim.models.interpolation import bracket, interpolated, log_interpolated
-from polluxsim.models.packing import compactness
+from polluxsim.models.placement_classes import compactness
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.models.throughput import overlapped
 

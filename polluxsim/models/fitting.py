@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf, log
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from polluxsim.kernels import helper, kernel
 from polluxsim.models import line_search
 from polluxsim.models.lbfgsb import (
     EPSILON,
@@ -92,8 +92,9 @@ def observation_array(
     step_time: Sequence[float],
 ) -> NDArray[np.float64]:
     """Return the observations as the compiled code takes them, shape (5, n): nodes, GPUs, m, log s, log s."""
-    columns = (num_nodes, num_replicas, atomic_batch_size, np.log(grad_time), np.log(step_time))
-    return np.array(columns, dtype=np.float64)
+    # One by one: NumPy's logarithms of arrays hang, in their last bits, on the processor.
+    logs = [log(time) for time in grad_time], [log(time) for time in step_time]
+    return np.array([num_nodes, num_replicas, atomic_batch_size, *logs], dtype=np.float64)
 
 
 def explored_bounds(
@@ -103,7 +104,7 @@ def explored_bounds(
     nodes, replicas, atomic, log_grad, _ = data
     held = dict[int, float]()
     if (atomic == atomic[0]).all():
-        held[ALPHA_GRAD] = float(np.exp(log_grad).mean()) / 2
+        held[ALPHA_GRAD] = sum(exp(each) for each in log_grad.tolist()) / len(log_grad) / 2
     if not (nodes > 1).any():
         held |= {ALPHA_NODE: TINY, BETA_NODE: TINY}
     if not ((nodes == 1) & (replicas > 1)).any():
@@ -116,7 +117,7 @@ def explored_bounds(
     return start, lower, upper
 
 
-@njit(cache=True)
+@kernel
 def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArray[np.float64]) -> float:
     """Return the error of θ_sys and write its gradient.
 
@@ -179,7 +180,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     return float(grad_rmse + step_rmse + penalty)
 
 
-@njit(cache=True)
+@kernel
 def minimise(
     data: NDArray[np.float64], start: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
@@ -235,7 +236,7 @@ def minimise(
     return x, value
 
 
-@njit(cache=True)
+@helper
 def _along(  # type: ignore[no-untyped-def]
     x, target, direction, value0, slope0, step, longest, data, gradient
 ):
@@ -259,7 +260,7 @@ def _along(  # type: ignore[no-untyped-def]
     return False, trial, value, slope, step
 
 
-@njit(cache=True)
+@helper
 def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> None:
     """Put a row behind the first `count`; where there is no room, the oldest makes it."""
     if count == rows.shape[0]:

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from polluxsim.kernels import helper, kernel
 from polluxsim.models.batch_size import ROUNDING_SLACK, capped, split_batch_size
 from polluxsim.models.throughput import ThroughputParams, step_time
 from polluxsim.types import BatchChoice
@@ -115,7 +115,7 @@ class GoodputTable:
         return scales, times
 
 
-@njit(cache=True)
+@helper
 def candidates(  # type: ignore[no-untyped-def]
     init_batch_size, max_batch_size, min_atomic, max_atomic, num_replicas
 ):
@@ -145,7 +145,7 @@ def candidates(  # type: ignore[no-untyped-def]
     return choices[:count]
 
 
-@njit(cache=True)
+@kernel
 def goodput_at(sqr, var, scale, init_batch_size, time):  # type: ignore[no-untyped-def]
     """Return the goodput [M0-equivalent examples/s] at batch size `scale`·M0, of optimiser steps of `time` [s]."""
     denominator = var / scale + sqr
@@ -153,7 +153,7 @@ def goodput_at(sqr, var, scale, init_batch_size, time):  # type: ignore[no-untyp
     return gain * init_batch_size / time
 
 
-@njit(cache=True)
+@kernel
 def best_choice(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
 ):
@@ -168,7 +168,7 @@ def best_choice(  # type: ignore[no-untyped-def]
     return best, best_atomic, best_steps
 
 
-@njit(cache=True)
+@kernel
 def candidate_times(  # type: ignore[no-untyped-def]
     params, init_batch_size, max_batch_size, min_atomic, max_atomic, max_replicas
 ):
@@ -185,7 +185,7 @@ def candidate_times(  # type: ignore[no-untyped-def]
     return scales, times
 
 
-@njit(cache=True)
+@kernel
 def largest_goodputs(sqr, var, init_batch_size, scales, times):  # type: ignore[no-untyped-def]
     """Return the largest goodput over the last axis of the candidates, shape (2, GPUs + 1)."""
     table = np.zeros(scales.shape[:2])

@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from polluxsim.kernels import helper
 
 Array = NDArray[np.float64]
 
@@ -65,7 +66,7 @@ class CauchyPoint(NamedTuple):
     moved: Array
 
 
-@njit(cache=True)
+@helper
 def dot(a: Array, b: Array) -> float:
     """Return the inner product, summed in order."""
     total = 0.0
@@ -74,7 +75,7 @@ def dot(a: Array, b: Array) -> float:
     return total
 
 
-@njit(cache=True)
+@helper
 def add_scaled(target: Array, scale: float, vector: Array) -> None:
     """Add `scale` times a vector to `target`.
 
@@ -84,7 +85,7 @@ def add_scaled(target: Array, scale: float, vector: Array) -> None:
         target[i] += scale * vector[i]
 
 
-@njit(cache=True)
+@helper
 def difference(a: Array, b: Array) -> Array:
     """Return a − b."""
     result = np.empty(a.size)
@@ -93,7 +94,7 @@ def difference(a: Array, b: Array) -> Array:
     return result
 
 
-@njit(cache=True)
+@helper
 def projected_gradient_norm(x: Array, gradient: Array, lower: Array, upper: Array) -> float:
     """Return the largest component of the gradient step that the bounds leave; arrays of shape (n,)."""
     largest = 0.0
@@ -103,7 +104,7 @@ def projected_gradient_norm(x: Array, gradient: Array, lower: Array, upper: Arra
     return largest
 
 
-@njit(cache=True)
+@helper
 def remember(steps: Array, changes: Array, theta: float) -> tuple[Memory, bool]:
     """Return the approximate Hessian of these steps and changes, and whether it is positive definite."""
     count = steps.shape[0]
@@ -121,7 +122,7 @@ def remember(steps: Array, changes: Array, theta: float) -> tuple[Memory, bool]:
     return Memory(steps, changes, theta, products, middle), definite
 
 
-@njit(cache=True)
+@helper
 def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: Memory) -> CauchyPoint:
     """Return the first minimiser of the quadratic model along the projected gradient path."""
     n, count, theta = x.size, memory.steps.shape[0], memory.theta
@@ -178,7 +179,7 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
     return CauchyPoint(point, free, moved)
 
 
-@njit(cache=True)
+@helper
 def _next_end(ends: Array, free: NDArray[np.bool_]) -> int:
     """Return the free variable that comes to its bound first, −1 if none is free."""
     first = -1
@@ -188,7 +189,7 @@ def _next_end(ends: Array, free: NDArray[np.bool_]) -> int:
     return first
 
 
-@njit(cache=True)
+@helper
 def subspace_minimum(
     x: Array, gradient: Array, lower: Array, upper: Array, memory: Memory, cauchy: CauchyPoint
 ) -> tuple[Array, bool]:
@@ -220,7 +221,7 @@ def subspace_minimum(
     return projected, True
 
 
-@njit(cache=True)
+@helper
 def longest_step(x: Array, direction: Array, lower: Array, upper: Array) -> float:
     """Return the longest step along `direction` that stays within the bounds, at most 1e10."""
     longest = 1e10
@@ -240,7 +241,7 @@ def longest_step(x: Array, direction: Array, lower: Array, upper: Array) -> floa
     return longest
 
 
-@njit(cache=True)
+@helper
 def _row(memory: Memory, i: int) -> Array:
     """Return row i of W, shape (2c,)."""
     count = memory.steps.shape[0]
@@ -251,7 +252,7 @@ def _row(memory: Memory, i: int) -> Array:
     return row
 
 
-@njit(cache=True)
+@helper
 def _middle_product(memory: Memory, vector: Array) -> Array:
     """Return M times a vector, shape (2c,), by the factors of its inverse."""
     count, products = memory.steps.shape[0], memory.products
@@ -271,7 +272,7 @@ def _middle_product(memory: Memory, vector: Array) -> Array:
     return result
 
 
-@njit(cache=True)
+@helper
 def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bool:
     """Replace `vector`, shape (n,), by B⁻¹ of it on the free variables; return whether B is definite there.
 
@@ -322,7 +323,7 @@ def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bo
     return True
 
 
-@njit(cache=True)
+@helper
 def _walk_to_bounds(  # type: ignore[no-untyped-def]
     point, step, lower, upper, free, result
 ):
@@ -340,7 +341,7 @@ def _walk_to_bounds(  # type: ignore[no-untyped-def]
         result[blocking] = upper[blocking] if step[blocking] > 0 else lower[blocking]
 
 
-@njit(cache=True)
+@helper
 def _factorise(matrix: Array) -> bool:
     """Replace the lower triangle of a symmetric matrix by its Cholesky factor; return whether it is definite."""
     for i in range(matrix.shape[0]):
@@ -356,7 +357,7 @@ def _factorise(matrix: Array) -> bool:
     return True
 
 
-@njit(cache=True)
+@helper
 def _forward(factor: Array, vector: Array) -> None:
     for i in range(vector.size):
         for k in range(i):
@@ -364,7 +365,7 @@ def _forward(factor: Array, vector: Array) -> None:
         vector[i] /= factor[i, i]
 
 
-@njit(cache=True)
+@helper
 def _backward(factor: Array, vector: Array) -> None:
     for i in range(vector.size - 1, -1, -1):
         for k in range(i + 1, vector.size):
@@ -372,7 +373,7 @@ def _backward(factor: Array, vector: Array) -> None:
         vector[i] /= factor[i, i]
 
 
-@njit(cache=True)
+@helper
 def _solve_factorised(factor: Array, vector: Array) -> None:
     _forward(factor, vector)
     _backward(factor, vector)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from polluxsim.kernels import helper
 
 SUFFICIENT_DECREASE = 1e-3
 CURVATURE = 0.9
@@ -36,13 +37,13 @@ class Bracket(NamedTuple):
     older_width: float
 
 
-@njit(cache=True)
+@helper
 def start(value: float, slope: float, step: float, longest: float) -> Bracket:
     """Return the bracket before the first trial step."""
     return Bracket(0.0, value, slope, 0.0, value, slope, False, True, 0.0, 5.0 * step, longest, 2.0 * longest)
 
 
-@njit(cache=True)
+@helper
 def is_over(
     bracket: Bracket, step: float, value: float, slope: float, value0: float, slope0: float, longest: float
 ) -> bool:
@@ -61,7 +62,7 @@ def is_over(
     return step == 0.0 and (not enough or slope >= test_slope)
 
 
-@njit(cache=True)
+@helper
 def advance(
     bracket: Bracket, step: float, value: float, slope: float, value0: float, slope0: float, longest: float
 ) -> tuple[Bracket, float]:
@@ -97,7 +98,7 @@ def advance(
     return Bracket(x, fx, gx, y, fy, gy, bracketed, first_stage, low, high, width, older_width), trial
 
 
-@njit(cache=True)
+@helper
 def _next_trial(x, fx, gx, y, fy, gy, t, ft, gt, bracketed, low, high):  # type: ignore[no-untyped-def]
     """Return the new (x, f(x), f'(x), y, f(y), f'(y), trial, bracketed): section 4 of the paper, cases 1 to 4.
 
@@ -129,7 +130,7 @@ def _next_trial(x, fx, gx, y, fy, gy, t, ft, gt, bracketed, low, high):  # type:
     return x, fx, gx, y, fy, gy, trial, bracketed
 
 
-@njit(cache=True)
+@helper
 def _flatter(x, fx, gx, y, t, ft, gt, bracketed, low, high):  # type: ignore[no-untyped-def]
     """Return case 3's trial: the cubic's minimiser if it lies beyond t, else the secant's."""
     theta = 3.0 * (fx - ft) / (t - x) + gx + gt
@@ -153,7 +154,7 @@ def _flatter(x, fx, gx, y, t, ft, gt, bracketed, low, high):  # type: ignore[no-
     return min(guard, trial) if t > x else max(guard, trial)
 
 
-@njit(cache=True)
+@helper
 def _cubic(a, fa, ga, b, fb, gb):  # type: ignore[no-untyped-def]
     """Return the minimiser of the cubic through both values and slopes, counted from a."""
     theta = 3.0 * (fa - fb) / (b - a) + ga + gb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba import njit
+from polluxsim.kernels import helper, kernel
 
 # Stands for "no time at all" where a logarithm is taken later. Source: artifact of Pollux (OSDI '21).
 TINY = 1e-8
@@ -36,13 +36,13 @@ class ThroughputParams(NamedTuple):
     gamma: float
 
 
-@njit(cache=True)
+@helper
 def grad_time(params: ThroughputParams, atomic_batch_size: float) -> float:
     """Return T_grad, the time of one forward-backward pass [s]."""
     return params.alpha_grad + params.beta_grad * atomic_batch_size
 
 
-@njit(cache=True)
+@helper
 def sync_time(params: ThroughputParams, num_nodes: int, num_replicas: int) -> float:
     """Return T_sync, the time to synchronise one optimiser step if nothing overlapped [s]."""
     if num_replicas < 2:
@@ -53,14 +53,14 @@ def sync_time(params: ThroughputParams, num_nodes: int, num_replicas: int) -> fl
     return params.alpha_local + params.beta_local * extra
 
 
-@njit(cache=True)
+@kernel
 def overlapped(grad: float, sync: float, gamma: float) -> float:
     """Return (grad^γ + sync^γ)^(1/γ), the time of a pass that synchronises [s]."""
     larger, smaller = max(grad, sync), min(grad, sync)
     return float(larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma))
 
 
-@njit(cache=True)
+@kernel
 def step_time(
     params: ThroughputParams, num_nodes: int, num_replicas: int, atomic_batch_size: float, accumulation_steps: float
 ) -> float:

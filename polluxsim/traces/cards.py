@@ -17,7 +17,7 @@ from polluxsim.models.card import (
     SyncTimes,
 )
 from polluxsim.models.card_fitting import CardSize, fit_card
-from polluxsim.models.packing import PLACEMENT_CLASSES
+from polluxsim.models.placement_classes import PLACEMENT_CLASSES
 from polluxsim.models.profile import Application
 from polluxsim.traces.card_text import FORMAT, card_text
 from polluxsim.traces.osdi21 import read_profiles

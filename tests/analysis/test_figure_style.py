@@ -79,7 +79,7 @@ def settings(policy: str, **more: object) -> dict[str, object]:
         ),
         ([settings("Pollux", seed=0), settings("Pollux", seed=1)], ["Pollux", "Pollux"]),
         ([settings("Fifo", engine__horizon=end) for end in (None, 60.0)], ["no horizon", "horizon = 60"]),
-        ([settings("Pollux", policy__search=search) for search in ("exact", "genetic")], ["exact", "genetic"]),
+        ([settings("Pollux", policy__search=search) for search in ("annealing", "genetic")], ["annealing", "genetic"]),
         ([settings("Fifo", policy__backfill=value) for value in (True, False)], ["backfill", "not backfill"]),
         ([settings("Fifo", a__path="u/v"), settings("Fifo", b__path="w")], ["v, no b.path", "no a.path, w"]),
     ],

@@ -33,7 +33,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "tiresias": lambda: Tiresias(queue_threshold=500.0),
     "optimus": Optimus,
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
-    "pollux-exact": Pollux,
+    "pollux-annealing": Pollux,
 }
 PROFILES = {
     "toy": ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)),

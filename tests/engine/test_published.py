@@ -116,7 +116,7 @@ def test_every_job_of_a_recorded_run_takes_as_long(replayed: tuple[Result, State
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("search", ["genetic", "exact"])
+@pytest.mark.parametrize("search", ["genetic", "annealing"])
 def test_pollux_reproduces_the_published_mean(
     osdi21: Path, measured_profiles: dict[str, MeasuredProfile], search: str
 ) -> None:

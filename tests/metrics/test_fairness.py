@@ -255,3 +255,20 @@ def test_pollux_is_fair_to_99_of_100_jobs(osdi21: Path, measured_profiles: dict[
     assert all(largest[name] > 1.5 * largest["Pollux"] for name in policies if name != "Pollux")
     # A tail above 4, as the paper says of these two.
     assert min(largest["p = 1"], largest["Tiresias"]) > 4
+
+
+@pytest.mark.parametrize("search", ["annealing", "genetic"])
+@pytest.mark.parametrize("submitted", [60.0, 100.0, 600.0])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_job_alone_is_fair_under_pollux(
+    measured_profiles: dict[str, MeasuredProfile], search: str, submitted: float, others: int
+) -> None:
+    """It starts in the round it is submitted at, where the restart factor is 0; others may be long complete."""
+    profile = measured_profiles["ncf"]
+    batch_size = profile.application.init_batch_size
+    jobs = [Job("alone", submitted, "ncf", 1, batch_size)]
+    jobs += [Job(f"{i}", submitted + 36000.0, "ncf", 1, batch_size) for i in range(others)]
+    result = simulate(Workload(tuple(jobs)), measured_profiles, CLUSTER, Pollux(search))
+    for record in result.job_records:
+        assert record.start_time == np.ceil(record.submit_time / 60.0) * 60.0
+        assert record.finish_time_fairness == pytest.approx(1.0)

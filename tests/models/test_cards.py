@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from polluxsim.analysis.card_errors import ErrorSummary, completion_errors
 from polluxsim.analysis.fit_figure import compare, draw, error_table
 from polluxsim.errors import InvalidInputError
-from polluxsim.models.alone import Alone
 from polluxsim.models.card import (
     About,
     Card,
@@ -30,8 +29,9 @@ from polluxsim.models.card import (
 from polluxsim.models.card_fitting import fit_card, placement_errors
 from polluxsim.models.card_fitting.noise import best_cuts
 from polluxsim.models.efficiency import gain
+from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.measured import MeasuredProfile, ProfileRangeError
-from polluxsim.models.packing import PLACEMENT_CLASSES, placement_class
+from polluxsim.models.placement_classes import PLACEMENT_CLASSES, placement_class
 from polluxsim.models.profile import Application
 from polluxsim.traces.card_text import card_text
 from polluxsim.traces.cards import KNOWN_CARDS, fit_cards, read_card, read_cards, write_card

@@ -121,8 +121,8 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
 
     >>> in_words("policy.p", -1.0)
     'p = −1'
-    >>> in_words("policy.search", "exact")
-    'exact'
+    >>> in_words("policy.search", "annealing")
+    'annealing'
     """
     last = key.rpartition(".")[2]
     name = key if [other.rpartition(".")[2] for other in among].count(last) > 1 else last.replace("_", " ")

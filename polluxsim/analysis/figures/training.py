@@ -11,8 +11,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from polluxsim.analysis.figures.lines import legend, name_lines
 from polluxsim.analysis.figures.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, share_axis, styled
-from polluxsim.models.alone import Alone
 from polluxsim.models.efficiency import efficiency, gain
+from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.measured import MeasuredProfile
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.types import packed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.analysis.comparison import Sample
-from polluxsim.models.alone import Alone
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.fixed_placement import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.models.alone import Alone
 from polluxsim.models.card import CardProfile, Corrections, place_in_use
 from polluxsim.models.card_fitting.knots import hats, log_hats
-from polluxsim.models.packing import compactness
+from polluxsim.models.fixed_placement import Alone
+from polluxsim.models.placement_classes import compactness
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.types import packed
 

@@ -14,7 +14,7 @@ from polluxsim.models.card_fitting.rounding import rounded, rounded_figure
 from polluxsim.models.card_fitting.size import CardSize
 from polluxsim.models.card_fitting.step_time import fit_grad, fit_sync
 from polluxsim.models.card_fitting.steps import GPUS_PER_NODE, measured_steps
-from polluxsim.models.packing import PLACEMENT_CLASSES, placement_class
+from polluxsim.models.placement_classes import PLACEMENT_CLASSES, placement_class
 from polluxsim.models.profile import ProfileRangeError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.models.measured import PlacementRow
-from polluxsim.models.packing import FEW_NODES, is_packed
+from polluxsim.models.placement_classes import FEW_NODES, is_packed
 
 if TYPE_CHECKING:
     from polluxsim.models.measured import MeasuredProfile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from polluxsim.kernels import helper, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,16 +50,18 @@ def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Rel
     return Relaxation(bound, price, gpus)
 
 
-@njit(cache=True)
+@kernel
 def pooled_scores(keep, single, several, present):  # type: ignore[no-untyped-def]
     """Return each job's best score at every number of GPUs, whatever the nodes, shape (J, K + 1)."""
-    best = np.maximum(single, several)
+    best = np.empty(single.shape)
     for j in range(len(keep)):
+        for k in range(single.shape[1]):
+            best[j, k] = max(single[j, k], several[j, k])
         best[j, present[j]] = max(best[j, present[j]], keep[j])
     return best
 
 
-@njit(cache=True)
+@kernel
 def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     """Return a bound, the price of a GPU at which the jobs ask for no more than there are, and their GPUs.
 
@@ -67,56 +70,58 @@ def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     (1981).
     """
     gpus = np.empty(len(best), dtype=np.int64)
-    bound = _priced_bound(best, 0.0, num_gpus, gpus)
-    if gpus.sum() <= num_gpus:
+    bound, wanted = _priced_bound(best, 0.0, num_gpus, gpus)
+    if wanted <= num_gpus:
         return bound, 0.0, gpus
     low, high = 0.0, 1e-300
     for j in range(len(best)):
-        high = max(high, _steepest(best[j]))
+        high = max(high, _steepest(best, j))
     high *= 1.001
     for _ in range(PRICE_STEPS):
         middle = (low + high) / 2
-        bound = min(bound, _priced_bound(best, middle, num_gpus, gpus))
-        if gpus.sum() > num_gpus:
+        other, wanted = _priced_bound(best, middle, num_gpus, gpus)
+        bound = min(bound, other)
+        if wanted > num_gpus:
             low = middle
         else:
             high = middle
-    bound = min(bound, _priced_bound(best, high, num_gpus, gpus))
-    return bound, high, gpus
+    other, _ = _priced_bound(best, high, num_gpus, gpus)
+    return min(bound, other), high, gpus
 
 
-@njit(cache=True)
-def _steepest(row):  # type: ignore[no-untyped-def]
-    """Return the largest score per GPU over the score without GPUs (or with the fewest that are possible)."""
+@helper
+def _steepest(best, j):  # type: ignore[no-untyped-def]
+    """Return a job's largest score per GPU over the score without GPUs (or with the fewest that are possible)."""
     first = 0
-    while first < len(row) - 1 and row[first] == -np.inf:
+    while first < best.shape[1] - 1 and best[j, first] == -np.inf:
         first += 1
     steepest = 0.0
-    for k in range(first + 1, len(row)):
-        steepest = max(steepest, (row[k] - row[first]) / (k - first))
+    for k in range(first + 1, best.shape[1]):
+        steepest = max(steepest, (best[j, k] - best[j, first]) / (k - first))
     return steepest
 
 
-@njit(cache=True)
+@helper
 def _priced_bound(best, price, num_gpus, gpus):  # type: ignore[no-untyped-def]
-    """Write how many GPUs each job asks for at a price; return the bound that follows from it.
+    """Write how many GPUs each job asks for at a price; return the bound that follows from it, and their sum.
 
     Where scores differ by many orders of magnitude, cost and revenue cancel to far less than their rounding, so what
     rounding may have taken is added.
     """
-    total, magnitude = price * num_gpus, price * num_gpus
+    total, magnitude, asked = price * num_gpus, price * num_gpus, 0
     for j in range(len(best)):
         most, wanted = -np.inf, 0
         for k in range(best.shape[1]):
             if best[j, k] - price * k > most:
                 most, wanted = best[j, k] - price * k, k
         gpus[j] = wanted
+        asked += wanted
         total += most
         magnitude += abs(best[j, wanted]) + price * wanted
-    return total + (len(best) + 4) * EPSILON * magnitude
+    return total + (len(best) + 4) * EPSILON * magnitude, asked
 
 
-@njit(cache=True)
+@kernel
 def deal_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     """Return the largest sum of scores with all GPUs in one pool, and each job's GPUs then.
 
@@ -127,8 +132,9 @@ def deal_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
     reached, before = np.zeros(num_gpus + 1), np.empty(num_gpus + 1)
     choice = np.zeros((num_jobs, num_gpus + 1), dtype=np.int32)
     for j in range(num_jobs):
-        before[:] = reached
-        reached[:] = -np.inf
+        before, reached = reached, before
+        for g in range(num_gpus + 1):
+            reached[g] = -np.inf
         for k in range(best.shape[1]):
             gain = best[j, k]
             if gain == -np.inf:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from polluxsim.kernels import helper, kernel
 
 
-@njit(cache=True)
+@kernel
 def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ignore[no-untyped-def]
     """Return the steps of the exhaustive search (jobs × states × rows), or `most` if they are more."""
     steps = num_jobs
@@ -17,7 +18,7 @@ def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ign
     return steps
 
 
-@njit(cache=True)
+@kernel
 def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_interference):  # type: ignore[no-untyped-def]
     """Return the best allocation, shape (J, N), and its sum of scores.
 
@@ -55,7 +56,7 @@ def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_in
     return answer, best
 
 
-@njit(cache=True)
+@helper
 def _all_rows(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
     """Return every row of one job on an empty cluster, shape (R, N), and what each adds to a state."""
     num_rows = 1
@@ -78,7 +79,7 @@ def _all_rows(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def
     return rows, codes
 
 
-@njit(cache=True)
+@helper
 def _what_is_left(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
     """Return free GPUs and multi-node jobs by [state, node, which of the two], and the number of states."""
     num_states, flags = 1, 2 if avoid_interference else 1
@@ -95,7 +96,7 @@ def _what_is_left(gpus_per_node, avoid_interference):  # type: ignore[no-untyped
     return table, num_states
 
 
-@njit(cache=True)
+@helper
 def _fits(state, row):  # type: ignore[no-untyped-def]
     """Return whether a row fits into a state."""
     nodes, others = 0, 0
@@ -108,7 +109,7 @@ def _fits(state, row):  # type: ignore[no-untyped-def]
     return nodes < 2 or others == 0
 
 
-@njit(cache=True)
+@helper
 def _row_scores(rows, values, placement, most):  # type: ignore[no-untyped-def]
     """Return a job's score on every row, shape (R,); −∞ where it has too many GPUs."""
     scores = np.full(len(rows), -np.inf)

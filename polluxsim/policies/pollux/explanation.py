@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import exp, log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, power_mean
+from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, logs_of, power_mean
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -129,14 +130,13 @@ class Explanation:
         rows = np.arange(len(self._gpus))
         speedups = self._problem.speedups[rows, self._spread.astype(int), self._gpus]
         worth = np.where(self._changed, speedups * self._problem.restart_factors, speedups)
-        logs: NDArray[np.float64] = np.log(worth + SPEEDUP_FLOOR)
-        return logs
+        return logs_of(worth)
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
         """Return the logarithm of what each job would have with one GPU fewer; those without any keep none."""
         fewer = [self._worth(row, gpus - 1) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
-        return np.log(np.array(fewer) + SPEEDUP_FLOOR)
+        return logs_of(np.array(fewer))
 
     def _least_missed(self, row: int) -> int | None:
         """Return the job whose loss of a GPU would cost the fitness least, None if nobody else has one."""
@@ -156,11 +156,11 @@ class Explanation:
         now, fewer = power * self._logs, power * self._logs_fewer
         # Counted from the largest term, so that nothing overflows; what vanishes beside it decides nothing.
         largest = max(float(now.max()), float(fewer.max()))
-        losses: NDArray[np.float64] = np.sign(power) * (np.exp(now - largest) - np.exp(fewer - largest))
-        return losses
+        pairs = zip(now.tolist(), fewer.tolist(), strict=True)
+        return np.sign(power) * np.array([exp(one - largest) - exp(other - largest) for one, other in pairs])
 
     def _fitness_exchange(self, row: int, other: int) -> float:
         logs = self._logs.copy()
-        logs[row] = np.log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR)
+        logs[row] = log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR)
         logs[other] = self._logs_fewer[other]
         return float(power_mean(logs, self._problem.fairness_power))

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import config, njit, prange, set_num_threads
+from numba import config, prange, set_num_threads
 
 from polluxsim.errors import InvalidConfigError
+from polluxsim.kernels import helper, kernel, kernel_in_threads
+from polluxsim.policies.pollux.idle import with_idle_gpus
 from polluxsim.policies.pollux.problem import Answer, power_mean
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class GeneticSearch:
         members, fitness = evolve(members, limits, gains, self.generations, seed, self._breeder())
         self._members, self._job_ids = members, problem.job_ids
         fittest = int(np.argmax(fitness))
-        return Answer(members[fittest].astype(np.int64), float(fitness[fittest]))
+        return Answer(with_idle_gpus(problem, members[fittest].astype(np.int64)), float(fitness[fittest]))
 
     def _breeder(self) -> Callable[..., None]:
         """Return what makes the children, with its threads made ready."""
@@ -134,7 +136,7 @@ def evolve(
     return pool[:size].copy(), objectives[:size, 0].copy()
 
 
-@njit(cache=True)
+@kernel
 def welcome(members, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
     """Make the first members feasible, and judge them."""
     for i in range(len(members)):
@@ -143,21 +145,21 @@ def welcome(members, limits, gains, seed, objectives):  # type: ignore[no-untype
         evaluate(members[i], gains.placements, gains.values, gains.speedups, gains.power, objectives[i])
 
 
-@njit(cache=True)
+@kernel
 def breed(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
     """Put the children of the pool's first half into its second, and judge them."""
     for i in range(len(rank)):
         _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
 
 
-@njit(cache=True, parallel=True)
+@kernel_in_threads
 def breed_in_threads(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
     """Do what `breed` does: a child depends on its own stream and on the first half only."""
     for i in prange(len(rank)):
         _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
 
 
-@njit(cache=True)
+@helper
 def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
     size, num_jobs = len(rank), pool.shape[1]
     state = np.array([_stream(seed, i)])
@@ -170,7 +172,7 @@ def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # ty
     evaluate(child, gains.placements, gains.values, gains.speedups, gains.power, objectives[size + i])
 
 
-@njit(cache=True)
+@helper
 def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped-def]
     """Send rows back to their present placement, take elements away, and let others grow into free GPUs."""
     num_jobs, num_nodes = member.shape
@@ -197,7 +199,7 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
                 member[j, n] = present + _below(state, gpus_per_node[n] - present + 1)
 
 
-@njit(cache=True)
+@helper
 def repair(member, gpus_per_node, max_replicas, avoid_interference, state):  # type: ignore[no-untyped-def]
     """Make a member feasible: one multi-node job a node, no job beyond its limit, no node beyond its GPUs."""
     num_jobs, num_nodes = member.shape
@@ -235,7 +237,7 @@ def repair(member, gpus_per_node, max_replicas, avoid_interference, state):  # t
             left -= member[j, n]
 
 
-@njit(cache=True)
+@helper
 def evaluate(member, placements, values, speedups, power, objectives):  # type: ignore[no-untyped-def]
     """Write a member's fitness and its mean speedup."""
     num_jobs, num_nodes = member.shape
@@ -254,7 +256,7 @@ def evaluate(member, placements, values, speedups, power, objectives):  # type: 
     objectives[1] = total / num_jobs
 
 
-@njit(cache=True)
+@kernel
 def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
     """Return who survives, shape (size,): lower fronts first, then those in sparser regions.
 
@@ -287,14 +289,14 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
     return order
 
 
-@njit(cache=True)
+@helper
 def _descending(objectives):  # type: ignore[no-untyped-def]
     """Return the order of falling first objective, at ties of falling second."""
     order = np.argsort(-objectives[:, 1], kind="mergesort")
     return order[np.argsort(-objectives[order, 0], kind="mergesort")]
 
 
-@njit(cache=True)
+@helper
 def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped-def]
     """Return each member's crowding distance within its front, shape (n,)."""
     count = objectives.shape[0]
@@ -317,7 +319,7 @@ def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped
     return distance
 
 
-@njit(cache=True)
+@helper
 def _tournament(rank, crowding, state):  # type: ignore[no-untyped-def]
     """Return the better of two random members."""
     a, b = _below(state, rank.size), _below(state, rank.size)
@@ -333,27 +335,27 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S11, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11), np.uint64(32)
 
 
-@njit(cache=True)
+@helper
 def _mix(word):  # type: ignore[no-untyped-def]
     word = (word ^ (word >> _S30)) * _MIX1
     word = (word ^ (word >> _S27)) * _MIX2
     return word ^ (word >> _S31)
 
 
-@njit(cache=True)
+@helper
 def _stream(seed, number):  # type: ignore[no-untyped-def]
     """Return the seed of a generation's or a child's own stream."""
     return _mix(seed + _mix(np.uint64(number) + _GOLDEN))
 
 
-@njit(cache=True)
+@helper
 def _uniform(state):  # type: ignore[no-untyped-def]
     """Return a random number in [0, 1)."""
     state[0] += _GOLDEN
     return (_mix(state[0]) >> _S11) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True)
+@helper
 def _below(state, bound):  # type: ignore[no-untyped-def]
     """Return a random whole number below `bound`."""
     return int(_uniform(state) * bound)

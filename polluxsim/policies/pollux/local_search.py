@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from polluxsim.policies.pollux.packing import (
+from polluxsim.kernels import inlined, kernel, spliced
+from polluxsim.policies.pollux.rows import (
+    FIRST_NODE,
+    FREE,
     KEEP,
+    NOTHING,
+    PRICED,
     SEVERAL,
     SINGLE,
     best_fit,
     choose,
     clear,
     empty_packing,
-    inlined,
     place,
     present_fits,
     put,
@@ -56,9 +59,9 @@ class Journal(NamedTuple):
     scores: np.ndarray
 
 
-@njit(cache=True)
-def construct(fixed, wanted, width):  # type: ignore[no-untyped-def]
-    """Return a packing of what the relaxed optimum wants: present placements first, then the largest jobs."""
+@kernel
+def construct(fixed, wanted, order, width):  # type: ignore[no-untyped-def]
+    """Return a packing of what the relaxed optimum wants: present placements first, then the other jobs in order."""
     packing = empty_packing(fixed, width)
     num_jobs = len(wanted)
     for j in range(num_jobs):
@@ -67,41 +70,41 @@ def construct(fixed, wanted, width):  # type: ignore[no-untyped-def]
             present += fixed.placements[j, fixed.present_nodes[j, i]]
         stays = wanted[j] == present and fixed.keep[j] >= max(fixed.single[j, present], fixed.several[j, present])
         if stays and present_fits(fixed, packing, j):
-            place(fixed, packing, j, KEEP, present, 0)
-    for j in np.argsort(-wanted, kind="mergesort"):
+            place(fixed, packing, j, KEEP, present, FIRST_NODE)
+    for j in order:
         if packing.node_count[j] > 0 or wanted[j] == 0:
             continue
-        kind, gpus, _ = choose(fixed, packing, j, 1)
+        kind, gpus, _ = choose(fixed, packing, j, PRICED)
         if fixed.single[j, wanted[j]] >= fixed.several[j, wanted[j]]:
-            if best_fit(packing, wanted[j], False, 0) >= 0:
+            if best_fit(packing, wanted[j], FIRST_NODE) >= 0:
                 kind, gpus = SINGLE, wanted[j]
         elif _pool(packing) >= wanted[j]:
             kind, gpus = SEVERAL, wanted[j]
-        place(fixed, packing, j, kind, gpus, 0)
+        place(fixed, packing, j, kind, gpus, FIRST_NODE)
     return packing
 
 
-@njit(cache=True)
+@kernel
 def stand_still(fixed, width):  # type: ignore[no-untyped-def]
     """Return the packing of all present placements that fit."""
     packing = empty_packing(fixed, width)
     for j in range(len(packing.rows)):
         if present_fits(fixed, packing, j):
-            place(fixed, packing, j, KEEP, 0, 0)
+            place(fixed, packing, j, KEEP, NOTHING, FIRST_NODE)
     return packing
 
 
-@njit(cache=True)
+@kernel
 def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
     """Let every job that gains from it take what is free."""
     num_jobs = len(packing.rows)
     for i in range(num_jobs):
-        journal.size[:] = 0
+        journal.size[0], journal.size[1] = 0, 0
         _regrow(fixed, packing, journal, i, rng)
         _close(journal)
 
 
-@njit(cache=True)
+@kernel
 def new_journal(num_jobs, width):  # type: ignore[no-untyped-def]
     """Return an empty journal for rows on at most `width` nodes; its last slot is a spare one."""
     slots = num_jobs + 1
@@ -110,14 +113,14 @@ def new_journal(num_jobs, width):  # type: ignore[no-untyped-def]
         np.zeros(slots, dtype=np.int64),
         np.zeros(slots, dtype=np.int64),
         np.zeros(num_jobs, dtype=np.bool_),
-        np.zeros((slots, width), dtype=np.int32),
-        np.zeros((slots, width), dtype=np.int32),
+        np.zeros((slots, width), dtype=np.int64),
+        np.zeros((slots, width), dtype=np.int64),
         np.zeros(slots, dtype=np.int64),
         np.zeros(slots),
     )
 
 
-@njit(cache=True)
+@kernel
 def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-untyped-def]
     """Return the rows of the best packing seen, shape (J, N), and its score.
 
@@ -126,7 +129,7 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
     the first to the second by equal factors. Source: Kirkpatrick, Gelatt, Vecchi, Science 220 (1983).
     """
     moves, hot, cold = schedule
-    best, best_total = packing.rows.copy(), packing.scores.sum()
+    best, best_total = packing.rows.copy(), _total(packing)
     total, saved = best_total, True
     cooling = (cold / hot) ** (1.0 / max(moves, 1)) if hot > 0.0 else 0.0
     temperature = hot
@@ -138,29 +141,46 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
             if change < 0.0 and not saved and total > best_total:
                 # The rows are copied only before they would get worse: the move is given up for it.
                 _undo(packing, journal, fixed)
-                best[:] = packing.rows
+                _copy(packing.rows, best)
                 best_total, saved = total, True
             else:
                 # Summed anew: with terms of all sizes a running total would keep the rounding of the largest.
-                total = packing.scores.sum()
+                total = _total(packing)
                 saved = False
         else:
             _undo(packing, journal, fixed)
         _close(journal)
     if not saved and total > best_total:
-        best[:] = packing.rows
+        _copy(packing.rows, best)
         best_total = total
     return best, best_total
 
 
 @inlined
+def _total(packing):  # type: ignore[no-untyped-def]
+    """Return the sum of the scores."""
+    total = 0.0
+    for score in packing.scores:
+        total += score
+    return total
+
+
+@inlined
+def _copy(rows, target):  # type: ignore[no-untyped-def]
+    """Copy rows into others of the same shape; as an array expression it would take seconds to compile."""
+    for j in range(rows.shape[0]):
+        for n in range(rows.shape[1]):
+            target[j, n] = rows[j, n]
+
+
+@spliced
 def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def]
     """Give a job a row it may want, evict others for it, and give them and a few more the best left.
 
     Of two random jobs the one further from its ideal is taken. Some of the evicted evict others in turn.
     """
     num_jobs, num_nodes = packing.rows.shape
-    journal.size[:] = 0
+    journal.size[0], journal.size[1] = 0, 0
     j, rival = rng.integers(0, num_jobs), rng.integers(0, num_jobs)
     if packing.losses[rival] > packing.losses[j]:
         j = rival
@@ -169,7 +189,7 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
     journal.waiting[0] = j
     journal.size[1] = 1
     claims = 1
-    level = 1 if rng.random() < 0.5 else 0
+    level = PRICED if rng.random() < 0.5 else FREE
     while journal.size[1] > 0:
         i = rng.integers(0, journal.size[1])
         j = journal.waiting[i]
@@ -187,7 +207,7 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
         _regrow(fixed, packing, journal, rng.integers(0, num_jobs), rng)
 
 
-@inlined
+@spliced
 def _claim(fixed, packing, options, journal, j, rng):  # type: ignore[no-untyped-def]
     """Give a job without GPUs a row that it may want, likelier a better one, and evict who is in the way."""
     kinds, gpus, count = options
@@ -203,7 +223,7 @@ def _claim(fixed, packing, options, journal, j, rng):  # type: ignore[no-untyped
     place(fixed, packing, j, kind, wanted, start)
 
 
-@inlined
+@spliced
 def _change(packing, journal):  # type: ignore[no-untyped-def]
     """Return what the move has won so far."""
     change = 0.0
@@ -212,7 +232,7 @@ def _change(packing, journal):  # type: ignore[no-untyped-def]
     return change
 
 
-@inlined
+@spliced
 def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
     """Evict whoever is in the way of a job's present placement."""
     several = fixed.present_count[j] > 1
@@ -224,11 +244,11 @@ def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-
             _evict(packing, journal, packing.residents[n, rng.integers(0, packing.resident_count[n])])
 
 
-@inlined
+@spliced
 def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
     """Return a node with `gpus` free GPUs, from `start` on, where others were evicted half of the time."""
     if rng.random() < 0.5:
-        n = best_fit(packing, gpus, False, start)
+        n = best_fit(packing, gpus, start)
         if n >= 0:
             return n
     n = start
@@ -239,7 +259,7 @@ def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: igno
     return n
 
 
-@inlined
+@spliced
 def _make_room_on_nodes(packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
     """Evict others, node by node from `start` on, until a multi-node job with `gpus` GPUs fits."""
     num_nodes = len(packing.free)
@@ -287,7 +307,7 @@ def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
     spare = len(journal.jobs) - 1
     _record(packing, journal, j, spare)
     clear(packing, j)
-    kind, gpus, best = choose(fixed, packing, j, 0)
+    kind, gpus, best = choose(fixed, packing, j, FREE)
     if best <= journal.scores[spare]:
         _restore(fixed, packing, journal, spare)
         return
@@ -350,4 +370,4 @@ def _close(journal):  # type: ignore[no-untyped-def]
     """Forget the touched rows."""
     for t in range(journal.size[0]):
         journal.touched[journal.jobs[t]] = False
-    journal.size[:] = 0
+    journal.size[0], journal.size[1] = 0, 0

@@ -45,7 +45,7 @@ class Pollux:
     Source: Pollux (OSDI '21), §4.2; known θ_sys, §5.3.
     """
 
-    search: str | Search = "exact"
+    search: str | Search = "annealing"
     p: float = -1.0
     avoid_interference: bool = True
     threads: int = 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 
+from polluxsim.kernels import kernel
 from polluxsim.models.goodput import GoodputTable
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class Problem:
 
         Shape (J, 2, 2, K + 1); with a change, the speedup is multiplied by the restart factor.
         """
-        changed = self.speedups * self.restart_factors[:, None, None]
-        return np.log(np.stack([self.speedups, changed], axis=1) + SPEEDUP_FLOOR)
+        logs: NDArray[np.float64] = log_values(self.speedups, self.restart_factors)
+        return logs
 
     def fitness(self, allocation: NDArray[np.int64]) -> float:
         """Return the fitness of an allocation, shape (J, N): the power mean of all jobs' speedups.
@@ -73,7 +74,7 @@ class Problem:
         """
         changed = (allocation != self.placements).any(axis=1)
         speedups = self._speedups_of(allocation) * np.where(changed, self.restart_factors, 1.0)
-        return float(power_mean(np.log(speedups + SPEEDUP_FLOOR), self.fairness_power))
+        return float(power_mean(logs_of(speedups), self.fairness_power))
 
     def unchanged(self) -> Answer:
         """Return the allocation before the round as an optimum."""
@@ -117,7 +118,30 @@ class Search(Protocol):
         ...
 
 
-@njit(cache=True)
+@kernel
+def log_values(speedups, factors):  # type: ignore[no-untyped-def]
+    """Return what `Problem.log_values` says, of speedups (J, 2, K + 1) and restart factors (J,)."""
+    num_jobs, kinds, counts = speedups.shape
+    logs = np.empty((num_jobs, 2, kinds, counts))
+    for j in range(num_jobs):
+        for changed in range(2):
+            factor = factors[j] if changed else 1.0
+            for several in range(kinds):
+                before, log = -1.0, 0.0
+                for k in range(counts):
+                    value = speedups[j, several, k] * factor + SPEEDUP_FLOOR
+                    if value != before:  # beyond what a job may have, all are alike
+                        before, log = value, np.log(value)
+                    logs[j, changed, several, k] = log
+    return logs
+
+
+def logs_of(speedups: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return log(speedup + floor) of each job, shape (J,), one by one: NumPy's own hangs on the processor."""
+    return np.array([math.log(speedup + SPEEDUP_FLOOR) for speedup in speedups.tolist()])
+
+
+@kernel
 def power_mean(logs: NDArray[np.float64], power: float) -> float:
     """Return the power mean of the numbers with these logarithms, shape (n,), without overflow for any power.
 

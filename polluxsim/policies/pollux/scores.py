@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.kernels import kernel
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -45,12 +47,8 @@ class Scale:
 
     def scores(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the score of each logarithm, any shape; larger is better."""
-        if self.power == 0.0:
-            return logs
-        if self.near_zero:
-            return np.expm1(self.power * logs) / self.power
-        terms = np.exp(np.minimum(self.power * logs - self.offset, LARGEST_EXPONENT))
-        return terms if self.power > 0 else -terms
+        scores: NDArray[np.float64] = _scores(logs.ravel(), self.power, self.offset, self.near_zero)
+        return scores.reshape(logs.shape)
 
     def fitness(self, total: float, num_jobs: int) -> float:
         """Return the fitness of `num_jobs` jobs whose scores sum to `total`.
@@ -58,14 +56,7 @@ class Scale:
         >>> round(Scale(-1.0, 0.0, near_zero=False).fitness(-1.25, 2), 6)
         1.6
         """
-        mean = total / num_jobs
-        if self.power == 0.0:
-            return float(np.exp(mean))
-        if self.near_zero:
-            return float(np.exp(np.log1p(self.power * mean) / self.power))
-        with np.errstate(divide="ignore"):
-            log_mean = np.log(max(np.sign(self.power) * mean, 0.0))
-        return float(np.exp((self.offset + log_mean) / self.power))
+        return float(_fitness(total / num_jobs, self.power, self.offset, self.near_zero))
 
     def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
         """Return a scale for an answer with these logarithms, shape (J,); None if it fits already.
@@ -78,6 +69,34 @@ class Scale:
         if LEAST_EXPONENT <= largest - self.offset <= LARGEST_EXPONENT:
             return None
         return Scale(self.power, largest, near_zero=False)
+
+
+@kernel
+def _scores(logs, power, offset, near_zero):  # type: ignore[no-untyped-def]
+    """Return the score of each logarithm, shape (n,), one by one: NumPy's own exponentials hang on the processor."""
+    scores = np.empty(logs.size)
+    before, score = np.nan, 0.0
+    for i in range(logs.size):
+        if logs[i] != before:
+            before = logs[i]
+            if power == 0.0:
+                score = before
+            elif near_zero:
+                score = np.expm1(power * before) / power
+            else:
+                score = np.sign(power) * np.exp(min(power * before - offset, LARGEST_EXPONENT))
+        scores[i] = score
+    return scores
+
+
+@kernel
+def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
+    """Return the fitness at which jobs have this mean score."""
+    if power == 0.0:
+        return np.exp(mean)
+    if near_zero:
+        return np.exp(np.log1p(power * mean) / power)
+    return np.exp((offset + np.log(max(np.sign(power) * mean, 0.0))) / power)
 
 
 @dataclass(frozen=True)

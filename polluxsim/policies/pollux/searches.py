@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.pollux.exact import ExactSearch
+from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.genetic import GeneticSearch
 
 if TYPE_CHECKING:
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
 
 # Each by the threads it may use.
 SEARCHES: Mapping[str, Callable[[int], Search]] = {
-    "exact": lambda threads: ExactSearch(),
+    "annealing": lambda threads: AnnealingSearch(),
     "genetic": lambda threads: GeneticSearch(threads=threads),
 }
+
+FORMER_NAMES = {"exact": "annealing"}
+"""Names that still work in this release."""
 
 
 def search_named(name: str, threads: int = 1) -> Search:
@@ -28,6 +32,12 @@ def search_named(name: str, threads: int = 1) -> Search:
     InvalidConfigError
         If there is none of that name.
     """
+    if name in FORMER_NAMES:
+        present = FORMER_NAMES[name]
+        warnings.warn(
+            f"policy.search={name} is now called {present}; the old name goes away", FutureWarning, stacklevel=4
+        )
+        name = present
     if name not in SEARCHES:
         raise InvalidConfigError(f"policy.search is {name!r}, allowed are {', '.join(SEARCHES)}")
     return SEARCHES[name](threads)

@@ -10,16 +10,17 @@ import numpy as np
 
 from polluxsim.policies.pollux.bound import Relaxation, relax
 from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
+from polluxsim.policies.pollux.idle import could_start, with_idle_gpus
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
-from polluxsim.policies.pollux.packing import KEEP, SEVERAL, SINGLE, Round, priced_choices
 from polluxsim.policies.pollux.problem import Answer, power_mean
+from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, priced_choices
 from polluxsim.policies.pollux.scores import Scale, choose_scale, score_tables, trim
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from polluxsim.policies.pollux.packing import Packing
     from polluxsim.policies.pollux.problem import Problem
+    from polluxsim.policies.pollux.rows import Packing
     from polluxsim.policies.pollux.scores import ScoreTables
 
 # Temperatures of the annealing in prices of a GPU, the scale of what one move wins or loses.
@@ -33,8 +34,8 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class ExactSearch:
-    """The optimum for small problems, and near it, with a bound, for others.
+class AnnealingSearch:
+    """Simulated annealing from a relaxed optimum, which bounds it; small problems are solved exactly.
 
     Small problems are solved by dynamic programming over what is left of every node. Others start from what a
     single pool of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then
@@ -70,11 +71,13 @@ class ExactSearch:
             if (found := float(power_mean(logs_of_answer, problem.fairness_power))) > fitness:
                 best, fitness = answer, found
         is_proven = upper_bound <= fitness * (1.0 + ROUNDING)
-        return Answer(best, fitness, fitness if is_proven else upper_bound)
+        return Answer(with_idle_gpus(problem, best), fitness, fitness if is_proven else upper_bound)
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return whether the relaxed bound proves that no change is worth its restarts."""
+        """Return whether no waiting job could start, and by the relaxed bound no change is worth its restarts."""
         problem = trim(problem)
+        if could_start(problem):
+            return False
         logs = problem.log_values()
         # Half the tolerance of an answer, so that rounding does not prove now what it would not prove then.
         return _relax(problem, logs, choose_scale(logs, problem)).proves_no_change(ROUNDING / 2)
@@ -182,7 +185,7 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
     prices = np.array([0.0, price])
     ideal = _net_scores(tables, problem.placements.sum(axis=1), price).max(axis=1)
     return Round(
-        placements=problem.placements.astype(np.int32),
+        placements=problem.placements,
         present_nodes=present_nodes,
         present_count=count,
         keep=tables.keep,
@@ -214,7 +217,7 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
     """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
-    packed: Packing = construct(fixed, relaxed_gpus, width)
+    packed: Packing = construct(fixed, relaxed_gpus, np.argsort(-relaxed_gpus, kind="stable"), width)
     unchanged: Packing = stand_still(fixed, width)
     for packing in (packed, unchanged):
         fill(fixed, packing, new_journal(*packing.nodes.shape), rng)

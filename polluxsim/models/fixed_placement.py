@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.efficiency import gain
 from polluxsim.models.goodput import NUM_CANDIDATES
@@ -84,7 +82,8 @@ class Alone:
         """Return what 50 batch sizes in geometric steps come to, each once."""
         limits, num_replicas = self.profile.application, sum(self.gpus_by_node)
         smallest = max(limits.init_batch_size, limits.min_atomic_batch_size * num_replicas)
-        sizes = np.geomspace(smallest, limits.max_batch_size, NUM_CANDIDATES).round().astype(int).tolist()
+        ratio, last = limits.max_batch_size / smallest, NUM_CANDIDATES - 1
+        sizes = [round(smallest * ratio ** (step / last)) for step in range(NUM_CANDIDATES)]
         choices = dict.fromkeys(split_batch_size(limits, size, num_replicas) for size in sizes)
         return [choice for choice in choices if self._is_allowed(choice)]
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from polluxsim.kernels import helper, inlined, kernel
+
+# Kernels would be compiled anew for every literal number that they are called with; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.
-KEEP, SINGLE, SEVERAL = 0, 1, 2
+KEEP, SINGLE, SEVERAL = np.int64(0), np.int64(1), np.int64(2)
 
-# Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none.
-# This halves the time of a move.
-inlined = njit(cache=True, forceinline=True)
+# Levels of the price of a GPU: none, and what one more is worth.
+FREE, PRICED = np.int64(0), np.int64(1)
+
+FIRST_NODE = np.int64(0)
+NOTHING = np.int64(0)
 
 
 class Round(NamedTuple):
@@ -91,7 +95,7 @@ class Packing(NamedTuple):
     resident_count: np.ndarray
 
 
-@njit(cache=True)
+@kernel
 def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
     """Return for each job and k the GPUs from `fewest` to k with the best score minus cost, (J, K + 1)."""
     choice = np.full(scores.shape, -1, dtype=np.int32)
@@ -104,10 +108,13 @@ def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
     return choice
 
 
-@njit(cache=True)
+@helper
 def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
     """Return the packing without any GPU given."""
     num_jobs, num_nodes = fixed.placements.shape
+    largest = 0
+    for gpus in fixed.gpus_per_node:
+        largest = max(largest, gpus)
     packing = Packing(
         np.zeros((num_jobs, num_nodes), dtype=np.int32),
         np.zeros((num_jobs, width), dtype=np.int32),
@@ -116,7 +123,7 @@ def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
         np.empty(num_jobs),
         fixed.gpus_per_node.copy(),
         np.full(num_nodes, -1, dtype=np.int64),
-        np.zeros((num_nodes, fixed.gpus_per_node.max()), dtype=np.int32),
+        np.zeros((num_nodes, largest), dtype=np.int64),
         np.zeros(num_nodes, dtype=np.int64),
     )
     for j in range(num_jobs):
@@ -220,20 +227,35 @@ def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]
             n = fixed.present_nodes[j, i]
             put(packing, j, n, fixed.placements[j, n])
     elif kind == SINGLE and gpus > 0:
-        put(packing, j, best_fit(packing, gpus, False, start), gpus)
+        put(packing, j, best_fit(packing, gpus, start), gpus)
     elif kind == SEVERAL:
         _spread(packing, j, gpus, start)
     settle(fixed, packing, j)
 
 
 @inlined
-def best_fit(packing, gpus, unowned, start):  # type: ignore[no-untyped-def]
+def best_fit(packing, gpus, start):  # type: ignore[no-untyped-def]
     """Return the node with the fewest free GPUs that has at least `gpus`, or −1."""
     num_nodes = len(packing.free)
     best, fewest = -1, 1 << 30
     n = start
     for _ in range(num_nodes):
-        if gpus <= packing.free[n] < fewest and not (unowned and packing.owner[n] >= 0):
+        if gpus <= packing.free[n] < fewest:
+            best, fewest = n, packing.free[n]
+            if fewest == gpus:
+                break
+        n = n + 1 if n + 1 < num_nodes else 0
+    return best
+
+
+@inlined
+def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
+    """Return the best fit among the nodes without a multi-node job, or −1."""
+    num_nodes = len(packing.free)
+    best, fewest = -1, 1 << 30
+    n = start
+    for _ in range(num_nodes):
+        if gpus <= packing.free[n] < fewest and packing.owner[n] < 0:
             best, fewest = n, packing.free[n]
             if fewest == gpus:
                 break
@@ -247,7 +269,7 @@ def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
     num_nodes, left = len(packing.free), gpus
     while left > 0:
         if packing.node_count[j] > 0:
-            n = best_fit(packing, left, True, start)
+            n = _best_fit_of_unowned(packing, left, start)
             if n >= 0 and packing.rows[j, n] == 0:
                 put(packing, j, n, left)
                 return

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_rounds import read_rounds
 
+from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.bound import pooled_scores, price_gpus, relax
-from polluxsim.policies.pollux.exact import ExactSearch
 from polluxsim.policies.pollux.problem import Problem
 from polluxsim.policies.pollux.scores import choose_scale, score_tables, trim
 
@@ -33,7 +33,7 @@ def is_feasible(problem, allocation):
 
 
 def solve(problem, seed=0, **parameters):
-    answer = ExactSearch(**parameters).solve(problem, np.random.default_rng(seed))
+    answer = AnnealingSearch(**parameters).solve(problem, np.random.default_rng(seed))
     assert is_feasible(problem, answer.allocation)
     assert answer.fitness == pytest.approx(problem.fitness(answer.allocation), rel=TOLERANCE)
     assert answer.upper_bound >= answer.fitness
@@ -290,7 +290,7 @@ def test_what_stands_still_is_an_optimum_and_stays_one_with_smaller_restart_fact
     settled = replace(problem, placements=solve(problem).allocation)
     rng = np.random.default_rng(seed)
     for start in (problem, settled):
-        if not ExactSearch().stands_still(start):
+        if not AnnealingSearch().stands_still(start):
             continue
         factors = start.restart_factors * rng.uniform(share, 1.0, len(start.job_ids))
         for each in (start, replace(start, restart_factors=factors)):
@@ -303,4 +303,4 @@ def test_standing_still_is_proven_more_often_than_not_at_an_optimum() -> None:
     """Otherwise the test above would be empty."""
     problems_met = [random_problem(seed, 3, (4, 4, 4, 4)) for seed in range(40)]
     settled = [replace(each, placements=solve(each).allocation) for each in problems_met]
-    assert sum(map(ExactSearch().stands_still, settled)) >= 20
+    assert sum(map(AnnealingSearch().stands_still, settled)) >= 20

@@ -1,0 +1,124 @@
+"""Where machine code is kept, and that the results do not hang on the processor that made it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+import polluxsim
+from polluxsim.policies.pollux.policy import Pollux
+
+PACKAGE = Path(polluxsim.__file__).parent
+WIDEST = [name for name in __cpu_dispatch__ if "AVX512" in name or name == "X86_V4"]
+AVX2 = [name for name in __cpu_dispatch__ if name in {"X86_V3", "AVX2", "FMA3"}]
+TABLES = ("jobs", "rounds", "allocations", "reasons")
+
+CALLS = """
+import polluxsim.kernels
+from polluxsim.models.goodput import GoodputModel
+from polluxsim.models.profile import Application
+from polluxsim.models.throughput import ThroughputParams
+from polluxsim.models.efficiency import GradientStatistics
+model = GoodputModel(Application("a", 10, 100, 1, 50, 1), ThroughputParams(0.1, 0.01, 0.3, 0.02, 0.1, 0.01, 1.5),
+                     GradientStatistics(1.0, 20.0))
+print(polluxsim.kernels.__file__, model.best(1, 4)[0])
+"""
+
+
+def python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | variables
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
+
+
+@pytest.mark.slow
+def test_a_kernel_follows_what_it_calls_in_another_file(tmp_path: Path) -> None:
+    """`GoodputModel.best` is compiled in one file; the step time that it calls is in another."""
+    copy = tmp_path / "polluxsim"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def goodput() -> tuple[float, str]:
+        done = python(tmp_path, "-c", CALLS, PYTHONPATH=str(tmp_path))
+        file, value = done.stdout.split()
+        assert Path(file).parent == copy
+        return float(value), done.stderr
+
+    first, said = goodput()
+    assert said.count("compiling kernels") == 1
+    assert len(said.splitlines()) == 1
+    assert goodput() == (first, "")  # kept: nothing is compiled
+    callee = copy / "models" / "throughput.py"
+    text = callee.read_text()
+    assert text.count("return accumulation_steps * grad +") == 1
+    callee.write_text(text.replace("return accumulation_steps * grad +", "return 1.0 + accumulation_steps * grad +"))
+    changed, said = goodput()
+    assert changed < first
+    assert "compiling kernels" in said
+    assert len(list((copy / "__pycache__").glob("kernels-*"))) == 1  # the old machine code is gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_machine_code_is_kept_elsewhere_where_the_package_cannot_have_it(tmp_path: Path, variable: str) -> None:
+    copy, place = tmp_path / "polluxsim", tmp_path / "elsewhere"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    if variable == "XDG_CACHE_HOME":  # a file in place of the folder, which nobody, root included, can write into
+        (copy / "__pycache__").write_text("")
+    python(tmp_path, "-c", CALLS, PYTHONPATH=str(tmp_path), **{variable: str(place)})
+    assert list(place.glob("polluxsim-*/kernels-*/**/*.nbc"))
+
+
+def run_hashes(folder: Path, *settings: str, **variables: str) -> dict[str, str]:
+    """Return the digests of a run's tables."""
+    python(folder, "-m", "polluxsim", "run", *settings, f"hydra.run.dir={folder}", **variables)
+    return {name: hashlib.sha256((folder / f"{name}.parquet").read_bytes()).hexdigest() for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    return {
+        search: run_hashes(tmp_path_factory.mktemp(search), f"policy.search={search}", *few)
+        for search, few in SEARCHES.items()
+    }
+
+
+SEARCHES = {"annealing": (), "genetic": ("workload=philly-like", "workload.num_jobs=20")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("features", [WIDEST, [*AVX2, *WIDEST]], ids=["without AVX-512", "without AVX2"])
+def test_results_do_not_hang_on_the_processor(
+    tmp_path: Path, plain: dict[str, dict[str, str]], search: str, features: list[str]
+) -> None:
+    """The default run, its bytes; without AVX2 the kernels too are compiled for the plainest processor."""
+    present = [name for name in features if __cpu_features__.get(name)]
+    if not present:
+        pytest.skip(f"NumPy uses none of {', '.join(features) or 'the wider vectors'} on this processor")
+    variables = {"NPY_DISABLE_CPU_FEATURES": " ".join(present)}
+    if features != WIDEST:
+        variables["NUMBA_CPU_NAME"] = "generic"
+    question = "import json; from numpy._core._multiarray_umath import __cpu_features__ as f; print(json.dumps(f))"
+    seen = json.loads(python(tmp_path, "-W", "ignore", "-c", question, **variables).stdout)
+    assert not any(seen[name] for name in present)
+    assert run_hashes(tmp_path, f"policy.search={search}", *SEARCHES[search], **variables) == plain[search]
+
+
+@pytest.mark.slow
+def test_results_do_not_hang_on_the_number_of_threads(tmp_path: Path, plain: dict[str, dict[str, str]]) -> None:
+    few = SEARCHES["genetic"]
+    assert run_hashes(tmp_path, "policy.search=genetic", "policy.threads=2", *few) == plain["genetic"]
+
+
+def test_the_former_name_of_the_search_works_and_says_so() -> None:
+    with pytest.warns(FutureWarning, match="policy.search=exact is now called annealing"):
+        assert Pollux("exact")._search == Pollux("annealing")._search
