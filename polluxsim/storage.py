@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import pyarrow as pa
@@ -37,6 +36,9 @@ RUN_FILES = (RUN_FILE, "jobs.parquet", "rounds.parquet", "allocations.parquet", 
 """All files of a run's folder."""
 
 FORMAT_VERSION = 1
+
+LATEST = 1e16
+"""No run comes so far [s]: from there on, a second more is no later."""
 
 # The Parquet type of every type that a record's field may have.
 _ARROW_TYPES = {
@@ -119,8 +121,9 @@ def read_run(folder: Path) -> Run:
         end_time = info["end_time"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
-    if type(end_time) not in (int, float) or not 0 <= end_time < inf:
-        raise InvalidInputError(f"{folder / RUN_FILE}: end_time is {short(end_time)}, allowed is a finite number ≥ 0")
+    if type(end_time) not in (int, float) or not 0 <= end_time <= LATEST:
+        what = f"end_time is {short(end_time)}, allowed is a number of seconds from 0 to {LATEST:g}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {what}")
     result = Result(
         job_records=_read(folder / "jobs.parquet", JobRecord),
         round_records=_read(folder / "rounds.parquet", RoundRecord),
@@ -190,9 +193,9 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[A
     if column.null_count and hint != float | None:
         raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
     if UNITS.get(name) == "s":
-        outside = pc.fill_null(pc.invert(pc.is_finite(column)), fill_value=False)
-        if (row := pc.index(outside, value=True).as_py()) >= 0:
-            raise _bad(path, row + 1, name, column[row].as_py(), "is a finite number")
+        inside = pc.fill_null(pc.less_equal(pc.abs(column), LATEST), fill_value=True)
+        if (row := pc.index(inside, value=False).as_py()) >= 0:
+            raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")
     values: list[Any] = column.to_pylist()
     if hint is Status:
         return _statuses(path, name, values)

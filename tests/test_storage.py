@@ -82,7 +82,12 @@ def damage(path: Path, column: str, value: object) -> None:
     [
         ("jobs", "status", "x", "line 1: column 'status' is 'x', allowed are completed, cut off"),
         ("jobs", "job", None, "line 1: column 'job' is None, allowed is a value"),
-        ("jobs", "submit_time", float("nan"), "line 1: column 'submit_time' is nan, allowed is a finite number"),
+        (
+            "jobs",
+            "submit_time",
+            float("nan"),
+            "line 1: column 'submit_time' is nan, allowed is a number of seconds up to 1e+16",
+        ),
         ("jobs", "completion_time", float("inf"), "line 1: column 'completion_time' is inf"),
         ("rounds", "time", float("nan"), "line 1: column 'time' is nan"),
         ("rounds", "gpus_in_use", None, "line 1: column 'gpus_in_use' is None"),
