@@ -146,8 +146,9 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:
+        # Values that Python cannot hold (broken UTF-8, far-off dates) are a ValueError or an OverflowError.
         records = pq.read_table(path).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
     yield from (Row(path, number, record) for number, record in enumerate(records, start=1))
 
@@ -176,7 +177,7 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
     writing. If the block fails, what was in `folder` before is untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = _unused(folder / folder.name)
+    temporary = _unused(folder / (folder.absolute().name or "root"))
     temporary.mkdir()
     try:
         yield temporary

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.files import appearing_together
 from polluxsim.records import (
     UNITS,
@@ -35,6 +36,9 @@ RUN_FILES = (RUN_FILE, "jobs.parquet", "rounds.parquet", "allocations.parquet", 
 """All files of a run's folder."""
 
 FORMAT_VERSION = 1
+
+LATEST = 1e16
+"""No run comes so far [s]: from there on, a second more is no later."""
 
 # The Parquet type of every type that a record's field may have.
 _ARROW_TYPES = {
@@ -114,14 +118,17 @@ def read_run(folder: Path) -> Run:
         raise InvalidInputError(f"{folder}: not a finished run, needed is a folder with {RUN_FILE}")
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        end_time = float(info["end_time"])
-    except (ValueError, KeyError, TypeError) as error:
+        end_time = info["end_time"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
+    if type(end_time) not in (int, float) or not 0 <= end_time <= LATEST:
+        what = f"end_time is {short(end_time)}, allowed is a number of seconds from 0 to {LATEST:g}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {what}")
     result = Result(
         job_records=_read(folder / "jobs.parquet", JobRecord),
         round_records=_read(folder / "rounds.parquet", RoundRecord),
         allocation_records=_read(folder / "allocations.parquet", AllocationRecord),
-        end_time=end_time,
+        end_time=float(end_time),
     )
     return Run(folder.resolve().name, info, result)
 
@@ -169,17 +176,51 @@ def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
     schema = schema_of(record_type)
     try:
         table = _completed(pq.read_table(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
-    columns: list[Any] = []
-    for name, hint in get_type_hints(record_type).items():
-        values = table.column(name).to_pylist()
-        if hint is Status:
-            values = [Status(value) for value in values]
-        elif get_origin(hint) is tuple:
-            values = [tuple(value) for value in values]
-        columns.append(values)
-    return tuple(map(record_type._make, zip(*columns, strict=True)))
+    hints = get_type_hints(record_type)
+    columns = {name: _values(path, name, table.column(name), hint) for name, hint in hints.items()}
+    if record_type is AllocationRecord:
+        for row, (nodes, gpus) in enumerate(zip(columns["nodes"], columns["gpus"], strict=True), start=1):
+            if len(nodes) != len(gpus):
+                raise _bad(path, row, "gpus", list(gpus), "is a value for each of nodes")
+    return tuple(map(record_type._make, zip(*columns.values(), strict=True)))
+
+
+def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
+    """Return a column's values as records have them, all of them checked."""
+    if column.null_count and hint != float | None:
+        raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
+    if UNITS.get(name) == "s":
+        inside = pc.fill_null(pc.less_equal(pc.abs(column), LATEST), fill_value=True)
+        if (row := pc.index(inside, value=False).as_py()) >= 0:
+            raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")
+    values: list[Any] = column.to_pylist()
+    if hint is Status:
+        return _statuses(path, name, values)
+    if get_origin(hint) is not tuple:
+        return values
+    if (row := next((row for row, items in enumerate(values) if _lacks_one(items)), -1)) >= 0:
+        raise _bad(path, row + 1, name, values[row], "are values")
+    return list(map(tuple, values))
+
+
+def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:
+    known = {status.value: status for status in Status}
+    for row, value in enumerate(values, start=1):
+        if value not in known:
+            raise _bad(path, row, name, value, f"are {', '.join(known)}")
+    return [known[value] for value in values]
+
+
+def _lacks_one(items: Sequence[Any]) -> bool:
+    """Return whether a list has an empty place, or a map a name without a value."""
+    return any(item is None or (isinstance(item, tuple) and None in item) for item in items)
+
+
+def _bad(path: Path, row: int, name: str, value: object, allowed: str) -> InvalidInputError:
+    return bad_line(path, row, f"column {name!r} is {short(value)}, allowed {allowed}")
 
 
 def _completed(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, Any]) -> pa.Table:

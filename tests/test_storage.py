@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import polluxsim
 from polluxsim.app.cli import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.records import AllocationRecord, JobRecord, RoundRecord
@@ -50,3 +53,62 @@ def test_a_column_without_a_default_is_needed(folder: Path) -> None:
     drop(folder / "jobs.parquet", "jct")
     with pytest.raises(InvalidInputError, match=r"jobs\.parquet: not a table of a polluxsim run"):
         read_run(folder)
+
+
+def test_a_run_is_saved_in_the_folder_one_is_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = polluxsim.read(folder)
+    inside = folder.parent / "here" / "inside"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    for name in (".", ".."):
+        run.save(name)
+        assert polluxsim.read(name).result == run.result
+    assert not list(folder.parent.glob("here/**/.*.tmp"))
+
+
+def damage(path: Path, column: str, value: object) -> None:
+    """Put a value into the first row of a table."""
+    table = pq.read_table(path)
+    place = table.schema.get_field_index(column)
+    values = table.column(column).to_pylist()
+    values[0] = value
+    pq.write_table(
+        table.set_column(place, table.schema.field(column), pa.array(values, table.schema.types[place])), path
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "message"),
+    [
+        ("jobs", "status", "x", "line 1: column 'status' is 'x', allowed are completed, cut off"),
+        ("jobs", "job", None, "line 1: column 'job' is None, allowed is a value"),
+        (
+            "jobs",
+            "submit_time",
+            float("nan"),
+            "line 1: column 'submit_time' is nan, allowed is a number of seconds up to 1e+16",
+        ),
+        ("jobs", "completion_time", float("inf"), "line 1: column 'completion_time' is inf"),
+        ("rounds", "time", float("nan"), "line 1: column 'time' is nan"),
+        ("rounds", "gpus_in_use", None, "line 1: column 'gpus_in_use' is None"),
+        ("allocations", "time", float("-inf"), "line 1: column 'time' is -inf"),
+        ("allocations", "nodes", [0, None], "line 1: column 'nodes' is [0, None], allowed are values"),
+        ("allocations", "nodes", [0, 1], "line 1: column 'gpus' is [1], allowed is a value for each of nodes"),
+        ("allocations", "nodes", None, "line 1: column 'nodes' is None"),
+    ],
+)
+def test_a_damaged_table_is_named(folder: Path, table: str, column: str, value: object, message: str) -> None:
+    damage(folder / f"{table}.parquet", column, value)
+    with pytest.raises(InvalidInputError, match=re.escape(f"{table}.parquet, {message}")):
+        read_run(folder)
+
+
+def test_damaged_reasons_and_times_of_the_end_are_named(folder: Path) -> None:
+    damage(folder / "reasons.parquet", "numbers", [("gpus", None)])
+    with pytest.raises(InvalidInputError, match=r"reasons\.parquet, line 1: column 'numbers' is"):
+        read_reasons(folder)
+    text = (folder / "run.json").read_text()
+    for wrong in ("NaN", "-1", '"soon"', "null", "true"):
+        (folder / "run.json").write_text(re.sub(r'"end_time": [^,]*', f'"end_time": {wrong}', text))
+        with pytest.raises(InvalidInputError, match=r"run\.json: end_time is"):
+            read_run(folder)

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
     _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
     _add_why(commands.add_parser("why", help="say why a job waited, started, grew, shrank or moved"))
-    _add_import(commands.add_parser("import", help="check measurements or a cluster's log, write them as Parquet"))
+    _add_import(commands.add_parser("import", help="check a cluster's log, write it as Parquet"))
     _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
     _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
     _add_sample(commands.add_parser("sample", help="draw a workload from the Philly trace into a file"))
@@ -154,10 +154,10 @@ def _add_why(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Read measurements or a cluster's log, check every row, and write them as Parquet."
-    parser.add_argument("format", metavar="FORMAT", help="osdi21 (measured profiles), or the format of a cluster's log")
+    parser.description = "Read a cluster's log, check every row, and write it as Parquet."
+    parser.add_argument("format", metavar="FORMAT", help="format of the log: philly, slurm, …")
     parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
-    parser.add_argument("destination", type=Path, metavar="DST", help="folder (osdi21) or .parquet file to write")
+    parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")
     parser.add_argument("--skip-bad", action="store_true", help="count rows that cannot be read, and leave them out")
     parser.add_argument("--gpus", type=int, metavar="N", help="size of the log's cluster, for the report")
     parser.add_argument("--time-zone", metavar="NAME", help="zone of a log's times that name none, like Asia/Shanghai")
@@ -282,10 +282,8 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from polluxsim.app.files import import_log, import_profiles
+    from polluxsim.app.files import import_log
 
-    if options.format == "osdi21":
-        return import_profiles(options.source, options.destination)
     return import_log(options)
 
 

@@ -16,7 +16,6 @@ from polluxsim.storage import read_run
 from polluxsim.traces.cards import fit_cards, write_cards
 from polluxsim.traces.importing import import_trace
 from polluxsim.traces.osdi21 import read_profiles
-from polluxsim.traces.store import write_store
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -35,16 +34,6 @@ def show_table(folders: Sequence[Path]) -> int:
         name = run.name if run.name not in summaries else str(folder)
         summaries[name] = summary
     console().print(comparison(summaries))
-    return 0
-
-
-def import_profiles(source: Path, destination: Path) -> int:
-    """Check the artifact's measurements and write them as Parquet."""
-    profiles = read_profiles(source)
-    write_store(profiles, destination)
-    rows = sum(len(profile.placements) + len(profile.scalability) for profile in profiles.values())
-    epochs = sum(len(run) for profile in profiles.values() for run in profile.validations.values())
-    print(f"{destination}: {len(profiles)} profiles ({', '.join(profiles)}), {rows} step times, {epochs} epochs")
     return 0
 
 

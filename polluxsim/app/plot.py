@@ -18,6 +18,7 @@ from polluxsim.analysis.figures.style import check_ending, save
 from polluxsim.analysis.figures.sweep import sweep, sweep_frame
 from polluxsim.analysis.figures.usage import usage
 from polluxsim.app.folders import run_folders
+from polluxsim.app.own_profiles import own_profiles
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.storage import read_run, read_timings
 
@@ -79,24 +80,14 @@ def _job(options: Namespace) -> Figure:
 
 def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
     """Return the profiles a run was made with; None, and a note, where they cannot tell a job's efficiency."""
-    settings = settings_of(run)
-    if settings.get("engine.interference"):
-        _note_without_efficiency(run, "it had interference, which is not recorded")
-        return None
-    path = settings.get("profiles.path") if folder is None else str(folder)
-    from polluxsim.traces.store import ProfileFolder
-
     try:
-        return ProfileFolder(path).load()
+        return own_profiles(run, folder).profiles
     except InvalidInputError as error:
         if folder is not None:
             raise
-        _note_without_efficiency(run, f"{error}; --profiles FOLDER says where they are now")
+        note = f"no panel of the efficiency: {error}; --profiles FOLDER says where they are now"
+        print(f"polluxsim: {run.name}: {note}", file=sys.stderr)
         return None
-
-
-def _note_without_efficiency(run: Run, reason: str) -> None:
-    print(f"polluxsim: {run.name}: no panel of the efficiency: {reason}", file=sys.stderr)
 
 
 def _sweep(options: Namespace) -> Figure:

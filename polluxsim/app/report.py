@@ -8,23 +8,18 @@ from rich.console import Console
 from rich.progress import track
 
 from polluxsim.analysis.figures.groups import settings_of
-from polluxsim.analysis.report import NO_LIVES, Lives, Subject, fit, lives_of, report
+from polluxsim.analysis.report import NO_LIVES, Lives, Subject, report
 from polluxsim.app.folders import run_folders
+from polluxsim.app.own_profiles import own_profiles
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
-from polluxsim.models.profile import ProfileRangeError
 from polluxsim.storage import read_reasons, read_run
-from polluxsim.traces.store import ProfileFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from polluxsim.storage import Run
-
-PROFILES = "polluxsim.traces.store.ProfileFolder"
-
-LEFT_OUT = "Efficiency and progress are not shown"
 
 SUFFIXES = (".html", ".htm")
 
@@ -68,21 +63,11 @@ def _subject(folder: Path) -> Subject:
 
 def _lives(run: Run) -> tuple[Lives, str]:
     """Return the lives of a run's jobs and where they are from, or none and why: a report can do without them."""
-    settings = settings_of(run)
-    if settings.get("profiles._target_") != PROFILES:
-        return NO_LIVES, f"{LEFT_OUT}: the run does not say where its profiles are."
-    if settings.get("engine.interference") != 0.0:
-        return (
-            NO_LIVES,
-            f"{LEFT_OUT}: they do not follow from the records where jobs interfere.",
-        )
-    path = settings["profiles.path"]
-    where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
     try:
-        lives = lives_of(run.result, ProfileFolder(path).load(), float(settings["engine.restart_delay"]))
-    except (InvalidInputError, ProfileRangeError) as error:
-        return NO_LIVES, f"{LEFT_OUT}: {where} could not be used ({error})."
-    if not fit(run.result, lives):
-        return NO_LIVES, f"{LEFT_OUT}: {where} are not those the run was made with."
-    rule = "; it counts whole seconds, so that they are a little off" if settings.get("engine.whole_seconds") else ""
-    return lives, f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {where}{rule}."
+        own = own_profiles(run)
+    except InvalidInputError as error:
+        return NO_LIVES, f"Efficiency and progress are not shown: {error}."
+    whole_seconds = settings_of(run).get("engine.whole_seconds")
+    rule = "; it counts whole seconds, so that they are a little off" if whole_seconds else ""
+    shown = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {own.where}{rule}."
+    return own.lives, shown

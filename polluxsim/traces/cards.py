@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
@@ -16,63 +16,27 @@ from polluxsim.models.card import (
     NoiseScales,
     SyncTimes,
 )
-from polluxsim.models.card_fitting import CardSize, fit_card
+from polluxsim.models.card_fitting import fit_card
 from polluxsim.models.placement_classes import PLACEMENT_CLASSES
 from polluxsim.models.profile import Application
 from polluxsim.traces.card_text import FORMAT, card_text
-from polluxsim.traces.osdi21 import read_profiles
+from polluxsim.traces.described import COUNT, EPOCHS, description_of, read_described
+from polluxsim.traces.osdi21 import find_traces, read_profiles
 from polluxsim.traces.sections import Range, Section, read_section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNT = Range(1, 10**9)
 SECONDS = Range(1e-6, 1e4)
 SECONDS_OR_NONE = Range(0, 1e4)
 FACTOR = Range(0.01, 100)
 NOISE_SCALE = Range(1e-9, 1e15)
 GAMMA = Range(1, 10)
 ERROR = Range(0, 1e6)
-EPOCHS = Range(1, 10**5)
-
-SOURCE = "measured on NVIDIA T4 by the artifact of Pollux (OSDI '21)"
-LICENSE = "Apache-2.0"
-
-
-class _Known(NamedTuple):
-    """What the measured tables do not say. Source: Pollux (OSDI '21), Table 1."""
-
-    file_name: str
-    title: str
-    optimizer: str
-    target: str
-    size: CardSize = CardSize()
-
-
-KNOWN_CARDS = {
-    "bert": _Known("bert", "BERT (fine-tuning) on SQuAD", "AdamW", "88 % F1 score"),
-    "cifar10": _Known("resnet18-cifar10", "ResNet18 on CIFAR-10", "SGD", "94 % top-1 accuracy"),
-    "deepspeech2": _Known("deepspeech2", "DeepSpeech2 on CMU-ARCTIC", "SGD", "25 % word error rate"),
-    "imagenet": _Known("resnet50-imagenet", "ResNet-50 on ImageNet", "SGD", "75 % top-1 accuracy"),
-    # Its atomic batch sizes span three decades: more places of m, at fewer GPU counts.
-    "ncf": _Known(
-        "neumf",
-        "NeuMF on MovieLens",
-        "Adam",
-        "69 % hit rate",
-        CardSize(
-            correction_replicas=(2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64),
-            correction_places=6,
-            noise_stages=5,
-            noise_knots=2,
-        ),
-    ),
-    "yolov3": _Known("yolov3", "YOLOv3 on PASCAL-VOC", "SGD", "84 % mean average precision"),
-}
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
-    """Fit a card to every application measured in a folder of the artifact's layout.
+    """Fit a card to every application measured in a folder that `read_profiles` reads.
 
     Returns
     -------
@@ -84,12 +48,10 @@ def fit_cards(measured: Path) -> dict[str, Card]:
     InvalidInputError
         If the measurements are missing or wrong.
     """
-    cards = {}
-    for name, profile in read_profiles(measured).items():
-        known = KNOWN_CARDS[name]
-        about = About(known.title, known.optimizer, known.target, SOURCE, LICENSE)
-        cards[known.file_name] = fit_card(profile, about, known.size)
-    return cards
+    profiles = read_profiles(measured)
+    described = read_described(description_of(find_traces(measured) or measured))
+    pairs = [(profile, described[name]) for name, profile in profiles.items()]
+    return {known.card: fit_card(profile, known.about, known.card_size) for profile, known in pairs}
 
 
 def write_cards(cards: dict[str, Card], folder: Path) -> list[Path]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.errors import InvalidInputError, bad_line
 from polluxsim.files import Row, read_rows
 from polluxsim.models.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
 from polluxsim.models.profile import Application
+from polluxsim.traces.described import FILE, Described, description_of, read_described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,37 +17,14 @@ if TYPE_CHECKING:
 _RowT = TypeVar("_RowT", PlacementRow, ScalabilityRow)
 
 
-class _Known(NamedTuple):
-    """What the tables do not say of an application: Pollux (OSDI '21), Table 1, and its artifact."""
-
-    num_epochs: int
-    learning_rate_rule: str
-    max_atomic_batch_size: int | None = None
-    fixed_batch_size: int | None = None
-    max_replicas: int | None = None
-
-
-KNOWN_APPLICATIONS = {
-    "bert": _Known(2, "square-root"),
-    "cifar10": _Known(100, "adascale"),
-    "deepspeech2": _Known(80, "adascale"),
-    "imagenet": _Known(90, "adascale"),
-    # The artifact keeps NeuMF at one batch size on one GPU.
-    "ncf": _Known(10, "square-root", fixed_batch_size=32768, max_replicas=1),
-    # Larger atomic batches were measured, but do not fit a T4 in training.
-    "yolov3": _Known(50, "adascale", max_atomic_batch_size=8),
-}
-
+PLACEMENTS = "placements.csv"
 STEP_COLUMNS = ("local_bsz", "step_time", "sync_time")
 VALIDATION_COLUMNS = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
 
 
 def find_traces(root: Path) -> Path | None:
     """Return the folder that holds a folder for each application, or None if `root` has not this layout."""
-    for folder in (root / "traces", root):
-        if any((folder / name / "placements.csv").is_file() for name in KNOWN_APPLICATIONS):
-            return folder
-    return None
+    return next((folder for folder in (root / "traces", root) if any(folder.glob(f"*/{PLACEMENTS}"))), None)
 
 
 def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
@@ -55,7 +33,8 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
     Parameters
     ----------
     root
-        The artifact's `simulator/` folder, or its `traces/` folder.
+        The artifact's `simulator/` folder, or its `traces/` folder; or one of the same layout, with an
+        `applications.yaml` beside the folders of the applications where these are others than the artifact's.
 
     Returns
     -------
@@ -70,46 +49,37 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
     traces = find_traces(root)
     if traces is None:
         raise InvalidInputError(
-            f"{root}: no measured profiles; needed is a folder with traces/APPLICATION/placements.csv for one of "
-            f"{', '.join(KNOWN_APPLICATIONS)}"
+            f"{root}: no measured profiles; needed is a folder with traces/APPLICATION/{PLACEMENTS}, one or more"
         )
-    found = {path.parent.name for path in traces.glob("*/placements.csv")}
-    if unknown := sorted(found - set(KNOWN_APPLICATIONS)):
+    description = description_of(traces)
+    described = read_described(description)
+    found = sorted(path.parent.name for path in traces.glob(f"*/{PLACEMENTS}"))
+    if unknown := [name for name in found if name not in described]:
         raise InvalidInputError(
             f"{traces / unknown[0]}: nothing is known of this application's epochs and limits, allowed are "
-            f"{', '.join(KNOWN_APPLICATIONS)}"
+            f"{', '.join(described)}, as {description} says; a file {FILE} in {traces} says it of others"
         )
-    return {name: _read_profile(name, traces / name) for name in KNOWN_APPLICATIONS if name in found}
+    return {name: _read_profile(name, traces / name, described[name]) for name in found}
 
 
-def _read_profile(name: str, folder: Path) -> MeasuredProfile:
-    placements = _read_placements(folder / "placements.csv")
+def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProfile:
+    placements = _read_placements(folder / PLACEMENTS)
     scalability = _read_scalability(folder / "scalability.csv")
-    validations = _read_validations(folder, KNOWN_APPLICATIONS[name].num_epochs)
-    application = _application(name, placements, scalability, validations)
-    return MeasuredProfile(application, placements, scalability, validations)
-
-
-def _application(
-    name: str,
-    placements: list[PlacementRow],
-    scalability: list[ScalabilityRow],
-    validations: dict[int, list[EpochRow]],
-) -> Application:
-    known = KNOWN_APPLICATIONS[name]
+    validations = _read_validations(folder, described.num_epochs)
     atomic = [row.atomic_batch_size for row in placements]
-    return Application(
+    application = Application(
         name=name,
         init_batch_size=min(validations),
         max_batch_size=max(validations),
         min_atomic_batch_size=min(atomic),
-        max_atomic_batch_size=known.max_atomic_batch_size or max(atomic),
-        num_epochs=known.num_epochs,
-        learning_rate_rule=known.learning_rate_rule,
-        fixed_batch_size=known.fixed_batch_size,
+        max_atomic_batch_size=described.max_atomic_batch_size or max(atomic),
+        num_epochs=described.num_epochs,
+        learning_rate_rule=described.learning_rate_rule,
+        fixed_batch_size=described.fixed_batch_size,
         # Nothing is known of more GPUs than were measured.
-        max_replicas=known.max_replicas or max(row.num_replicas for row in scalability),
+        max_replicas=described.max_replicas or max(row.num_replicas for row in scalability),
     )
+    return MeasuredProfile(application, placements, scalability, validations)
 
 
 def _read_placements(path: Path) -> list[PlacementRow]:

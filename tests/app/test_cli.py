@@ -95,16 +95,6 @@ def test_the_same_seed_gives_the_same_bytes_in_every_file(run_in: Path, profiles
     assert contents(run_in / "sweep" / "0-policy=tiresias,seed=3") != expected
 
 
-def test_an_imported_folder_gives_the_same_results(
-    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["import", "osdi21", str(profiles), "imported"]) == 0
-    assert "2 profiles (cifar10, ncf)" in capsys.readouterr().out
-    for name, path in (("a", profiles), ("b", "imported")):
-        assert run("policy=optimus", f"workload.path={workload}", f"profiles.path={path}", f"hydra.run.dir={name}") == 0
-    assert (run_in / "a" / "jobs.parquet").read_bytes() == (run_in / "b" / "jobs.parquet").read_bytes()
-
-
 def test_many_runs_stand_one_below_the_other(
     run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,11 +25,27 @@ OURS = re.compile(r"/(?:work|tmp|home|root)/")
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    call = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+def build(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    # Not --quiet: it would hide warnings from --strict, too.
+    call = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "#nowhere", "/absolute.md"])
+def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n[this]({link})\n")
+    own = f"docs_dir: {tmp_path / 'docs'}\nhooks: []\nplugins: []\nnav: [index.md]\n"
+    (tmp_path / "mkdocs.yml").write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{own}")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0
+    assert link in done.stderr
 
 
 def test_every_page_is_there(site: Path) -> None:

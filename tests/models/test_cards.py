@@ -34,14 +34,16 @@ from polluxsim.models.measured import MeasuredProfile, ProfileRangeError
 from polluxsim.models.placement_classes import PLACEMENT_CLASSES, placement_class
 from polluxsim.models.profile import Application
 from polluxsim.traces.card_text import card_text
-from polluxsim.traces.cards import KNOWN_CARDS, fit_cards, read_card, read_cards, write_card
+from polluxsim.traces.cards import fit_cards, read_card, read_cards, write_card
+from polluxsim.traces.described import read_described
 from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.types import BatchChoice, packed
 
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "traces"
-NAMES = sorted(KNOWN_CARDS)
-PATHS = [CARDS / f"{KNOWN_CARDS[name].file_name}.yaml" for name in NAMES]
+DESCRIBED = read_described(CARDS / "osdi21" / "applications.yaml")
+NAMES = sorted(DESCRIBED)
+PATHS = [CARDS / f"{DESCRIBED[name].card}.yaml" for name in NAMES]
 
 # GPU counts of adaptive jobs: those with a knot of their own in the corrections, and those between knots.
 AT_KNOTS = (2, 8, 16)

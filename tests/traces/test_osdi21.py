@@ -1,40 +1,93 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from toy import write_artifact
 
-from polluxsim.errors import InvalidInputError, PolluxSimError
+from polluxsim.app.cli import main
+from polluxsim.errors import InvalidInputError
 from polluxsim.models.measured import MeasuredProfile
+from polluxsim.traces.cards import read_cards
 from polluxsim.traces.osdi21 import read_profiles
-from polluxsim.traces.store import ProfileFolder, write_store
+from polluxsim.traces.store import ProfileFolder
 
 
-def test_an_import_is_read_back_the_same(tmp_path: Path) -> None:
-    source = write_artifact(tmp_path / "artifact")
-    profiles = read_profiles(source)
-    write_store(profiles, tmp_path / "store")
-    assert ProfileFolder(str(tmp_path / "store")).load() == profiles
-    assert ProfileFolder(str(source)).load() == profiles
-    assert ProfileFolder(str(source / "traces")).load() == profiles
+def test_a_folder_is_found_by_its_layout(tmp_path: Path) -> None:
+    profiles = read_profiles(write_artifact(tmp_path))
+    assert list(profiles) == ["cifar10", "ncf"]
+    assert ProfileFolder(str(tmp_path)).load() == ProfileFolder(str(tmp_path / "traces")).load() == profiles
 
 
-def test_all_measurements_are_read_back_the_same(tmp_path: Path, measured_profiles: dict[str, MeasuredProfile]) -> None:
-    write_store(measured_profiles, tmp_path)
-    assert ProfileFolder(str(tmp_path)).load() == measured_profiles
+def test_all_measurements_are_read(measured_profiles: dict[str, MeasuredProfile]) -> None:
     assert sum(len(profile.placements) for profile in measured_profiles.values()) == 5542
 
 
-def test_columns_have_units(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
+OWN = """source: measured by me
+license: MIT
+applications:
+  mine:
+    card: my-model
+    title: My model
+    optimizer: Adam
+    target: done
+    num_epochs: 10
+    learning_rate_rule: adascale
+    max_replicas: 8
+    card_size: {noise_stages: 2, correction_replicas: [2, 4, 8]}
+"""
 
-    write_store(read_profiles(write_artifact(tmp_path / "artifact")), tmp_path)
-    schema = pq.read_schema(tmp_path / "placements.parquet")
-    assert schema.field("step_time").metadata == {b"unit": b"s"}
-    assert schema.field("atomic_batch_size").metadata == {b"unit": b"examples"}
+
+def own_measurements(folder: Path) -> Path:
+    """Write measurements of an application that only its own description knows."""
+    write_artifact(folder, ("ncf",))
+    (folder / "traces" / "ncf").rename(folder / "traces" / "mine")
+    (folder / "traces" / "applications.yaml").write_text(OWN)
+    return folder
+
+
+def test_applications_of_ones_own_are_described_beside_their_tables(tmp_path: Path) -> None:
+    mine = read_profiles(own_measurements(tmp_path))["mine"].application
+    assert (mine.num_epochs, mine.max_replicas, mine.fixed_batch_size, mine.learning_rate_rule) == (
+        10,
+        8,
+        None,
+        "adascale",
+    )
+
+
+def test_cards_are_fitted_to_measurements_of_ones_own(tmp_path: Path) -> None:
+    assert main(["fit", str(own_measurements(tmp_path)), str(tmp_path / "cards")]) == 0
+    (card,) = read_cards(tmp_path / "cards").values()
+    about = card.card.about
+    assert (card.application.name, about.title, about.source, about.license) == (
+        "mine",
+        "My model",
+        "measured by me",
+        "MIT",
+    )
+    assert card.card.corrections.num_replicas == (2, 4, 8)
+    assert [path.name for path in (tmp_path / "cards").iterdir()] == ["my-model.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("num_epochs: 10", "num_epochs: 0", "line 9: key 'num_epochs' is '0', allowed is a number from 1"),
+        ("    title: My model\n", "", "missing key 'title'"),
+        ("card: my-model", "card: ../x", "line 5: key 'card' is '../x', allowed is the name of a file"),
+        ("license: MIT", "licence: MIT", "missing key 'license'"),
+        ("noise_stages: 2", "stages: 2", "unknown key 'stages'"),
+        ("  mine:", "  other:", "mine: nothing is known of this application's epochs and limits, allowed are other"),
+    ],
+)
+def test_a_description_that_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = own_measurements(tmp_path) / "traces" / "applications.yaml"
+    path.write_text(OWN.replace(old, new))
+    with pytest.raises(InvalidInputError, match=re.escape(message)) as caught:
+        read_profiles(tmp_path)
+    assert str(tmp_path / "traces") in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -86,36 +139,3 @@ def test_an_application_that_is_not_known_is_named(tmp_path: Path) -> None:
     (tmp_path / "traces" / "ncf").rename(tmp_path / "traces" / "mine")
     with pytest.raises(InvalidInputError, match="mine: nothing is known of this application"):
         read_profiles(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("table", "change", "message"),
-    [
-        ("placements", lambda t: t.assign(sync_time=1e9), "allowed is less than the step time"),
-        ("placements", lambda t: t[t.application != "ncf"], "ncf has no step times"),
-        (
-            "placements",
-            lambda t: pd.concat([t, t.head(1)]),
-            "cifar10 has a placement and atomic batch size stands",
-        ),
-        ("validations", lambda t: t.assign(progress=5.0), "progress does not rise"),
-        ("applications", lambda t: t.assign(max_batch_size=10**6), "outside what is in validations"),
-        ("applications", lambda t: t.assign(min_atomic_batch_size=10**6), "allowed are rising limits"),
-        ("applications", lambda t: pd.concat([t, t.head(1)]), "allowed is a name that stands once"),
-    ],
-)
-def test_a_store_that_was_changed_by_hand_is_checked(
-    tmp_path: Path, table: str, change: Callable[[pd.DataFrame], pd.DataFrame], message: str
-) -> None:
-    write_store(read_profiles(write_artifact(tmp_path / "artifact")), tmp_path)
-    path = tmp_path / f"{table}.parquet"
-    change(pd.read_parquet(path)).to_parquet(path)
-    with pytest.raises(PolluxSimError, match=message):
-        ProfileFolder(str(tmp_path)).load()
-
-
-def test_a_damaged_store_is_named(tmp_path: Path) -> None:
-    write_store(read_profiles(write_artifact(tmp_path / "artifact")), tmp_path)
-    (tmp_path / "validations.parquet").write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(InvalidInputError, match=r"validations\.parquet: not a Parquet file"):
-        ProfileFolder(str(tmp_path)).load()

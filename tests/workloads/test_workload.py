@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,3 +211,30 @@ def test_a_row_is_either_profiled_or_rigid(tmp_path: Path, row: str) -> None:
         InvalidInputError, match=r"line 2: column '\w+' is '\w+', allowed is nothing in a row with a dur"
     ):
         read_workload(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("name", pa.array([b"\xff\xfe"]).view(pa.string()), "not a Parquet file"),
+        ("duration", pa.array([2**62], pa.duration("s")), "not a Parquet file"),
+        ("duration", pa.array([5], pa.duration("s")), "line 1: column 'duration' is datetime.timedelta"),
+        ("time", pa.array([2**45], pa.timestamp("s")), "not a Parquet file"),
+        ("time", pa.array([b"12"]), "line 1: column 'time' is b'12'"),
+        ("num_replicas", pa.array([True]), "line 1: column 'num_replicas' is True"),
+    ],
+)
+def test_a_parquet_file_of_odd_values_is_one_clear_line(
+    tmp_path: Path, column: str, values: pa.Array, message: str
+) -> None:
+    columns = {
+        "name": pa.array(["a"]),
+        "time": pa.array([0.0]),
+        "num_replicas": pa.array([1]),
+        "duration": pa.array([5]),
+    }
+    pq.write_table(pa.table(columns | {column: values}), tmp_path / "w.parquet")
+    with pytest.raises(InvalidInputError, match=re.escape(message)) as caught:
+        read_workload(tmp_path / "w.parquet")
+    assert str(tmp_path / "w.parquet") in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -123,7 +123,9 @@ def gpus_over_time(result: Result) -> tuple[Array, Array]:
 
 
 def num_gpus(run: Run) -> int | None:
-    """Return the GPUs of a run's cluster, None where its settings do not tell."""
+    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
+    if isinstance(recorded := run.info.get("nodes"), list):
+        return sum(int(count) * int(gpus) for count, gpus in recorded)
     cluster: dict[str, Any] = {key: value for key, value in settings_of(run).items() if key.startswith("cluster.")}
     if isinstance(groups := cluster.get("cluster.groups"), list):
         return sum(int(count) * int(gpus) for count, gpus in groups)

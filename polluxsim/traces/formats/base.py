@@ -108,10 +108,13 @@ class BadRowError(InvalidInputError):
     """
 
     def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:
-        shown = "" if found is None else f"; found {short(found)}"
-        super().__init__(f"{path}, line {line}: {reason}{shown}")
+        super().__init__(path, line, reason, found)  # what it is made of, so that it goes from process to process
         self.place = Place(path.name, line)
         self.reason = reason
+
+    def __str__(self) -> str:
+        path, line, reason, found = self.args
+        return f"{path}, line {line}: {reason}" + ("" if found is None else f"; found {short(found)}")
 
 
 Entry: TypeAlias = LogJob | Dropped | BadRowError

@@ -1,0 +1,240 @@
+"""Any broken file is refused in one clear line or read as it is: no traceback, no hang, no wrong reading.
+
+`POLLUXSIM_MUTANTS=3000 pytest tests/test_mutants.py` takes so many mutants of every kind, in place of a few; what fails
+is named by kind and seed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import random
+import re
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from log_samples import SAMPLES
+from mutants import READ, REFUSED, Kind, break_table, broken_text, outcome
+from rich.console import Console
+from run_check import inconsistencies
+from toy import write_artifact
+
+from polluxsim.analysis.table import comparison
+from polluxsim.analysis.timeline import write_timeline
+from polluxsim.analysis.why.story import story
+from polluxsim.app.cli import main
+from polluxsim.files import read_number
+from polluxsim.metrics.summary import summarise
+from polluxsim.shipped import shipped
+from polluxsim.storage import read_reasons, read_run, read_timings
+from polluxsim.traces.formats import FORMATS
+from polluxsim.traces.importing import import_trace
+from polluxsim.traces.store import ProfileFolder
+from polluxsim.traces.table import read_trace
+from polluxsim.workloads.trace import TraceReplay
+from polluxsim.workloads.workload import Workload, read_workload
+
+MUTANTS = int(os.environ.get("POLLUXSIM_MUTANTS", "60"))
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+
+WORKLOAD = """name,time,application,num_replicas,batch_size,duration,user,after,gpu_types,min_replicas,deadline
+a,0,cifar10,1,128,,ada,,a100,1,900
+b,12.5,ncf,1,32768,,,a,,,
+c,60,,4,,90.5,bob,a;b,a100;h100,2,1e4
+d,60,,8,,7200,,,,,
+"""
+
+
+@cache
+def originals(folder: Path) -> Path:
+    """Make one whole input of every kind, once."""
+    (folder / "w.csv").write_text(WORKLOAD)
+    import pandas as pd
+
+    frame = pd.read_csv(io.StringIO(WORKLOAD))
+    frame.assign(after=[[], ["a"], ["a", "b"], []]).to_parquet(folder / "w.parquet")
+    import_trace("slurm", SAMPLES["slurm"].source, folder / "t.parquet")
+    write_artifact(folder / "measured", ("ncf",))
+    workload = folder / "jobs.csv"
+    workload.write_text("\n".join(WORKLOAD.splitlines()[:2]) + "\nb,30,bert,2,24,,,,,,\nc,60,cifar10,4,512,,,,,,\n")
+    assert main(["run", "policy=tiresias", f"workload.path={workload}", f"hydra.run.dir={folder / 'run'}"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return originals(tmp_path_factory.mktemp("whole"))
+
+
+def kinds(whole: Path) -> dict[str, Kind]:
+    def text(name: str, source: Path, delimiter: str):
+        return lambda rng, folder: (folder / name).write_bytes(broken_text(source.read_bytes(), rng, delimiter))
+
+    def table(name: str):
+        def write(rng: random.Random, folder: Path) -> None:
+            shutil.copy(whole / name, folder)
+            break_table(folder / name, rng)
+
+        return write
+
+    def log(rng: random.Random, folder: Path) -> None:
+        name = rng.choice(sorted(FORMATS))
+        delimiter = getattr(FORMATS[name], "layout", None)
+        data = broken_text(SAMPLES[name].log.read_bytes(), rng, delimiter.delimiter if delimiter else '"')
+        (folder / name).write_bytes(data)
+
+    def card(rng: random.Random, folder: Path) -> None:
+        path = rng.choice(sorted(shipped("traces").glob("*.yaml")))
+        (folder / "card.yaml").write_bytes(broken_text(path.read_bytes(), rng, rng.choice((":", ",", " "))))
+
+    def measured(rng: random.Random, folder: Path) -> None:
+        shutil.copytree(whole / "measured", folder, dirs_exist_ok=True)
+        path = rng.choice(sorted(folder.rglob("*.csv")))
+        path.write_bytes(broken_text(path.read_bytes(), rng, ","))
+
+    def run(rng: random.Random, folder: Path) -> None:
+        shutil.copytree(whole / "run", folder, dirs_exist_ok=True)
+        path = rng.choice(sorted(folder.iterdir()))
+        if path.suffix == ".parquet":
+            break_table(path, rng)
+        else:
+            path.write_bytes(broken_text(path.read_bytes(), rng, rng.choice((":", ",", " "))))
+
+    found = (
+        Kind("log", log, read_log),
+        Kind("card", card, read_profiles),
+        Kind("measured", measured, read_profiles),
+        Kind("csv", text("w.csv", whole / "w.csv", ","), read_csv),
+        Kind("parquet", table("w.parquet"), read_parquet),
+        Kind("trace", table("t.parquet"), read_replay),
+        Kind("run", run, look_at_run),
+    )
+    return {kind.name: kind for kind in found}
+
+
+KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run")
+
+
+def read_log(folder: Path) -> None:
+    (source,) = folder.iterdir()
+    lenient = import_trace(source.name, source, folder / "t.parquet", skip_bad=True)
+    assert lenient.rows_read == lenient.jobs_written + sum(tally.count for tally in (*lenient.dropped, *lenient.bad))
+    TraceReplay(str(folder / "t.parquet")).load({})
+
+
+def read_profiles(folder: Path) -> None:
+    for profile in ProfileFolder(str(folder)).load().values():
+        limits = profile.application
+        assert profile.step_time((1,), limits.min_atomic_batch_size).step_time > 0
+        ends = [profile.epoch_end(epoch) for epoch in range(limits.num_epochs)]
+        assert ends == sorted(ends)
+        assert profile.gradient_statistics(limits.init_batch_size, 0).sqr >= 0
+
+
+def check_jobs(workload: Workload, rows: dict[int, dict[str, object]]) -> None:
+    """Compare jobs with the cells of their rows, read plainly."""
+    assert sorted(job.line for job in workload.jobs) == sorted(rows)
+    columns = {"submit_time": "time", "num_replicas": "num_replicas", "deadline": "deadline", "duration": "duration"}
+    for job in workload.jobs:
+        row = rows[job.line]
+        for field, column in columns.items():
+            cell = row.get(column)
+            empty = cell is None or cell != cell or cell == ""  # noqa: PLR0124  (NaN is not itself)
+            assert getattr(job, field) == (None if empty else plain(cell)), (field, cell)
+
+
+def plain(cell: object) -> float:
+    assert not isinstance(cell, str) or NUMBER.fullmatch(cell), cell
+    assert not isinstance(cell, bool)
+    return float(cell)  # type: ignore[arg-type]
+
+
+def read_csv(folder: Path) -> None:
+    (path,) = folder.iterdir()
+    workload = read_workload(path)
+    reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""))
+    header = [name.strip() for name in next(reader)]
+    rows = ((reader.line_num, dict(zip(header, row, strict=True))) for row in reader if row)
+    check_jobs(workload, dict(rows))
+
+
+def read_parquet(folder: Path) -> None:
+    (path,) = folder.iterdir()
+    check_jobs(read_workload(path), dict(enumerate(pq.read_table(path).to_pylist(), start=1)))
+
+
+def read_replay(folder: Path) -> None:
+    (path,) = folder.iterdir()
+    workload = TraceReplay(str(path), cancel=True).load({})
+    rows = read_trace(path)[1]
+    assert len({job.job_id for job in workload.jobs}) == len(workload.jobs)
+    for job in workload.jobs:
+        assert (job.submit_time, job.duration) == (rows[job.line - 1].submit_time, rows[job.line - 1].duration)
+
+
+def look_at_run(folder: Path) -> None:
+    run = read_run(folder)
+    read_timings(folder)
+    reasons = read_reasons(folder) or ()
+    screen = Console(file=io.StringIO(), width=120)
+    if (summary := summarise(run.result)) is not None:
+        screen.print(comparison({"run": summary}))
+    for job in run.result.job_records[:2]:
+        screen.print(story(run, reasons, job))
+    write_timeline(run, folder / "timeline.json", packed=False)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mutants(name: str, whole: Path, tmp_path: Path) -> None:
+    kind = kinds(whole)[name]
+    outcomes = {seed: outcome(kind, seed, tmp_path / "mutant") for seed in range(MUTANTS)}
+    failures = [f"{name} {seed}: {what}" for seed, what in outcomes.items() if what not in (READ, REFUSED)]
+    assert not failures, f"{len(failures)} of {MUTANTS}:\n" + "\n".join(failures[:20])
+    assert {READ, REFUSED} == set(outcomes.values())
+
+
+@pytest.mark.parametrize("text", ["1_000", "١٢", "½", "0x10", "nan", "inf", "", " ", "1e400", "true", "1 2", "1,5"])
+def test_what_is_no_number(text: str) -> None:
+    assert read_number(text) is None
+
+
+@pytest.mark.parametrize("text", ["1", " 1.5 ", "+3", ".5", "5.", "1e3", "1E-3", "-0"])
+def test_what_is_a_number(text: str) -> None:
+    assert NUMBER.fullmatch(text)
+    assert read_number(text) == float(text)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "pollux"])
+def test_runs_are_consistent(policy: str, tmp_path: Path) -> None:
+    jobs = ["workload=philly-like", "workload.num_jobs=12", "workload.hours=1", "cluster.num_nodes=12"]
+    assert main(["run", f"policy={policy}", *jobs, f"hydra.run.dir={tmp_path}"]) == 0
+    run = read_run(tmp_path)
+    nodes = [gpus for count, gpus in run.info["nodes"] for _ in range(count)]
+    assert inconsistencies(run.result, nodes) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "what"),
+    [
+        ("job_records", {"gpu_seconds": 1.0}, "gpu_seconds is 1.0"),
+        ("job_records", {"start_time": 1e9}, "not in order"),
+        ("job_records", {"completion_time": None}, "completed with completion_time None"),
+        ("job_records", {"jct": 1.0}, "jct is 1.0"),
+        ("job_records", {"job": "nobody"}, "is no job of the run"),
+        ("allocation_records", {"gpus": (5,)}, "5 GPUs of node 0 are held"),
+        ("allocation_records", {"time": 1e9}, "not in order of time"),
+        ("allocation_records", {"nodes": (99,)}, "GPUs of node 99"),
+        ("round_records", {"gpus_in_use": 77}, "77 GPUs in use"),
+        ("round_records", {"time": 1e9}, "rounds are not in order"),
+    ],
+)
+def test_a_contradiction_is_found(whole: Path, table: str, changes: dict[str, object], what: str) -> None:
+    result = read_run(whole / "run").result
+    first, *others = getattr(result, table)
+    changed = replace(result, **{table: (first._replace(**changes), *others)})
+    assert any(what in found for found in inconsistencies(changed, [4] * 16))
