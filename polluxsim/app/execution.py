@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import asdict, replace
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ NOT_THE_RUNS = "reproduce"
 KEPT = 8
 """Loaded workloads, with their profiles, that a process keeps for its next runs."""
 
+_one_loads = Lock()
 _loaded: OrderedDict[str, tuple[Mapping[str, Profile], Workload]] = OrderedDict()
 
 
@@ -131,13 +133,14 @@ def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, P
     """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
     sources = {group: values[group] for group in ("profiles", "workload")}
     name = json.dumps([sources, data_of(sources)], sort_keys=True)
-    if name not in _loaded:
-        profiles = build(config, "profiles").load()
-        _loaded[name] = profiles, build(config, "workload").load(profiles)
-        if len(_loaded) > KEPT:
-            _loaded.popitem(last=False)
-    _loaded.move_to_end(name)
-    return _loaded[name]
+    with _one_loads:
+        if name not in _loaded:
+            profiles = build(config, "profiles").load()
+            _loaded[name] = profiles, build(config, "workload").load(profiles)
+            if len(_loaded) > KEPT:
+                _loaded.popitem(last=False)
+        _loaded.move_to_end(name)
+        return _loaded[name]
 
 
 def _check_top_level(config: DictConfig) -> None:

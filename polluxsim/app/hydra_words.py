@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
+LAUNCHERS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
 """The extra of this package that each of Hydra's launchers comes with."""
 
 

@@ -22,11 +22,12 @@ from hydra.types import RunMode
 from sweeps import HereAndNow, Inputs, command, dataset, planned, process, results, write_inputs
 
 from polluxsim.app.cli import main
+from polluxsim.app.composing import without_hydra
 from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.sweep import run_sweep
 from polluxsim.app.sweep.lock import CACHE_LOCK, locked
 from polluxsim.app.sweep.order import Order
-from polluxsim.app.sweep.plan import Composer, Entry, composing, without_hydra
+from polluxsim.app.sweep.plan import Entry, composer
 from polluxsim.app.sweep.sweep import complete
 from polluxsim.errors import InvalidConfigError, SweepError
 from polluxsim.files import appearing_together
@@ -254,6 +255,7 @@ BAD = [
     (["seed=1,2", "hydra.sweeper.workers=0"], "workers is 0, allowed is a whole number"),
     (["seed=1,2", "hydra.sweeper.workers=two"], "workers is 'two', allowed is a whole number"),
     (["seed=1,2", "hydra.sweep.dir=w.csv"], "w.csv"),
+    (["policy.p=interval(0,1)"], "policy.p=interval(0,1): an interval, allowed are values"),
 ]
 
 
@@ -283,16 +285,14 @@ COMPOSED = (
 
 @pytest.mark.parametrize("overrides", COMPOSED)
 def test_composing_quickly_gives_what_hydra_gives(overrides: str) -> None:
-    with composing([]) as hydra:
-        loader = hydra.config_loader()
-        words = split(overrides)
-        whole = loader.load_configuration("run", words, RunMode.RUN)
-        composer = Composer(loader, [])
-        for _ in range(2):
-            quick = composer.compose(words)
-            assert without_hydra(quick) == without_hydra(whole)
-            assert quick.hydra.job.override_dirname == whole.hydra.job.override_dirname
-            composer.compose([*words, "seed=77"])
+    composing = composer()
+    words = split(overrides)
+    whole = composing.loader.load_configuration("run", words, RunMode.RUN)
+    for _ in range(2):
+        quick = composing.compose(words)
+        assert without_hydra(quick) == without_hydra(whole)
+        assert quick.hydra.job.override_dirname == whole.hydra.job.override_dirname
+        composing.compose([*words, "seed=77"])
 
 
 def test_a_plan_that_cannot_be_composed_says_which_run(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_a_plan_that_cannot_be_composed_says_which_run(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_is_not_installed_names_its_extra() -> None:
-    words = "Could not find 'hydra/launcher/joblib' Available options in 'hydra/launcher': basic Config search path:"
-    assert hydra_in_words(ValueError(words)).endswith("is not installed, needed is: pip install 'polluxsim[joblib]'")
+    words = "Could not find 'hydra/launcher/ray' Available options in 'hydra/launcher': basic Config search path:"
+    assert hydra_in_words(ValueError(words)).endswith("is not installed, needed is: pip install 'polluxsim[ray]'")
 
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5])

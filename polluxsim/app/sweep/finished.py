@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.files import TEMPORARY, appearing_together
+from polluxsim.files import TEMPORARY, appearing_together, remove
 from polluxsim.storage import RUN_FILE
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def clear(folders: Iterable[Path]) -> None:
     """Take away what killed processes left half written in these folders."""
     for folder in folders:
         for path in list(folder.glob(TEMPORARY)):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            remove(path)
 
 
 def remove_if_empty(folder: Path) -> None:
