@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from polluxsim.app.building import build, in_words
+from polluxsim.app.building import build, in_words, missing
+from polluxsim.app.hydra_words import known_settings
 from polluxsim.app.identity import data_of, key_of
 from polluxsim.app.provenance import git_commit, versions
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
 
@@ -145,6 +146,9 @@ def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, P
 
 def _check_top_level(config: DictConfig) -> None:
     if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
+        meant = did_you_mean(unknown[0], known_settings())
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
+    if OmegaConf.is_missing(config, "seed"):
+        raise InvalidConfigError(missing("seed"))
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")

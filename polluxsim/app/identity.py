@@ -178,6 +178,8 @@ def _origins(name: str) -> list[Path] | None:
 
     There are none for Python's own modules, and for what is not there. A module without a file gives None.
     """
+    if name in sys.stdlib_module_names:
+        return []
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf, open_dict
 
 from polluxsim.analysis.table import comparison
 from polluxsim.app.console import console
+from polluxsim.app.folders import info_of
 from polluxsim.app.sweep.dataset import DATASET
-from polluxsim.app.sweep.finished import info_of
 from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.plan import Composer, entry_of
 from polluxsim.app.sweep.sweep import complete
