@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polluxsim.app.execution import resolved
-from polluxsim.app.folders import info_of, remove_if_empty
+from polluxsim.app.folders import difference, info_of, remove_if_empty
 from polluxsim.app.interrupt import ending_with
 from polluxsim.errors import InvalidConfigError
 from polluxsim.files import held
-from polluxsim.storage import RUN_FILE, flat
+from polluxsim.storage import RUN_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from omegaconf import DictConfig
@@ -43,9 +43,9 @@ def claimed(folder: Path, config: DictConfig, since: float) -> Iterator[Path]:
         if not _take(folder, since, stack):
             raise InvalidConfigError(f"{folder}: another run is at work in this folder, allowed is one of its own")
         here = resolved(config)
-        if (folder / RUN_FILE).exists() and (difference := _difference(info_of(folder).get("config"), here)):
+        if (folder / RUN_FILE).exists() and (differing := difference(info_of(folder).get("config"), here)):
             raise InvalidConfigError(
-                f"{folder}: a finished run of other settings is there ({difference}), allowed is another folder, or to "
+                f"{folder}: a finished run of other settings is there ({differing}), allowed is another folder, or to "
                 "remove that run first"
             )
         yield folder
@@ -74,10 +74,3 @@ def _take(folder: Path, since: float, stack: ExitStack) -> bool:
     if folder.stat().st_mtime >= since:
         stack.enter_context(ending_with(partial(remove_if_empty, folder)))
     return True
-
-
-def _difference(there: object, here: Mapping[str, Any]) -> str | None:
-    """Return in words the first setting in which the configuration of a run that is there differs."""
-    old, new = flat(there if isinstance(there, dict) else {}), flat(here)
-    differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
-    return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.storage import RUN_FILE
+from polluxsim.storage import RUN_FILE, flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +41,13 @@ def info_of(folder: Path) -> Mapping[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
     return info if isinstance(info, dict) else {}
+
+
+def difference(there: object, here: Mapping[str, Any]) -> str | None:
+    """Return in words the first setting in which the configuration of a run that is there differs, if any does."""
+    old, new = flat(there if isinstance(there, dict) else {}), flat(here)
+    differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
+    return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)
 
 
 def remove_if_empty(folder: Path) -> None:

@@ -23,6 +23,7 @@ from polluxsim.app.hydra_words import hydra_in_words, is_hydras
 from polluxsim.app.interrupt import interruptible, uninterrupted
 from polluxsim.app.live import live_view
 from polluxsim.app.progress import progress
+from polluxsim.app.remarks import print_remarks
 from polluxsim.errors import InvalidConfigError
 from polluxsim.shipped import shipped
 from polluxsim.storage import write_run
@@ -142,4 +143,5 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
         write_run(output, result, info)
     if summary is not None:
         console().print(comparison({output.name: summary}))
+    print_remarks([output])
     print(f"wrote {output}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from polluxsim.app.folders import info_of, runs_below
+from polluxsim.app.folders import info_of, remove_if_empty, runs_below
 from polluxsim.files import TEMPORARY, appearing_together, remove
 from polluxsim.storage import RUN_FILE
 
@@ -40,7 +40,8 @@ def copy_run(source: Path, destination: Path) -> None:
 
 
 def clear(folders: Iterable[Path]) -> None:
-    """Take away what killed processes left half written in these folders."""
+    """Remove what killed processes left half written in these folders, and those that are empty."""
     for folder in folders:
         for path in list(folder.glob(TEMPORARY)):
             remove(path)
+        remove_if_empty(folder)

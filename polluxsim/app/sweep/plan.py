@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.app.composing import CONFIG_NAME, without_hydra
 from polluxsim.app.execution import resolved
+from polluxsim.app.folders import difference, info_of
 from polluxsim.app.hydra_inside import Loader, get_overrides_dirname
 from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.identity import key_of
@@ -76,7 +77,9 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
-    """Return each run once, in the folder where it is already, or else in one that no other run of the plan has.
+    """Return each run once, in the folder where it is already, or else in one that no other run has.
+
+    A finished run that differs in nothing but what its files hold, or in the code, is out of date: its folder is free.
 
     Parameters
     ----------
@@ -92,11 +95,17 @@ def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Ent
     for key in keys:
         entry = distinct[key]
         folder = finished.get(key, entry.folder)
-        if key not in finished and folder in taken:
+        if key not in finished and (folder in taken or _holds_another(folder, entry)):
             folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
         taken.add(folder)
         result.append(replace(entry, folder=folder))
     return result
+
+
+def _holds_another(folder: Path, entry: Entry) -> bool:
+    """Return whether a finished run of other settings is in a folder."""
+    there = info_of(folder).get("config")
+    return there is not None and difference(there, entry.config) is not None
 
 
 class Composer:

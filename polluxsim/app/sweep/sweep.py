@@ -114,10 +114,12 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), raising():
         entries = arranged(entries, finished_runs(folder))
-        clear([folder, *(entry.folder for entry in entries)])
+        folders = [folder, *(entry.folder for entry in entries)]
+        clear(folders)
         try:
             return _complete(entries, folder, workers, cache)
         except KeyboardInterrupt:
+            clear(folders)  # of workers that are no more
             counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
             message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
             raise SweepInterrupted(message) from None
