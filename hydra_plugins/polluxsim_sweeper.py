@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
+from hydra.plugins.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hydra.core.override_parser.types import Override
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
 # Hydra imports every plugin whenever it starts, so everything slow is imported when a sweep begins.
 
 
-class ResumableSweeper(BasicSweeper):
+class ResumableSweeper(Sweeper):
     """Does all combinations of the values given, as Hydra's own sweeper would, but for runs that are finished.
 
     Parameters
@@ -32,7 +35,7 @@ class ResumableSweeper(BasicSweeper):
     def __init__(
         self, params: Mapping[str, str] | None = None, workers: int | None = None, cache: str | None = None
     ) -> None:
-        super().__init__(max_batch_size=None, params=dict(params or {}))
+        self._params = [f"{name}={values}" for name, values in (params or {}).items()]
         self._workers = workers
         self._cache = cache
 
@@ -48,7 +51,20 @@ class ResumableSweeper(BasicSweeper):
         assert self.hydra_context is not None
         assert self.config is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        plan: Sequence[Sequence[str]] = self.split_arguments(
-            parser.parse_overrides([*self._parse_config(), *arguments]), max_batch_size=None
-        )[0]
+        plan = combinations(parser.parse_overrides([*self._params, *arguments]))
         return sweep_by_command(plan, self.config, self.hydra_context, Workplace(self._workers, self._cache))
+
+
+def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
+    """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts."""
+    values = {override.get_key_element(): _values(override) for override in overrides}
+    return list(product(*values.values()))
+
+
+def _values(override: Override) -> list[str]:
+    name = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{name}={override.get_value_element_as_str()}"]
+    if not override.is_discrete_sweep():
+        raise ConfigCompositionException(f"{override.input_line}: an interval, allowed are values, range(…) or glob(…)")
+    return [f"{name}={value}" for value in override.sweep_string_iterator()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -52,6 +54,16 @@ def short(value: object) -> str:
     """Return a value as an error shows it, of 60 characters at most."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: what it may have been meant to be, if that is near.
+
+    >>> did_you_mean("polux", ["fifo", "pollux"])
+    '; did you mean pollux?'
+    """
+    near = get_close_matches(str(word), known, n=1)
+    return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:

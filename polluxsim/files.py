@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import csv
+import errno
+import fcntl
 import math
 import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from glob import escape
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from polluxsim.errors import InvalidInputError, bad_line, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _DIGITS = 8
 TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
 """What files and folders are called, as a pattern, while they are being written; narrow, so that no one else's is."""
+
+WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
+"""Errors of file systems that know no locks, or none on a file that is not being written."""
+
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -159,14 +167,10 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
     A reader never sees half a file, whatever ends the writer, and a writer that fails leaves nothing behind.
     """
-    temporary = _unused(path)
-    try:
+    with _temporary(path, Path.touch) as temporary:
         yield temporary
         _store(temporary)
         temporary.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
 
 
 @contextmanager
@@ -177,9 +181,7 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
     writing. If the block fails, what was in `folder` before is untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = _unused(folder / (folder.absolute().name or "root"))
-    temporary.mkdir()
-    try:
+    with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir) as temporary:
         yield temporary
         others = sorted(path.name for path in temporary.iterdir() if path.name != last)
         for name in (*others, last):
@@ -189,13 +191,66 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
             (temporary / name).replace(folder / name)
         _store(folder)
         (temporary / last).replace(folder / last)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder; one that is gone is no matter."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Lock a file or folder itself, which leaves nothing behind: the system unlocks it when the process ends.
+
+    File systems that know no such locks, of clusters mostly, go without.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds it.
+    """
+    number = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+        yield
     finally:
-        shutil.rmtree(temporary)
+        os.close(number)
 
 
-def _unused(path: Path) -> Path:
-    """Return a path beside `path` that nothing has, and that matches `TEMPORARY`; killed processes leave theirs."""
-    return path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
+@contextmanager
+def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Make a file or folder beside `path` that matches `TEMPORARY`, held while it is in use and gone afterwards."""
+    _remove_leftovers(path)
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
+    try:
+        make(temporary)
+        with held(temporary):
+            yield temporary
+    except OSError as error:
+        raise _about(path, error, temporary) from error
+    finally:
+        remove(temporary)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed writers of `path` left: nobody holds it."""
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
+        with suppress(OSError), held(left):
+            remove(left)
+
+
+def _about(path: Path, error: OSError, temporary: Path) -> OSError:
+    """Return an error of writing as one that names the file the user knows."""
+    if error.errno in DISK_IS_FULL or str(error.filename).startswith(str(temporary)):
+        return OSError(error.errno, os.strerror(error.errno or 0), str(path))
+    return error
 
 
 def _store(path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isinf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -96,7 +98,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     info
         What run.json is to say.
     """
-    text = json.dumps({"end_time": result.end_time, **info}, indent=2, sort_keys=True, allow_nan=False)
+    text = _json({"end_time": result.end_time, **info})
     with appearing_together(folder, last=RUN_FILE) as temporary:
         _write(temporary / "jobs.parquet", JobRecord, result.job_records)
         _write(temporary / "rounds.parquet", RoundRecord, result.round_records)
@@ -104,6 +106,28 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
         _write(temporary / "timing.parquet", TimingRecord, result.timing_records)
         _write(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    """Return values as JSON; what is infinite becomes a number too large for any float, as JSON has no other word.
+
+    >>> json.loads(_json({"threshold": float("-inf")}))
+    {'threshold': -inf}
+    """
+    marks = {mark: f"{sign}1e999" for mark, sign in ((f"{uuid4()}", ""), (f"{uuid4()}", "-"))}
+    plus, minus = marks
+
+    def marked(item: Any) -> Any:
+        if isinstance(item, Mapping):
+            return {name: marked(part) for name, part in item.items()}
+        if isinstance(item, list | tuple):
+            return [marked(part) for part in item]
+        return (plus if item > 0 else minus) if isinstance(item, float) and isinf(item) else item
+
+    text = json.dumps(marked(value), indent=2, sort_keys=True, allow_nan=False)
+    for mark, number in marks.items():
+        text = text.replace(f'"{mark}"', number)
+    return text
 
 
 def read_run(folder: Path) -> Run:

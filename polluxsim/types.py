@@ -19,8 +19,8 @@ Allocation: TypeAlias = Mapping[JobId, Placement]
 """The placements of all jobs; a job that is absent has no GPU."""
 
 
-MOST_NODES = 1_000_000
-"""Larger clusters than any are slips of the hand."""
+MOST_NODES = MOST_GPUS = 1_000_000
+"""Larger clusters than any, and larger nodes, are slips of the hand."""
 
 MOST_SECONDS = 1e11
 """Latest time and longest duration of a job [s], about 3,000 years.
@@ -105,10 +105,12 @@ class Cluster:
     node_price: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.gpus_per_node or not all(type(gpus) is int and gpus >= 1 for gpus in self.gpus_per_node):
+        if not self.gpus_per_node or not all(
+            type(gpus) is int and 1 <= gpus <= MOST_GPUS for gpus in self.gpus_per_node
+        ):
             raise InvalidConfigError(
                 f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
-                "one node or more, each with a whole number of GPUs ≥ 1"
+                f"one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
             )
         if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
             raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")

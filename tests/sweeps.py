@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from toy import write_artifact, write_jobs
 
 from polluxsim.app.sweep.dataset import DATASET
-from polluxsim.app.sweep.plan import Composer, composing, entry_of
+from polluxsim.app.sweep.plan import composer, entry_of
 from polluxsim.app.sweep.working import perform
 
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ class HereAndNow:
 
 def planned(folder: Path, inputs: Inputs, *plan: str) -> list[Entry]:
     """Return the entries of a plan; the overrides of a run stand in one text, with spaces between."""
-    with composing([]) as hydra:
-        composer = Composer(hydra.config_loader(), [])
-        every = [[*inputs.overrides, *run.split()] for run in plan]
-        return [entry_of(run, composer.compose(run), folder) for run in every]
+    composing = composer()
+    every = [[*inputs.overrides, *run.split()] for run in plan]
+    return [entry_of(run, composing.compose(run), folder) for run in every]
 
 
 def command(*arguments: str) -> list[str]:

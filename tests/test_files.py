@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,37 @@ def test_only_what_we_left_half_written_is_cleared(tmp_path: Path) -> None:
         assert not file.exists()
         file.write_text("")
     assert {path.name for path in tmp_path.iterdir()} == {*mine, "jobs.csv"}
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_and_what_a_living_one_has_stays(tmp_path: Path) -> None:
+    left, folder = tmp_path / ".result.0123abcd.tmp", tmp_path / ".made.0123abcd.tmp"
+    other = tmp_path / ".other.0123abcd.tmp"
+    for path in (left, other):
+        path.write_text("half")
+    folder.mkdir()
+    with appearing_whole(tmp_path / "result") as living:
+        assert not left.exists()
+        with appearing_whole(tmp_path / "result") as second:
+            assert living.exists()
+            second.write_text("second")
+        living.write_text("first")
+    assert (tmp_path / "result").read_text() == "first"
+    (tmp_path / "made").mkdir()
+    folder.rename(tmp_path / "made" / folder.name)
+    with appearing_together(tmp_path / "made", last="last") as temporary:
+        (temporary / "last").touch()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [other.name, "last", "made", "result"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, code: int) -> None:
+    with pytest.raises(OSError, match="result") as caught, appearing_whole(tmp_path / "result"):
+        raise OSError(code, "as a library says it, without a name")
+    assert (caught.value.filename, caught.value.errno) == (str(tmp_path / "result"), code)
+    with pytest.raises(OSError, match="nowhere") as caught, appearing_whole(tmp_path / "nowhere" / "result"):
+        pass
+    assert caught.value.filename == str(tmp_path / "nowhere" / "result")
+    with pytest.raises(OSError, match="source") as caught, appearing_whole(tmp_path / "result"):
+        (tmp_path / "source").read_text()  # an error of reading keeps its own name
+    assert caught.value.filename == str(tmp_path / "source")
+    assert not list(tmp_path.iterdir())

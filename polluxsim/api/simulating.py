@@ -11,7 +11,7 @@ from polluxsim.api.parts import cluster_part, policy_part, profiles_part, settin
 from polluxsim.api.results import Result
 from polluxsim.app.composing import composed
 from polluxsim.app.execution import Execution
-from polluxsim.app.interrupt import stopping_between_rounds
+from polluxsim.app.interrupt import in_main_thread, stopping_between_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def simulate(
     seed
         Seed of everything random; the same seed gives the same result.
     progress
-        Whether to show how far the run is, on a terminal and in a notebook.
+        Whether to show how far the run is, on a terminal and in a notebook; not of runs in other threads than the main.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def simulate(
     }
     execution = Execution(_configuration(parts, seed), _given(parts))
     with (
-        progress_shown(execution.workload, execution.cluster, wanted=progress) as show,
+        progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
         stopping_between_rounds() as stop_if_interrupted,
     ):
 

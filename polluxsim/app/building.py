@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,10 +12,12 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from polluxsim.errors import InvalidConfigError, PolluxSimError
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
+from polluxsim.types import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 # Annotations whose values are checked before a factory sees them, and what is allowed for each.
 _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
@@ -26,6 +29,10 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "float | None": ((int, float, type(None)), "a number or null"),
     "int | None": ((int, type(None)), "a whole number or null"),
 }
+
+# What a part must be or do, as a class of the user's may make it.
+_METHODS = {"policy": "allocate", "profiles": "load", "workload": "load"}
+_CLASSES = {"cluster": Cluster, "engine": EngineSettings}
 
 _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 
@@ -51,31 +58,62 @@ def build(config: DictConfig, group: str) -> Any:
         settings = OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(in_words(error)) from None
-    if not isinstance(settings, dict) or "_target_" not in settings:
+    if not isinstance(settings, dict) or not isinstance(settings.get("_target_"), str):
         raise InvalidConfigError(f"{group} has no _target_, needed is the dotted name of a class or function")
     _check(group, settings)
     try:
-        return instantiate(settings)
-    except InstantiationException as error:
+        return _fitting(group, instantiate(settings))
+    except (InstantiationException, TypeError, ValueError) as error:  # the latter two where Hydra itself raises them
         if isinstance(error.__cause__, PolluxSimError):
             raise error.__cause__ from None
         raise InvalidConfigError(f"{group}: {_one_line(str(error.__cause__ or error))}") from error
 
 
+def _fitting(group: str, built: object) -> object:
+    """Return what was built if it can do what its group is for."""
+    method = _METHODS.get(group)
+    if method is not None and not callable(getattr(built, method, None)):
+        raise InvalidConfigError(f"{group} is a {type(built).__name__}, allowed is what has a method {method}")
+    kind = _CLASSES.get(group)
+    if kind is not None and not isinstance(built, kind):
+        raise InvalidConfigError(f"{group} is a {type(built).__name__}, allowed is a {kind.__name__}")
+    return built
+
+
+def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of what a dotted name stands for."""
+    try:
+        return inspect.signature(get_object(target)).parameters
+    except Exception as error:
+        raise InvalidConfigError(
+            f"{group}._target_ {target!r} cannot be used: {_one_line(_first_cause(error))}{_near(target)}"
+        ) from error
+
+
+def _first_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
+
+
+def _near(target: str) -> str:
+    """Return what of a module that is there may have been meant."""
+    module, _, name = target.rpartition(".")
+    names = dir(sys.modules[module]) if module in sys.modules else []
+    return did_you_mean(name, names)
+
+
 def _check(group: str, settings: dict[Any, Any]) -> None:
     target = settings["_target_"]
-    try:
-        factory: Callable[..., Any] = get_object(target)
-        parameters = inspect.signature(factory).parameters
-    except Exception as error:
-        raise InvalidConfigError(f"{group}._target_ {target!r} cannot be used: {_one_line(str(error))}") from error
+    parameters = _parameters(group, target)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in list(settings.items()):
-        if str(name).startswith("_"):
+        if str(name).startswith("_") and name != "_partial_":
             continue
         if name not in parameters and not takes_any:
             raise InvalidConfigError(
                 f"{group}.{name} is not a setting of {target}, allowed are {', '.join(parameters) or 'none'}"
+                f"{did_you_mean(name, parameters)}"
             )
         if name in parameters:
             settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation)
@@ -119,8 +157,13 @@ def in_words(error: OmegaConfBaseException) -> str:
     """Return OmegaConf's error in one line that names the setting."""
     key = error.full_key or error.key
     if "Missing mandatory value" in str(error):
-        return f"{key} is missing, give it as {key}=VALUE"
+        return missing(str(key))
     return f"{key}: {_one_line(str(error))}"
+
+
+def missing(key: str) -> str:
+    """Return what to say of a setting without a value."""
+    return f"{key} is missing, give it as {key}=VALUE"
 
 
 def _one_line(text: str) -> str:

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from polluxsim import __version__
-from polluxsim.app.interrupt import INTERRUPTED, MESSAGE, ending_at_once
+from polluxsim.app.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
 from polluxsim.app.plot_options import add_plot
-from polluxsim.errors import PolluxSimError
+from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 BAD_INPUT = 2
+
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "run": {"run": "replay a workload under a policy; with -m, a sweep"},
+    "look at finished runs": {
+        "table": "print them side by side",
+        "plot": "draw a figure of them",
+        "report": "write them as one interactive HTML file",
+        "trace": "write one as a timeline for Perfetto or chrome://tracing",
+        "why": "say why a job waited, started, grew, shrank or moved",
+    },
+    "workloads, logs and profiles": {
+        "import": "check measurements or a cluster's log, write them as Parquet",
+        "generate": "draw a workload like Philly's into a file",
+        "sample": "draw a workload from the Philly trace into a file",
+        "map": "put jobs with profiles in place of a trace's jobs",
+        "fit": "fit profile cards to measurements",
+    },
+    "the paper": {"reproduce": "reproduce a table or figure of it"},
+}
+"""What each command does, by what one wants; one screen shows them all."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
 
@@ -39,8 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments[:1] == ["run"]:
             with ending_at_once():
                 return _run(arguments[1:])
-        options = _parsed(arguments)
-        return int(options.action(options))
+        with raising():
+            options = _parsed(arguments)
+            return int(options.action(options))
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -72,27 +94,41 @@ def _nobody_reads() -> int:
     return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Raises its errors, each in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error, with what may have been meant in place of a wrong choice."""
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
+        command = self.prog.partition(" ")[2]
+        raise InvalidConfigError(f"{command + ': ' if command else ''}{message} ('{self.prog} --help' says more)")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="polluxsim",
-        description="A trace-driven discrete-event simulator of deep-learning cluster scheduling.",
-        epilog="'polluxsim COMMAND --help' says more of each.",
+        usage="polluxsim COMMAND [OPTION ...]",
+        description=_overview(),
+        epilog="'polluxsim COMMAND --help' says more of each; '--version' says which this is.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
-    parser.add_argument("--version", action="version", version=f"polluxsim {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    commands.add_parser("run", help="replay a workload under a policy; with -m, a sweep", add_help=False)
-    _add_table(commands.add_parser("table", help="print finished runs side by side"))
-    _add_reproduce(commands.add_parser("reproduce", help="reproduce a table or figure of the paper"))
-    _add_report(commands.add_parser("report", help="write finished runs as one interactive HTML file"))
-    add_plot(commands.add_parser("plot", help="draw a figure of finished runs"))
-    _add_trace(commands.add_parser("trace", help="write a run as a timeline for Perfetto or chrome://tracing"))
-    _add_why(commands.add_parser("why", help="say why a job waited, started, grew, shrank or moved"))
-    _add_import(commands.add_parser("import", help="check a cluster's log, write it as Parquet"))
-    _add_fit(commands.add_parser("fit", help="fit profile cards to measurements"))
-    _add_generate(commands.add_parser("generate", help="draw a workload like Philly's into a file"))
-    _add_sample(commands.add_parser("sample", help="draw a workload from the Philly trace into a file"))
-    _add_map(commands.add_parser("map", help="put jobs of applications with profiles in place of a trace's jobs"))
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"polluxsim {__version__}", help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(prog="polluxsim", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    commands.add_parser("run", add_help=False)
+    for name, add in ADDED.items():
+        add(commands.add_parser(name))
     return parser
+
+
+def _overview() -> str:
+    """Return what the program is, and its commands by what they are for."""
+    lines = ["A trace-driven discrete-event simulator of deep-learning cluster scheduling.", ""]
+    for purpose, commands in COMMANDS.items():
+        lines += [f"{purpose}:", *(f"    {name:<11}{what}" for name, what in commands.items())]
+    return "\n".join(lines)
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -309,3 +345,18 @@ def _map(options: argparse.Namespace) -> int:
     from polluxsim.app.loads import map_trace
 
     return map_trace(options)
+
+
+ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "table": _add_table,
+    "plot": add_plot,
+    "report": _add_report,
+    "trace": _add_trace,
+    "why": _add_why,
+    "import": _add_import,
+    "generate": _add_generate,
+    "sample": _add_sample,
+    "map": _add_map,
+    "fit": _add_fit,
+    "reproduce": _add_reproduce,
+}

@@ -6,17 +6,19 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
-from hydra import compose, initialize_config_dir
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from polluxsim.app.hydra_inside import Loader
 from polluxsim.errors import InvalidConfigError
-from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omegaconf import DictConfig
+
+CONFIG_NAME = "run"
 
 
 def composed(
@@ -38,8 +40,8 @@ def composed(
     InvalidConfigError
         If a value is none that a configuration can hold.
     """
-    with initialize_config_dir(config_dir=str(shipped("configs")), version_base="1.3"):
-        config = compose("run", [f"{group}={name}" for group, name in choices.items()])
+    chosen = [f"{group}={name}" for group, name in choices.items()]
+    config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
     OmegaConf.set_struct(config, False)  # unknown names are told by their target's signature
     config.seed = _plain(seed)
     for group, values in settings.items():
@@ -50,6 +52,11 @@ def composed(
                 what = f"{group}.{name} is {value!r}, allowed are numbers, text, true or false, and lists of these"
                 raise InvalidConfigError(what) from None
     return config
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Return a configuration without Hydra's own part."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def _plain(value: object) -> object:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from math import isnan
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from polluxsim.app.building import build, in_words
+from polluxsim.app.building import build, in_words, missing
+from polluxsim.app.hydra_words import known_settings
 from polluxsim.app.identity import data_of, key_of
 from polluxsim.app.provenance import git_commit, versions
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, StalledError, did_you_mean
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
+from polluxsim.storage import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from polluxsim.engine.simulation import Watcher
     from polluxsim.metrics.summary import Summary
@@ -36,6 +41,7 @@ NOT_THE_RUNS = "reproduce"
 KEPT = 8
 """Loaded workloads, with their profiles, that a process keeps for its next runs."""
 
+_one_loads = Lock()
 _loaded: OrderedDict[str, tuple[Mapping[str, Profile], Workload]] = OrderedDict()
 
 
@@ -70,15 +76,16 @@ class Execution:
     def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
         """Replay the workload; return the records and their metrics."""
         policy, settings = self._part("policy"), self._part("engine")
-        result = simulate(
-            self.workload,
-            self._profiles,
-            self.cluster,
-            policy,
-            settings=settings,
-            seed=self._config.seed,
-            watcher=watcher,
-        )
+        with _telling_causes(self.cluster):
+            result = simulate(
+                self.workload,
+                self._profiles,
+                self.cluster,
+                policy,
+                settings=settings,
+                seed=self._config.seed,
+                watcher=watcher,
+            )
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=(load, *result.timing_records))
         return result, summarise(result)
@@ -107,6 +114,24 @@ class Execution:
         }
 
 
+@contextmanager
+def _telling_causes(cluster: Cluster) -> Iterator[None]:
+    """Say more in an error that has its cause outside the engine."""
+    try:
+        yield
+    except StalledError as error:
+        if cluster.least_nodes in (None, cluster.num_nodes):
+            raise
+        raise StalledError(
+            f"{error}; the cluster is elastic: {cluster.least_nodes} of its {cluster.num_nodes} nodes are up until the "
+            "policy asks for more, which few policies do"
+        ) from error
+    except MemoryError as error:
+        raise InvalidConfigError(
+            f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
+        ) from None
+
+
 def _can_be_built(values: Mapping[str, Any]) -> bool:
     return all("_target_" in part for part in values.values() if isinstance(part, dict))
 
@@ -123,25 +148,31 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(in_words(error)) from None
-    values = values if isinstance(values, dict) else {}
-    return {str(key): value for key, value in values.items() if key != NOT_THE_RUNS}
+    plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+    if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
+        raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
+    return {name: value for name, value in plain.items() if name != NOT_THE_RUNS}
 
 
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
     """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
     sources = {group: values[group] for group in ("profiles", "workload")}
     name = json.dumps([sources, data_of(sources)], sort_keys=True)
-    if name not in _loaded:
-        profiles = build(config, "profiles").load()
-        _loaded[name] = profiles, build(config, "workload").load(profiles)
-        if len(_loaded) > KEPT:
-            _loaded.popitem(last=False)
-    _loaded.move_to_end(name)
-    return _loaded[name]
+    with _one_loads:
+        if name not in _loaded:
+            profiles = build(config, "profiles").load()
+            _loaded[name] = profiles, build(config, "workload").load(profiles)
+            if len(_loaded) > KEPT:
+                _loaded.popitem(last=False)
+        _loaded.move_to_end(name)
+        return _loaded[name]
 
 
 def _check_top_level(config: DictConfig) -> None:
     if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}")
+        meant = did_you_mean(unknown[0], known_settings())
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
+    if OmegaConf.is_missing(config, "seed"):
+        raise InvalidConfigError(missing("seed"))
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")

@@ -178,6 +178,8 @@ def _origins(name: str) -> list[Path] | None:
 
     There are none for Python's own modules, and for what is not there. A module without a file gives None.
     """
+    if name in sys.stdlib_module_names:
+        return []
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -221,7 +223,10 @@ def _folder_digest(folder: Path) -> str:
     return _digest_of({path.relative_to(folder).as_posix(): _file_digest(path) for path in _data_files(folder)})
 
 
-def _data_files(folder: Path) -> Iterator[Path]:
+def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Yield the files in a folder, those of linked folders too; a link to a folder it is in leads to nothing new."""
+    if (place := folder.resolve()) in above:
+        return
     names = sorted(path.name for path in folder.iterdir())
     ours = {file for mark, files in OUTPUTS.items() if mark in names for file in files}
     for name in names:
@@ -230,7 +235,7 @@ def _data_files(folder: Path) -> Iterator[Path]:
             continue
         if path.is_dir():
             if not _is_output(path):
-                yield from _data_files(path)
+                yield from _data_files(path, above | {place})
         elif path.is_file():
             yield path
 

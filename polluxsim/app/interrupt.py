@@ -1,4 +1,4 @@
-"""Ctrl-C while a simulation runs: at the next round if that is soon, else at once."""
+"""Ctrl-C, or SIGTERM, which is treated alike: during a simulation at the next round if that is soon, else at once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
 PATIENCE = 0.5
 """How long the present round may go on after Ctrl-C [s]."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
 MESSAGE = "polluxsim: interrupted, nothing was written"
 SECOND_MESSAGE = "polluxsim: interrupted twice; finished runs are kept"
@@ -24,6 +25,14 @@ STANDARD_ERROR = 2
 
 # What brings the terminal back to what it was, the innermost last.
 _restoring = [SHOW_CURSOR]
+
+# What is to be done even if the process has to end at once.
+_last_acts: list[Callable[[], None]] = []
+
+
+def in_main_thread() -> bool:
+    """Return whether signals and the terminal are ours to handle."""
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
@@ -49,7 +58,8 @@ def raising() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt, as Python does by itself; a second one ends the process at once."""
 
     def handle(*_: object) -> None:
-        signal.signal(signal.SIGINT, lambda *_: _end_process(SECOND_MESSAGE))
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: _end_process(SECOND_MESSAGE))
         raise KeyboardInterrupt
 
     with _handling(handle):
@@ -96,11 +106,23 @@ def on_a_screen_of_its_own() -> Iterator[None]:
 
 
 @contextmanager
+def ending_with(act: Callable[[], None]) -> Iterator[None]:
+    """Do something when the block ends, however it does, and also if the process has to end at once meanwhile."""
+    _last_acts.append(act)
+    try:
+        yield
+    finally:
+        _last_acts.remove(act)
+        act()
+
+
+@contextmanager
 def stopping_between_rounds() -> Iterator[Callable[[], None]]:
     """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
 
     For a process that has more to lose than this run, like a notebook's: nothing ends it, and a second Ctrl-C is
-    Python's own, wherever the program happens to be. In another thread than the main one, Ctrl-C is not ours to handle.
+    Python's own, wherever the program happens to be. SIGTERM stays the program's own affair. In another thread than the
+    main one, Ctrl-C is not ours to handle.
     """
     pressed = threading.Event()
 
@@ -113,37 +135,42 @@ def stopping_between_rounds() -> Iterator[Callable[[], None]]:
             signal.default_int_handler(number, frame)
         pressed.set()
 
-    if threading.current_thread() is not threading.main_thread():
+    if not in_main_thread():
         yield check
         return
-    with _handling(press):
+    with _handling(press, (signal.SIGINT,)):
         yield check
     check()
 
 
 @contextmanager
-def _handling(handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
-    """Handle SIGINT in another way for a while; that is the main thread's business, and others leave it alone."""
-    if threading.current_thread() is not threading.main_thread():
+def _handling(
+    handler: Callable[..., object] | signal.Handlers, signals: Sequence[signal.Signals] = SIGNALS
+) -> Iterator[None]:
+    """Handle signals in another way for a while; that is the main thread's business, and others leave it alone."""
+    if not in_main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, handler)
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
 
 
 def _end_in_time(receiver: int, over: threading.Event) -> None:
-    """Wait for SIGINT, or for the other end to be closed; after SIGINT, end the process unless it is over in time."""
+    """Wait for Ctrl-C, or for the other end to be closed; after Ctrl-C, end the process unless it is over in time."""
     while number := os.read(receiver, 1):
-        if number[0] == signal.SIGINT and not over.wait(PATIENCE):
+        if number[0] in SIGNALS and not over.wait(PATIENCE):
             _end_process()
     os.close(receiver)
 
 
 def _end_process(message: str = MESSAGE) -> None:
     # Straight to the file: the interrupted thread may be in the middle of a print.
+    for act in reversed(_last_acts):
+        act()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
     os._exit(INTERRUPTED)

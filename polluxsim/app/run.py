@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
@@ -12,22 +11,26 @@ from typing import TYPE_CHECKING
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.types import RunMode
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from polluxsim.analysis.table import comparison
+from polluxsim.app.claim import claimed, claimed_anew
 from polluxsim.app.console import console
 from polluxsim.app.execution import Execution
 from polluxsim.app.hydra_words import hydra_in_words, is_hydras
 from polluxsim.app.interrupt import interruptible, uninterrupted
 from polluxsim.app.live import live_view
 from polluxsim.app.progress import progress
-from polluxsim.errors import InvalidConfigError, PolluxSimError
+from polluxsim.app.remarks import print_remarks
+from polluxsim.errors import InvalidConfigError
 from polluxsim.shipped import shipped
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from omegaconf import DictConfig
 
@@ -44,6 +47,9 @@ OPTIONS_WITH_VALUE = {
 
 MULTIRUN = {"-m", "--multirun"}
 LIVE = "--live"
+
+NAMED_BY_TIME = "${now:"
+"""Stands in the pattern of a folder whose name says when its run began."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -68,8 +74,8 @@ def run(arguments: Sequence[str]) -> int:
     outcome = _Outcome(live=live)
     try:
         hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if not isinstance(error, HydraException | OmegaConfBaseException) and not is_hydras(error):
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        if isinstance(error, ValueError) and not is_hydras(error):
             raise  # not about the configuration, so a defect
         raise InvalidConfigError(hydra_in_words(error)) from error
     if outcome.error is not None:
@@ -100,23 +106,24 @@ class _Outcome:
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
-        self.error: PolluxSimError | OSError | None = None
+        self.error: Exception | None = None
         self._started = time()
 
     def task(self, config: DictConfig) -> None:
-        hydra_config = HydraConfig.get()
-        output = Path(hydra_config.runtime.output_dir)
         try:
-            _run_one(config, output, live=self._live)
-        except (PolluxSimError, OSError) as error:
-            if hydra_config.mode is RunMode.MULTIRUN:
-                # The other runs of a sweep go on; Hydra raises the first error when all have ended.
-                raise
+            with _own_folder(config, self._started) as output:
+                _run_one(config, output, live=self._live)
+        except Exception as error:  # noqa: BLE001  (raised again when Hydra is done)
             self.error = error
-        finally:
-            if output.stat().st_mtime >= self._started:
-                with suppress(OSError):
-                    output.rmdir()  # made for this run, and nothing was written into it
+
+
+def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
+    """Give the folder that Hydra made for a run, or another one where it was named by the time and is not free."""
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    pattern = OmegaConf.to_container(hydra_config.run, resolve=False)
+    named_by_time = isinstance(pattern, dict) and NAMED_BY_TIME in str(pattern["dir"])
+    return claimed_anew(folder, since) if named_by_time else claimed(folder, config, since)
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
@@ -136,4 +143,5 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
         write_run(output, result, info)
     if summary is not None:
         console().print(comparison({output.name: summary}))
+    print_remarks([output])
     print(f"wrote {output}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SECONDS_PER_HOUR = 3600
 LONGEST = 10_000
+MOST_JOBS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,14 @@ class PhillyLike:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, least in (("num_jobs", self.num_jobs, 1), ("hours", self.hours, 1), ("seed", self.seed, 0)):
-            if value < least or (name == "hours" and value > LONGEST):
-                most = f" and ≤ {LONGEST}" if name == "hours" else ""
-                raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ {least}{most}")
+        limits = {"num_jobs": (self.num_jobs, 1, MOST_JOBS), "hours": (self.hours, 1, LONGEST)}
+        for name, (value, least, most) in limits.items():
+            if not least <= value <= most:
+                raise InvalidConfigError(
+                    f"workload.{name} is {value}, allowed is a whole number ≥ {least} and ≤ {most}"
+                )
+        if self.seed < 0:
+            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; `profiles` says what tuned configurations there are.

@@ -216,3 +216,20 @@ def test_a_mapping_rule_of_the_users_counts(folder: Path) -> None:
     before = key_of(config)
     write(**{"rules.py": "class Mine: x = 2\n"})
     assert key_of(config) != before
+
+
+def test_links_to_the_folder_itself_do_not_lead_round_in_circles(folder: Path) -> None:
+    for name in ("one", "two"):
+        (folder / "measured" / name).symlink_to(".")
+        (folder / "measured" / "deep" / name).symlink_to("..")
+    before = key_of(CONFIG)
+    write(**{"elsewhere/c.csv": "1"})
+    (folder / "measured" / "linked").symlink_to(folder / "elsewhere")
+    linked = key_of(CONFIG)
+    write(**{"elsewhere/c.csv": "2"})
+    assert len({before, linked, key_of(CONFIG)}) == 3
+
+
+def test_pythons_own_modules_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_imported", lambda path: pytest.fail(str(path)))
+    assert key_of(changed("policy", _target_="types.SimpleNamespace"))

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 
 LAUNCHERS = {
     "two processes": ["hydra.sweeper.workers=2"],
-    "joblib": ["hydra/launcher=joblib"],
     "submitit's local executor": ["hydra/launcher=submitit_local"],
     "Ray on this machine": ["hydra/launcher=ray"],
 }

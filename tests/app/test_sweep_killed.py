@@ -110,9 +110,10 @@ def leftovers(folder: Path) -> list[Path]:
 def test_dying_between_any_two_operations_on_files_loses_nothing(tmp_path: Path, reaper: Reaper) -> None:
     inputs = write_inputs(tmp_path)
     plan = ("policy=fifo engine.horizon=90", "policy=srtf engine.horizon=90")
-    # The folders hold runs of other settings already, which have to make room.
+    # The folders hold runs of the same settings that are out of date and have to make room.
     stale = tmp_path / "stale"
-    complete(numbered(stale, inputs, *(f"{run} engine.horizon=200" for run in plan)), stale, HereAndNow())
+    complete(numbered(stale, inputs, *plan), stale, HereAndNow())
+    inputs.workload.write_text(inputs.workload.read_text().replace("ncf-0,5,", "ncf-0,6,"))
     undisturbed = tmp_path / "undisturbed"
     complete(numbered(undisturbed, inputs, *plan), undisturbed, HereAndNow())
     expected = results(undisturbed)

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from polluxsim.analysis.published import Published, read_published
 from polluxsim.app.execution import NOT_THE_RUNS
-from polluxsim.app.sweep.plan import Composer, composing, search_path
+from polluxsim.app.sweep.plan import composer
 from polluxsim.errors import InvalidConfigError
 from polluxsim.shipped import shipped
 
@@ -149,9 +149,7 @@ def read_experiment(name: str) -> Experiment:
 
 
 def _section(name: str) -> dict[str, Any]:
-    with composing(CONFIG_DIRS) as hydra:
-        composer = Composer(hydra.config_loader(), search_path(CONFIG_DIRS))
-        config = composer.compose([f"+experiment={name}"])
+    config = composer(CONFIG_DIRS).compose([f"+experiment={name}"])
     return cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from polluxsim.analysis.figures.groups import Group, policy_name, settings_of
 from polluxsim.app.reproduce.experiment import CONFIG_DIRS
 from polluxsim.app.sweep import run_sweep
-from polluxsim.app.sweep.plan import Composer, composing, entry_of, search_path
+from polluxsim.app.sweep.plan import composer, entry_of
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
@@ -133,9 +133,8 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
 
 def make(plan: Sequence[Planned], place: Place) -> dict[tuple[str, ...], Path]:
     """Make planned runs, each once, and return their folders by their overrides."""
-    with composing(CONFIG_DIRS) as hydra:
-        composer = Composer(hydra.config_loader(), search_path(CONFIG_DIRS))
-        keys = {run.overrides: entry_of((), composer.compose(run.overrides), place.folder).key for run in plan}
+    composing = composer(CONFIG_DIRS)
+    keys = {run.overrides: entry_of((), composing.compose(run.overrides), place.folder).key for run in plan}
     distinct = {key: overrides for overrides, key in reversed(keys.items())}
     wanted = [distinct[key] for key in dict.fromkeys(keys.values())]
     if not wanted:

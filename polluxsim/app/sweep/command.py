@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
 from polluxsim.analysis.table import comparison
 from polluxsim.app.console import console
+from polluxsim.app.folders import info_of
+from polluxsim.app.remarks import print_remarks
 from polluxsim.app.sweep.dataset import DATASET
-from polluxsim.app.sweep.finished import info_of
 from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.plan import Composer, entry_of
 from polluxsim.app.sweep.sweep import complete
@@ -69,7 +70,8 @@ def sweep_by_command(
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)
     if len(entries) <= MOST_ROWS:
-        _print_table(entries)
+        _print_table(entries, folder)
+    print_remarks([entry.folder for entry in entries])
     found = f", {len(entries) - done} of them found finished" if done < len(entries) else ""
     print(f"wrote {folder / DATASET}: {len(entries)} runs{found}")
 
@@ -77,7 +79,9 @@ def sweep_by_command(
 def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:
     """Return the entries of a plan, with folders named by `hydra.sweep.subdir`."""
     entries = []
-    composer = Composer(context.config_loader, config.hydra.overrides.hydra)
+    # Unresolved, since ${seed} in them is each run's own.
+    common: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
+    composer = Composer(context.config_loader, common)
     try:
         for number, overrides in enumerate(plan):
             composed = composer.compose(overrides)
@@ -91,7 +95,7 @@ def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, c
     return entries
 
 
-def _print_table(entries: Sequence[Entry]) -> None:
-    summaries = {entry.folder.name: info_of(entry.folder)["summary"] for entry in entries}
+def _print_table(entries: Sequence[Entry], folder: Path) -> None:
+    summaries = {entry.folder.relative_to(folder).as_posix(): info_of(entry.folder)["summary"] for entry in entries}
     if known := {name: Summary(**summary) for name, summary in summaries.items() if summary is not None}:
         console().print(comparison(known))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.app.building import declared_types
-from polluxsim.app.sweep.finished import info_of
+from polluxsim.app.folders import info_of
 from polluxsim.files import appearing_whole
 from polluxsim.metrics.summary import Summary
 from polluxsim.storage import flat

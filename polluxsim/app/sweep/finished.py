@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from polluxsim.files import TEMPORARY, appearing_together
+from polluxsim.app.folders import info_of, remove_if_empty, runs_below
+from polluxsim.files import TEMPORARY, appearing_together, remove
 from polluxsim.storage import RUN_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from polluxsim.app.sweep.plan import Entry
@@ -20,25 +19,16 @@ if TYPE_CHECKING:
 def finished_runs(folder: Path) -> dict[str, Path]:
     """Return the folders of the finished runs in a folder, by their keys; of two with one key, the first by name."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob(f"*/{RUN_FILE}")):
-        key = info_of(path.parent).get("key")
+    for path in runs_below(folder):
+        key = info_of(path).get("key")
         if isinstance(key, str):
-            found.setdefault(key, path.parent)
+            found.setdefault(key, path)
     return found
 
 
 def is_finished(entry: Entry) -> bool:
     """Return whether an entry's folder holds its run."""
     return info_of(entry.folder).get("key") == entry.key
-
-
-def info_of(folder: Path) -> Mapping[str, Any]:
-    """Return what run.json says of a run; nothing where there is no finished run that tells its key."""
-    try:
-        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
-    return info if isinstance(info, dict) else {}
 
 
 def copy_run(source: Path, destination: Path) -> None:
@@ -50,16 +40,8 @@ def copy_run(source: Path, destination: Path) -> None:
 
 
 def clear(folders: Iterable[Path]) -> None:
-    """Take away what killed processes left half written in these folders."""
+    """Remove what killed processes left half written in these folders, and those that are empty."""
     for folder in folders:
         for path in list(folder.glob(TEMPORARY)):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
-
-def remove_if_empty(folder: Path) -> None:
-    """Take away a folder that was made for a run and got nothing."""
-    with suppress(OSError):
-        folder.rmdir()
+            remove(path)
+        remove_if_empty(folder)

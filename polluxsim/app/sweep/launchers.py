@@ -1,4 +1,4 @@
-"""Hydra's own launchers (joblib, submitit, Ray, …) as the workers of a sweep."""
+"""Hydra's own launchers (submitit, Ray, …) as the workers of a sweep."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobStatus
 from omegaconf import open_dict
 
+from polluxsim.app.hydra_inside import error_of
 from polluxsim.app.hydra_words import not_installed
 from polluxsim.app.sweep.local import LocalWorkers
 from polluxsim.app.sweep.plan import quoted
@@ -76,12 +76,8 @@ class HydraWorkers:
         except Exception as error:
             what = " ".join(str(error).split())
             raise SweepError(f"hydra/launcher={self._name} failed: {type(error).__name__}: {what}") from error
-        # The property would print and raise.
-        return [
-            (entry, job._return_value)
-            for entry, job in zip(entries, returns, strict=True)
-            if job.status is JobStatus.FAILED
-        ]
+        errors = map(error_of, returns)
+        return [(entry, error) for entry, error in zip(entries, errors, strict=True) if error is not None]
 
 
 def chosen_workers(config: DictConfig, context: HydraContext, processes: int | None) -> Workers:

@@ -11,7 +11,7 @@ from multiprocessing import active_children, connection, get_context, parent_pro
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from polluxsim.app.interrupt import uninterrupted
+from polluxsim.app.interrupt import SIGNALS, uninterrupted
 from polluxsim.app.sweep.order import Order
 from polluxsim.app.sweep.working import num_cores, one_thread_each, perform
 from polluxsim.errors import InvalidConfigError, SweepError
@@ -58,6 +58,7 @@ class LocalWorkers:
         finally:
             for process in set(active_children()) - others:
                 process.kill()
+                process.join()
             pool.shutdown(wait=False, cancel_futures=True)
         return failed
 
@@ -83,7 +84,8 @@ class LocalWorkers:
 
 def _start() -> None:
     """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import SweepError
+from polluxsim.files import WITHOUT_LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 CACHE_LOCK = ".cache-lock"
 """Held while runs are put into a cache; another than LOCK, as a sweep's folder may be a cache, even its own."""
-
-WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""Errors of file systems, of clusters mostly, that know no locks; there, two sweeps at once are the user's business."""
 
 
 @contextmanager

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import get_overrides_dirname
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from polluxsim.app.composing import CONFIG_NAME, without_hydra
 from polluxsim.app.execution import resolved
+from polluxsim.app.folders import difference, info_of
+from polluxsim.app.hydra_inside import Loader, get_overrides_dirname
 from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.identity import key_of
 from polluxsim.errors import InvalidConfigError
-from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
 
-CONFIG_NAME = "run"
 LONGEST_NAME = 120
 KEY_DIGITS = 8
 
@@ -80,7 +77,9 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
-    """Return each run once, in the folder where it is already, or else in one that no other run of the plan has.
+    """Return each run once, in the folder where it is already, or else in one that no other run has.
+
+    A finished run that differs in nothing but what its files hold, or in the code, is out of date: its folder is free.
 
     Parameters
     ----------
@@ -96,11 +95,17 @@ def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Ent
     for key in keys:
         entry = distinct[key]
         folder = finished.get(key, entry.folder)
-        if key not in finished and folder in taken:
+        if key not in finished and (folder in taken or _holds_another(folder, entry)):
             folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
         taken.add(folder)
         result.append(replace(entry, folder=folder))
     return result
+
+
+def _holds_another(folder: Path, entry: Entry) -> bool:
+    """Return whether a finished run of other settings is in a folder."""
+    there = info_of(folder).get("config")
+    return there is not None and difference(there, entry.config) is not None
 
 
 class Composer:
@@ -115,11 +120,16 @@ class Composer:
         What Hydra composes with.
     overrides
         Overrides that all runs have in common: Hydra's own.
+
+    Attributes
+    ----------
+    loader, common
+        These two.
     """
 
     def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
-        self._loader = loader
-        self._common = list(overrides)
+        self.loader = loader
+        self.common = list(overrides)
         self._parser = OverridesParser.create(config_loader=loader)
         self._kept: dict[tuple[str, ...], DictConfig] = {}
         self._groups: dict[str, bool] = {}
@@ -158,7 +168,7 @@ class Composer:
         return config
 
     def _wholly(self, overrides: Sequence[str]) -> DictConfig:
-        return self._loader.load_configuration(CONFIG_NAME, [*self._common, *overrides], RunMode.RUN)
+        return self.loader.load_configuration(CONFIG_NAME, [*self.common, *overrides], RunMode.RUN)
 
     def _is_plain(self, override: Override) -> bool:
         is_change = not (override.is_delete() or override.is_add() or override.is_force_add())
@@ -167,18 +177,19 @@ class Composer:
 
     def _is_group(self, name: str) -> bool:
         if name not in self._groups:
-            self._groups[name] = bool(self._loader.get_group_options(name))
+            self._groups[name] = bool(self.loader.get_group_options(name))
         return self._groups[name]
 
 
-def without_hydra(config: DictConfig) -> DictConfig:
-    """Return a configuration without Hydra's own part."""
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
+    """Return a composer of the shipped configurations and those in more folders.
 
-
-@contextmanager
-def composing(config_dirs: Sequence[Path]) -> Iterator[GlobalHydra]:
-    """Make Hydra ready to compose from the shipped configurations and from more folders; it is as before afterwards.
+    Parameters
+    ----------
+    config_dirs
+        More folders of configurations.
+    overrides
+        Overrides that all runs have in common.
 
     Raises
     ------
@@ -188,14 +199,9 @@ def composing(config_dirs: Sequence[Path]) -> Iterator[GlobalHydra]:
     for folder in config_dirs:
         if not folder.is_dir():
             raise InvalidConfigError(f"{folder}: no such folder of configurations")
-    with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="polluxsim run"):
-        yield GlobalHydra.instance()
-
-
-def search_path(config_dirs: Sequence[Path]) -> list[str]:
-    """Return the override that makes Hydra look into more folders of configurations."""
     folders = ",".join(quoted(f"file://{folder.resolve()}") for folder in config_dirs)
-    return [f"hydra.searchpath=[{folders}]"] if config_dirs else []
+    search_path = [f"hydra.searchpath=[{folders}]"] if config_dirs else []
+    return Composer(Loader(), [*search_path, *overrides])
 
 
 def quoted(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from polluxsim.storage import RUN_FILE
+from polluxsim.app.sweep.finished import is_finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,8 +52,10 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
         started = monotonic()
 
         def watch() -> None:
+            left = list(entries)
             while not over.wait(PAUSE):
-                done = sum((entry.folder / RUN_FILE).is_file() for entry in entries)
+                left = [entry for entry in left if not is_finished(entry)]
+                done = len(entries) - len(left)
                 bar.update(task, completed=done, left=time_left(done, len(entries), monotonic() - started))
 
         watcher = threading.Thread(target=watch, daemon=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hydra._internal.callbacks import Callbacks
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 
+from polluxsim.app.composing import CONFIG_NAME
+from polluxsim.app.hydra_inside import Callbacks
 from polluxsim.app.hydra_words import hydra_in_words
 from polluxsim.app.interrupt import SweepInterrupted, raising
 from polluxsim.app.sweep.dataset import DATASET, TIMING, write_dataset
 from polluxsim.app.sweep.finished import clear, copy_run, finished_runs, is_finished
 from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.lock import CACHE_LOCK, locked
-from polluxsim.app.sweep.plan import CONFIG_NAME, Composer, arranged, composing, entry_of, quoted, search_path
+from polluxsim.app.sweep.plan import arranged, composer, entry_of, quoted
 from polluxsim.app.sweep.progress import sweep_progress
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
 
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import pyarrow as pa
-    from hydra.core.config_loader import ConfigLoader
     from omegaconf import DictConfig
 
     from polluxsim.app.sweep.launchers import Workers
-    from polluxsim.app.sweep.plan import Entry
+    from polluxsim.app.sweep.plan import Composer, Entry
 
 
 class Completed(NamedTuple):
@@ -68,7 +68,7 @@ def run_sweep(
     folder
         The sweep's folder. Its finished runs are recognised and not done again.
     launcher
-        A launcher of Hydra's by name (joblib, submitit_local, submitit_slurm, ray), or overrides that choose and set
+        A launcher of Hydra's by name (submitit_local, submitit_slurm, ray), or overrides that choose and set
         one (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`); by default processes on this machine.
     workers
         Processes on this machine at most; by default one for each core.
@@ -98,12 +98,9 @@ def run_sweep(
     if not plan:
         raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
     chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
-    common = [*search_path(config_dirs), *chosen]
-    with composing(config_dirs) as hydra:
-        composer = Composer(hydra.config_loader(), common)
-        entries = [entry_of(overrides, composer.compose(overrides), folder) for overrides in plan]
-        doing = _workers(hydra.config_loader(), [*common, f"hydra.sweep.dir={quoted(str(folder))}"], workers)
-        completed = complete(entries, folder, doing, cache)
+    composing = composer(config_dirs, chosen)
+    entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
+    completed = complete(entries, folder, _workers(composing, folder, workers), cache)
     frame: pd.DataFrame = completed.table.to_pandas()
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
@@ -117,10 +114,12 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), raising():
         entries = arranged(entries, finished_runs(folder))
-        clear([folder, *(entry.folder for entry in entries)])
+        folders = [folder, *(entry.folder for entry in entries)]
+        clear(folders)
         try:
             return _complete(entries, folder, workers, cache)
         except KeyboardInterrupt:
+            clear(folders)  # of workers that are no more
             counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
             message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
             raise SweepInterrupted(message) from None
@@ -176,10 +175,11 @@ def _give(entries: Sequence[Entry], cache: Path) -> None:
                 copy_run(entry.folder, cache / entry.key)
 
 
-def _workers(loader: ConfigLoader, overrides: Sequence[str], processes: int | None) -> Workers:
+def _workers(composing: Composer, folder: Path, processes: int | None) -> Workers:
     """Return those who do the runs, as overrides choose them."""
+    overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
-        config: DictConfig = loader.load_configuration(CONFIG_NAME, list(overrides), RunMode.MULTIRUN)
+        config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
-    return chosen_workers(config, HydraContext(config_loader=loader, callbacks=Callbacks()), processes)
+    return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), processes)

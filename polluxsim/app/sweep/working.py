@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.app.execution import Execution
-from polluxsim.app.sweep.finished import clear, remove_if_empty
+from polluxsim.app.folders import remove_if_empty
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
     PolluxSimError
         If a setting, a file or a policy's answer is not what it should be.
     """
-    if folder.is_dir():
-        clear([folder])
     execution = Execution(OmegaConf.create(dict(config)))
     result, summary = execution.simulate(_quiet)
     write_run(folder, result, execution.info(summary))

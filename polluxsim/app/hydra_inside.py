@@ -1,0 +1,50 @@
+"""What we take from inside Hydra: a release may move it, and a test of this module says so when one does.
+
+Hydra's own way to compose keeps the application in a global that two threads, or a user's own Hydra application, cannot
+share; its loader of configurations does without.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from hydra import version
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.utils import create_config_search_path
+from hydra.core.utils import JobStatus, setup_globals
+
+from polluxsim.shipped import shipped
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+    from omegaconf import DictConfig
+
+__all__ = ["Callbacks", "Loader", "error_of", "get_overrides_dirname"]
+
+VERSION_BASE = "1.3"
+
+_one_at_a_time = RLock()
+
+
+class Loader(ConfigLoaderImpl):
+    """Loads configurations from the shipped ones, for one thread at a time."""
+
+    def __init__(self) -> None:
+        with _one_at_a_time:
+            if version.getbase() is version._UNSPECIFIED_:
+                version.setbase(VERSION_BASE)
+            setup_globals()  # only resolvers of ${now:…} and the like
+            super().__init__(create_config_search_path(str(shipped("configs"))))
+
+    def load_configuration(self, *arguments: Any, **options: Any) -> DictConfig:
+        """Return a configuration, as `ConfigLoader` describes it."""
+        with _one_at_a_time:
+            return super().load_configuration(*arguments, **options)
+
+
+def error_of(job: JobReturn) -> Exception | None:
+    """Return the error that a job ended with; the public property would print and raise it."""
+    error: Exception | None = job._return_value if job.status is JobStatus.FAILED else None
+    return error
