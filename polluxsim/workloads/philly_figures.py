@@ -27,7 +27,7 @@ GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
     "L": {1: 53.9, 2: 4.6, 4: 23.5, 8: 16.1, 16: 1.0, 32: 0.7},
     "XL": {8: 60.9, 16: 18.3, 32: 18.9},
 }
-"""Shares of GPU counts in a class [%], of L and XL among jobs of at most a day; what misses to 100 is spread over them."""
+"""Shares of GPU counts in a class [%], of L and XL in jobs of at most a day; what is missing to 100 is spread."""
 
 # Bursts, all hours and rows.
 
