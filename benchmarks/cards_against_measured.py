@@ -55,7 +55,7 @@ def main() -> None:
         cells = [f"{name} {by_cards[name]:7.0f} s ({off[name][-1]:+.1%})" for name in POLICIES]
         where = f"{path.parent.name} {path.stem}"
         print(f"{where}: {', '.join(cells)}; order {'the same' if same_order else 'CHANGED'}", flush=True)
-    for name, errors in [*off.items(), ("all", sum(off.values(), []))]:
+    for name, errors in [*off.items(), ("all", np.concatenate(list(off.values())))]:
         spread = f"{min(errors):+.1%} to {max(errors):+.1%}"
         print(f"{name}: {spread}, mean {np.mean(errors):+.1%}, standard deviation {np.std(errors, ddof=1):.1%}")
 

@@ -86,8 +86,8 @@ class Finding:
 
     @property
     def off(self) -> float | None:
-        """Return the difference of ours from the published value, None where that is a bound or ours is missing."""
-        if self.ours is None or self.rule.kind in BOUNDS:
+        """Return how far ours is from the published value; None where that is a bound or a count, or ours misses."""
+        if self.ours is None or self.rule.kind in {*BOUNDS, Kind.EVERY_JOB}:
             return None
         return difference(self.ours.estimate.value, self.published)
 

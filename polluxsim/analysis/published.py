@@ -130,6 +130,11 @@ class Published:
         return not self.source.startswith("paper")
 
     @property
+    def is_rerun(self) -> bool:
+        """Return whether it comes from running the artifact again, which has inputs only for these."""
+        return self.source.startswith("rerun")
+
+    @property
     def in_base_units(self) -> float:
         """Return the value as ours are counted [s, or 1]."""
         return self.value * UNITS[self.unit]

@@ -111,7 +111,8 @@ def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
         return "–", "", ""
     row = finding.published
     bound = "" if finding.rule.kind is Kind.NONE else BOUNDS.get(finding.rule.kind, "")
-    return bound + value(row.in_base_units, row, unit), _off(finding), finding.verdict.words
+    shown = bound + value(row.in_base_units, row, unit) + (" (rerun)" if row.is_rerun else "")
+    return shown, _off(finding), finding.verdict.words
 
 
 def _off(finding: Finding) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from polluxsim.analysis.comparison import Finding
 
-OURS, SIMULATOR, PAPER = "ours, with its 95 % interval", "published simulator", "paper"
+OURS, SIMULATOR, PAPER = "ours, with its 95 % interval", "artifact's simulator", "paper"
 POINTS = {OURS: ("o", PALETTE[0]), SIMULATOR: ("D", PALETTE[2]), PAPER: ("s", PALETTE[1])}
 LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5
 """Of a quantity, and of what a panel has besides [cm]."""
