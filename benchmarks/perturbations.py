@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polluxsim.analysis.comparison import Finding, Sample, Samples, compare
+from polluxsim.analysis.published import Kind
 from polluxsim.app.reproduce.experiment import Experiment, names, read_experiment
 from polluxsim.app.reproduce.inputs import Inputs
 from polluxsim.app.reproduce.measures import measure
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
     from polluxsim.analysis.published import Published
 
 WORKLOAD = "6"
+INTRODUCTION = """# What turns each verdict red
+
+Written by `python benchmarks/perturbations.py`: every judged number on workload 6 with one seed, by the rules for
+measured data. *Another arm* stands for the wrong policy, interval, slowdown or phase. A cell is empty where a
+perturbation was not applied.
+"""
 MEAN, TAIL = "average JCT", "99th percentile JCT"
 BASELINES = {"policy=optimus", "policy=tiresias"}
 
@@ -193,7 +200,7 @@ PERTURBATIONS: Mapping[str, Callable[[Base], Iterable[Sample]]] = {
 }
 
 OTHER_ARM = "another arm"
-"""The wrong policy, interval, slowdown or phase: values of the arm it is compared with, or else of any that turns it."""
+"""The wrong policy, interval, slowdown or phase: values of the arm it is compared with, or of one that turns it."""
 
 
 def other_arms(base: Base, row: Published) -> Iterator[list[Sample]]:
@@ -217,10 +224,11 @@ def matrix(experiment: Experiment, inputs: Inputs, place: Place) -> Matrix:
     for name, perturbation in PERTURBATIONS.items():
         for finding in verdicts(perturbation(base), published):
             found[label(finding)][name] = finding.verdict.passed
-    for row in published:
+    for row in (row for row in published if row.measured.kind is not Kind.EVERY_JOB):
         others = [finding for samples in other_arms(base, row) for finding in verdicts(samples, [row])]
         passed = [finding.verdict.passed for finding in others]
-        found[label(others[0])][OTHER_ARM] = None if None in passed else all(passed)
+        for finding in others[:1]:
+            found[label(finding)][OTHER_ARM] = None if None in passed else all(passed)
     return {row: cells for row, cells in found.items() if any(cell is not None for cell in cells.values())}
 
 
@@ -281,14 +289,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("perturbed"))
     parser.add_argument("names", nargs="*", default=names())
     options = parser.parse_args()
-    print("# What turns each verdict red\n")
-    print(
-        "Written by `python benchmarks/perturbations.py`: every judged number on workload 6 with one seed, by the rules"
-    )
-    print(
-        "for measured data. *Another arm* stands for the wrong policy, interval, slowdown or phase; a cell is empty where a"
-    )
-    print("perturbation was not applied.\n")
+    print(INTRODUCTION)
     for experiment, found in matrices(options.data, options.out, options.names):
         print(table(experiment.title, found), flush=True)
         for row, cells in found.items():
