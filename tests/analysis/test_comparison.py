@@ -10,6 +10,7 @@ import pytest
 
 from polluxsim.analysis.bootstrap import Estimate
 from polluxsim.analysis.comparison import EQUAL, KNOWN, Sample, Samples, compare, relative_half_width, to_frame
+from polluxsim.analysis.figures.dumbbell import dumbbell
 from polluxsim.analysis.published import COLUMNS, Kind, Published, Rule, judge, read_published
 from polluxsim.analysis.verdict_table import failed, markdown, notes, rows
 from polluxsim.errors import InvalidInputError
@@ -172,3 +173,21 @@ def test_a_bad_row_of_published_values_is_named(tmp_path: Path, column: str, val
     path.write_text(f"{','.join(COLUMNS)}\n{','.join((good | {column: value}).values())}\n")
     with pytest.raises(InvalidInputError, match=rf"p\.csv, line 2: column '{column}'.*{words}"):
         read_published(path)
+
+
+def test_the_dumbbell_chart_has_every_value_once_in_the_panels_unit() -> None:
+    paper = replace(ROW, value=3.0, source="paper, Table 2")
+    bound = replace(ROW, arm="b", value=100.0, measured=Rule(Kind.AT_MOST), source="paper, Table 2")
+    rng = np.random.default_rng(0)
+    values = [("a", str(k), 0, 7200.0 + rng.random()) for k in range(7)] + [("b", "1", 0, 9000.0)]
+    findings = compare(samples(*values), [paper, ROW, bound], must_match=True)
+    (axes,) = dumbbell(findings).axes
+    assert axes.get_title(loc="left") == "average JCT [h]"
+    points = {line.get_marker(): line.get_xdata()[0] for line in axes.get_lines() if line.get_marker() != "None"}
+    assert points == {"o": 2.5, "D": 2.0, "s": 3.0, "|": 100.0}
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    widest = max((line for line in axes.get_lines() if line.get_marker() == "None"), key=lambda line: line.get_lw())
+    ours = findings[0].ours
+    assert ours is not None
+    assert ours.estimate.low is not None
+    assert widest.get_xdata()[0] == pytest.approx(ours.estimate.low / 3600)

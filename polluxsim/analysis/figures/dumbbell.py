@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from polluxsim.analysis.figures.lines import legend
 from polluxsim.analysis.figures.style import GREY, PALETTE, TWO_COLUMNS, new_figure, styled
-from polluxsim.analysis.published import UNITS
+from polluxsim.analysis.published import BOUNDS, UNITS, Kind
 from polluxsim.analysis.verdict_table import by_quantity, unit_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
     from polluxsim.analysis.comparison import Finding
 
-OURS, SIMULATOR, PAPER = "ours, with its 95 % interval", "artifact's simulator", "paper"
-POINTS = {OURS: ("o", PALETTE[0]), SIMULATOR: ("D", PALETTE[2]), PAPER: ("s", PALETTE[1])}
+OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
+POINTS = {
+    OURS: ("o", PALETTE[0], 3.5),
+    SIMULATOR: ("D", PALETTE[2], 6.0),
+    PAPER: ("s", PALETTE[1], 4.0),
+    BOUND: ("|", PALETTE[1], 8.0),
+}
+"""Marker, colour and size of each kind of value."""
+
 LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5
 """Of a quantity, and of what a panel has besides [cm]."""
 
@@ -49,7 +56,7 @@ def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Figure:
         [cm].
     """
     panels: dict[tuple[str, bool], list[list[Finding]]] = {}
-    for group in by_quantity(findings):
+    for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
         panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
     sizes = [PANEL_HEIGHT + LINE_HEIGHT * len(groups) for groups in panels.values()]
     figure = new_figure(width, sum(sizes))
@@ -58,8 +65,8 @@ def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Figure:
         unit = unit_of([finding for group in groups for finding in group])
         lines = [_line(group, unit) for group in groups]
         _draw(panel, lines)
-        panel.set_title(f"change of {metric}" if is_change else metric, loc="left")
-        panel.set_xlabel("" if unit in ("1", "jobs") else f"[{unit}]", loc="right", labelpad=-2)
+        title = f"change of {metric}" if is_change else metric
+        panel.set_title(title if unit == "1" else f"{title} [{unit}]", loc="left")
     drawn = {name for group in findings for name in _points([group], "1")}
     legend(figure, {_handle(name): name for name in POINTS if name in drawn})
     return figure
@@ -76,8 +83,14 @@ def _line(group: Sequence[Finding], unit: str) -> Line:
 def _points(group: Sequence[Finding], unit: str) -> dict[str, float]:
     points = {OURS: group[0].ours.estimate.value} if group[0].ours is not None else {}
     for finding in reversed(group):
-        points[SIMULATOR if finding.published.by_simulator else PAPER] = finding.published.in_base_units
+        points[_kind(finding)] = finding.published.in_base_units
     return {name: value / UNITS[unit] for name, value in points.items()}
+
+
+def _kind(finding: Finding) -> str:
+    if finding.rule.kind in BOUNDS:
+        return BOUND
+    return SIMULATOR if finding.published.by_simulator else PAPER
 
 
 def _draw(axes: Axes, lines: Sequence[Line]) -> None:
@@ -93,8 +106,8 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
         if line.interval is not None:
             axes.plot(line.interval, [place, place], color=POINTS[OURS][1], linewidth=3.0, alpha=0.35)
         for name, value in reversed(line.points.items()):
-            marker, colour = POINTS[name]
-            axes.plot([value], [place], marker=marker, color=colour, linestyle="None")
+            marker, colour, size = POINTS[name]
+            axes.plot([value], [place], marker=marker, color=colour, markersize=size, linestyle="None")
     axes.set_yticks(range(len(lines)), [line.name for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(visible=True, axis="x")
@@ -102,5 +115,5 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def _handle(name: str) -> Line2D:
-    marker, colour = POINTS[name]
-    return Line2D([], [], marker=marker, color=colour, linestyle="None")
+    marker, colour, size = POINTS[name]
+    return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")
