@@ -89,8 +89,9 @@ def ratio_of_means(values: ArrayLike, baseline: ArrayLike, rng: np.random.Genera
 def independent(values: NDArray[np.float64], workloads: Sequence[object]) -> NDArray[np.float64]:
     """Return the independent units among runs, by the mean over their first axis, shape (units, ...).
 
-    Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them;
-    else every run is one, and the interval says little of other workloads than these.
+    Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them.
+    Else every run is one, and the interval says little of other workloads than these. Seeds that change nothing are
+    no units: then there are as many as there are workloads.
 
     Parameters
     ----------
@@ -99,11 +100,12 @@ def independent(values: NDArray[np.float64], workloads: Sequence[object]) -> NDA
     workloads
         What each run's workload is known by, shape (runs,).
     """
-    known = {workload: number for number, workload in enumerate(dict.fromkeys(workloads))}
-    if len(known) < LEAST_UNITS:
+    keys = np.array([str(workload) for workload in workloads])
+    of_each = [values[keys == key] for key in dict.fromkeys(keys.tolist())]
+    seeds_matter = any((runs != runs[0]).any() for runs in of_each)
+    if len(of_each) < LEAST_UNITS and seeds_matter:
         return values
-    numbers = np.array([known[workload] for workload in workloads])
-    return np.stack([values[numbers == number].mean(axis=0) for number in known.values()])
+    return np.stack([runs.mean(axis=0) for runs in of_each]) if of_each else values
 
 
 def _ratio(values: NDArray[np.float64], baseline: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:

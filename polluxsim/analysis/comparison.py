@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,15 +11,18 @@ import numpy as np
 import pandas as pd
 
 from polluxsim.analysis.bootstrap import Estimate, independent, mean, ratio_of_means
-from polluxsim.analysis.published import UNITS, Kind, Tolerance, Verdict, difference, judge, judge_order
+from polluxsim.analysis.published import BOUNDS, NOT_JUDGED, UNITS, Kind, Verdict, difference, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from polluxsim.analysis.published import Published
+    from polluxsim.analysis.published import Published, Rule
 
 Quantity = tuple[str, str, str]
 """Metric, arm, and the arm it is compared with ("" for none)."""
+
+EQUAL, KNOWN = "jobs at their published time", "jobs with a published time"
+"""Metrics that `every job` is judged by: how many jobs are equal, and of how many a time was published."""
 
 
 class Sample(NamedTuple):
@@ -42,6 +45,24 @@ class Sample(NamedTuple):
     seed: int = 0
 
 
+class Measured(NamedTuple):
+    """Our value of a quantity.
+
+    Attributes
+    ----------
+    estimate
+        Value and interval [s, or 1].
+    num_units
+        Independent units behind it.
+    units
+        What these are: workloads, or seeds where the workloads are too few.
+    """
+
+    estimate: Estimate
+    num_units: int
+    units: str
+
+
 @dataclass(frozen=True)
 class Finding:
     """One published number and ours.
@@ -51,24 +72,24 @@ class Finding:
     published
         The published number.
     ours
-        Our estimate [s, or 1], None where nothing was measured.
-    num_units
-        Independent units behind it.
+        Our value, None where nothing was measured.
+    rule
+        What it was judged by.
     verdict
         How the two stand to each other.
     """
 
     published: Published
-    ours: Estimate | None
-    num_units: int
+    ours: Measured | None
+    rule: Rule
     verdict: Verdict
 
     @property
     def off(self) -> float | None:
-        """Return the relative difference of ours from the published value."""
-        if self.ours is None:
+        """Return how far ours is from the published value; None where that is a bound or a count, or ours misses."""
+        if self.ours is None or self.rule.kind in {*BOUNDS, Kind.EVERY_JOB}:
             return None
-        return difference(self.ours.value, self.published.in_base_units, is_change=bool(self.published.against))
+        return difference(self.ours.estimate.value, self.published)
 
 
 class Samples:
@@ -86,26 +107,37 @@ class Samples:
             values[sample.metric, sample.arm][sample.workload, sample.seed] = sample.value
         self._series = {key: pd.Series(found) for key, found in values.items()}
 
-    def estimate(self, quantity: Quantity) -> tuple[Estimate | None, int]:
-        """Return an estimate of a quantity and the number of units behind it; a change is counted from 0."""
+    def total(self, metric: str, arm: str) -> int:
+        """Return the sum over all units, 0 where nothing was measured."""
+        return int(self._series[metric, arm].sum()) if (metric, arm) in self._series else 0
+
+    def measured(self, quantity: Quantity) -> Measured | None:
+        """Return our value of a quantity; a change is counted from 0. None if it was not measured."""
         metric, arm, against = quantity
         values, baseline = self._series.get((metric, arm)), self._series.get((metric, against))
         if values is None or (against and baseline is None):
-            return None, 0
+            return None
         pairs = pd.concat([values, values if baseline is None else baseline], axis=1, join="inner", keys=("a", "b"))
         pairs = pairs.sort_index()
-        units = independent(pairs.to_numpy(dtype=float), pairs.index.get_level_values(0).tolist())
+        workloads = pairs.index.get_level_values(0).tolist()
+        units = independent(pairs.to_numpy(dtype=float), workloads)
         if not len(units):
-            return None, 0
-        # Drawn by a generator of its own, so that an estimate does not depend on what else was asked.
-        rng = np.random.default_rng(0)
-        if not np.isfinite(units).all():
-            return Estimate(float("inf"), None, None), len(units)
-        if not against:
-            return mean(units[:, 0], rng), len(units)
-        ratio = ratio_of_means(units[:, 0], units[:, 1], rng)
-        ends = (None if end is None else end - 1 for end in ratio[1:])
-        return Estimate(ratio.value - 1, *ends), len(units)
+            return None
+        kind = "workloads" if len(units) == len(set(workloads)) else "seeds"
+        return Measured(_estimate(units, is_change=bool(against)), len(units), kind)
+
+
+def _estimate(units: np.ndarray, *, is_change: bool) -> Estimate:
+    """Return the estimate of the first column's mean, or of its change against the second's."""
+    if not np.isfinite(units).all():
+        return Estimate(float("inf"), None, None)
+    # Drawn by a generator of its own, so that an estimate does not depend on what else was asked.
+    rng = np.random.default_rng(0)
+    if not is_change:
+        return mean(units[:, 0], rng)
+    value, *ends = ratio_of_means(units[:, 0], units[:, 1], rng)
+    low, high = (None if end is None else end - 1 for end in ends)
+    return Estimate(value - 1, low, high)
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
@@ -118,51 +150,28 @@ def compare(samples: Samples, published: Sequence[Published], *, must_match: boo
     published
         What was published.
     must_match
-        Whether the measured data were used, so that values have to match and not only signs and orders.
+        Whether the measured data were used, so that each row's rule for these holds.
     """
-    estimates = {row.quantity: samples.estimate(row.quantity) for row in published}
-    findings = []
-    for row in published:
-        ours, num_units = estimates[row.quantity]
-        tolerance = row.tolerance if must_match else row.embedded
-        verdict = _verdict(row, ours, tolerance, _peers(row, published, estimates))
-        findings.append(Finding(row, ours, num_units, verdict))
-    return findings
+    return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
 
 
-def _verdict(
-    row: Published, ours: Estimate | None, tolerance: Tolerance, peers: Mapping[str, tuple[float, float]]
-) -> Verdict:
+def _finding(samples: Samples, row: Published, rule: Rule) -> Finding:
+    ours = samples.measured(row.quantity)
     if ours is None:
-        return Verdict("not run", None)
-    if not isfinite(ours.value):
-        return Verdict("jobs cut off", False)
-    if tolerance.kind is Kind.ORDER:
-        first, second = ({arm: pair[index] for arm, pair in peers.items()} for index in (0, 1))
-        return judge_order(row.arm, first, second)
-    if tolerance.kind is Kind.INTERVAL:
-        return _inside(ours, row.in_base_units)
-    return judge(ours.value, row.in_base_units, tolerance, is_change=bool(row.against))
+        return Finding(row, None, rule, Verdict("not run", None))
+    if not isfinite(ours.estimate.value):
+        return Finding(row, ours, rule, Verdict("jobs cut off", False))
+    if rule.kind is Kind.EVERY_JOB:
+        return _of_every_job(samples, row, rule)
+    return Finding(row, ours, rule, judge(ours.estimate, row, rule))
 
 
-def _inside(ours: Estimate, published: float) -> Verdict:
-    if ours.low is None or ours.high is None:
-        return Verdict("no interval", None)
-    inside = ours.low <= published <= ours.high
-    return Verdict("in our interval" if inside else "outside our interval", inside)
-
-
-def _peers(
-    row: Published, published: Sequence[Published], estimates: Mapping[Quantity, tuple[Estimate | None, int]]
-) -> dict[str, tuple[float, float]]:
-    """Return ours and the published value of every arm whose order with the row's counts."""
-    peers = {}
-    for other in published:
-        ours, _ = estimates[other.quantity]
-        like = (other.metric, other.by_simulator, other.against) == (row.metric, row.by_simulator, row.against)
-        if like and ours is not None and {other.tolerance.kind, other.embedded.kind} & {Kind.ORDER}:
-            peers[other.arm] = (ours.value, other.in_base_units)
-    return peers
+def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
+    """Return whether all jobs with a published time have it, by their numbers over all workloads."""
+    equal, known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
+    counted = Measured(Estimate(float(equal), None, None), known, "jobs")
+    verdict = Verdict(f"{equal} of {known} equal", equal == known) if known else NOT_JUDGED
+    return Finding(replace(row, value=float(known)), counted, rule, verdict)
 
 
 def relative_half_width(finding: Finding) -> float | None:
@@ -171,9 +180,9 @@ def relative_half_width(finding: Finding) -> float | None:
     It is infinite where there are too few units for an interval, and None for what is no difference, was not measured
     or was cut off.
     """
-    ours = finding.ours
-    if not finding.published.against or ours is None or not isfinite(ours.value):
+    if not finding.published.against or finding.ours is None or not isfinite(finding.ours.estimate.value):
         return None
+    ours = finding.ours.estimate
     if ours.half_width is None:
         return float("inf")
     return 0.0 if ours.half_width == 0 else ours.half_width / abs(ours.value) if ours.value else float("inf")
@@ -185,20 +194,21 @@ def to_frame(findings: Sequence[Finding]) -> pd.DataFrame:
 
 
 def _row(finding: Finding) -> dict[str, object]:
-    row, ours = finding.published, finding.ours or Estimate(float("nan"), None, None)
-    scale = UNITS[row.unit]
-    ends = (None if end is None else end / scale for end in ours)
+    row, ours = finding.published, finding.ours
+    estimate = ours.estimate if ours else Estimate(float("nan"), None, None)
+    ends = (None if end is None else end / UNITS[row.unit] for end in estimate)
     return {
         "metric": row.metric,
         "arm": row.arm,
         "against": row.against,
         **dict(zip(("ours", "low", "high"), ends, strict=True)),
-        "units": finding.num_units,
+        "units": f"{ours.num_units} {ours.units}" if ours else "",
         "published": row.value,
         "unit": row.unit,
         "difference": finding.off,
-        "tolerance": str(row.tolerance),
+        "rule": str(finding.rule),
         "verdict": finding.verdict.words,
         "passed": finding.verdict.passed,
         "source": row.source,
+        "note": row.note,
     }

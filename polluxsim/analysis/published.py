@@ -1,4 +1,4 @@
-"""Published values beside a table or figure, and how near ours have to be: read from CSV and judged."""
+"""Published values beside a table or figure, and the rule by which ours are judged: read from CSV."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from polluxsim.analysis.bootstrap import Estimate
     from polluxsim.files import Row
 
-COLUMNS = ("metric", "arm", "against", "value", "unit", "tolerance", "embedded", "workloads", "source")
+COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
 
-UNITS: Mapping[str, float] = {"h": 3600.0, "min": 60.0, "s": 1.0, "%": 0.01, "change": 1.0, "1": 1.0}
+UNITS: Mapping[str, float] = {"h": 3600.0, "min": 60.0, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
 """What a published value is multiplied with: ours are in seconds and shares. A change is mean/mean − 1."""
 
-EXACT = 1e-9
+ROUNDING = 1e-9
 """Sums of whole seconds that were divided in another order [share]."""
 
 
@@ -28,16 +29,21 @@ class Kind(StrEnum):
     """The ways in which our value can be held against a published one."""
 
     EXACT = "exact"
-    RELATIVE = "relative"
-    SIGN = "sign"
-    ORDER = "order"
+    EVERY_JOB = "every job"
+    WITHIN = "within"
+    INTERVAL = "interval"
+    ABOVE = "above"
+    BELOW = "below"
     AT_LEAST = "at least"
     AT_MOST = "at most"
-    INTERVAL = "interval"
     NONE = "none"
 
 
-class Tolerance(NamedTuple):
+BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
+"""Kinds for which the published value is a bound, and the sign that says so."""
+
+
+class Rule(NamedTuple):
     """How near our value has to be.
 
     Attributes
@@ -45,14 +51,17 @@ class Tolerance(NamedTuple):
     kind
         In which way.
     width
-        Largest relative difference [1], where the kind is relative.
+        Largest difference as a share of the published value, 0 where the kind has none [1].
     """
 
     kind: Kind
     width: float = 0.0
 
     def __str__(self) -> str:
-        return f"±{100 * self.width:g} %" if self.kind is Kind.RELATIVE else self.kind.value
+        share = f"{100 * self.width:g} %"
+        if self.kind is Kind.WITHIN:
+            return share
+        return f"{self.kind} or {share}" if self.width else self.kind.value
 
 
 class Verdict(NamedTuple):
@@ -60,6 +69,9 @@ class Verdict(NamedTuple):
 
     words: str
     passed: bool | None
+
+
+NOT_JUDGED = Verdict("–", None)
 
 
 @dataclass(frozen=True)
@@ -78,14 +90,18 @@ class Published:
         In the unit it was published in.
     unit
         One of `UNITS`.
-    tolerance
-        How near ours has to be on the measured data.
+    measured
+        The rule on the measured data.
     embedded
-        How near on profile cards and generated workloads, or on workloads other than the published number's.
+        The rule on profile cards or generated workloads.
     workloads
         The workloads it is a mean over, "" for any.
     source
-        Who published it: "paper", or "simulator" for the published runs, and where.
+        Who published it: "paper", "simulator" for the published runs, or "rerun" for reruns of the artifact, and where.
+    note
+        What there is to say where it is not met.
+    step
+        The last digit that was published, in its unit; 0 if the value is not rounded.
     """
 
     metric: str
@@ -93,20 +109,30 @@ class Published:
     against: str
     value: float
     unit: str
-    tolerance: Tolerance
-    embedded: Tolerance
+    measured: Rule
+    embedded: Rule
     workloads: str
     source: str
+    note: str = ""
+    step: float = 0.0
 
     @property
     def quantity(self) -> tuple[str, str, str]:
         """Return what the number is of."""
         return self.metric, self.arm, self.against
 
+    def __str__(self) -> str:
+        return f"{self.metric}, {self.arm}" + (f" against {self.against}" if self.against else "")
+
     @property
     def by_simulator(self) -> bool:
-        """Return whether it comes from the published runs, and not from the paper's testbed or text."""
-        return self.source.startswith("simulator")
+        """Return whether it comes from runs of the artifact, and not from the paper's testbed or text."""
+        return not self.source.startswith("paper")
+
+    @property
+    def is_rerun(self) -> bool:
+        """Return whether it comes from running the artifact again, which has inputs only for these."""
+        return self.source.startswith("rerun")
 
     @property
     def in_base_units(self) -> float:
@@ -129,84 +155,78 @@ def _published(row: Row) -> Published:
     unit = row.text("unit")
     if unit not in UNITS:
         raise row.error("unit", ", ".join(UNITS))
-    texts = {name: str(row.values[name]).strip() for name in ("against", "workloads")}
+    texts = {name: str(row.values[name]).strip() for name in ("against", "workloads", "note")}
+    decimals = row.text("value").partition(".")[2]
     return Published(
         metric=row.text("metric"),
         arm=row.text("arm"),
         value=row.number("value"),
         unit=unit,
-        tolerance=_tolerance(row, "tolerance"),
-        embedded=_tolerance(row, "embedded"),
+        measured=_rule(row, "measured"),
+        embedded=_rule(row, "embedded"),
         source=row.text("source"),
+        step=10.0 ** -len(decimals),
         **texts,
     )
 
 
-def _tolerance(row: Row, column: str) -> Tolerance:
+def _rule(row: Row, column: str) -> Rule:
     text = row.text(column)
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text):
-        return Tolerance(Kind.RELATIVE, float(found[1]) / 100)
-    try:
-        if text != Kind.RELATIVE:
-            return Tolerance(Kind(text))
-    except ValueError:
-        pass
-    words = ", ".join(kind for kind in Kind if kind is not Kind.RELATIVE)
-    raise row.error(column, f"a share like '3 %', or one of {words}")
+    found = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
+    if found:
+        width = float(found[2] or 0) / 100
+        return Rule(Kind.INTERVAL if found[1] else Kind.WITHIN, width)
+    if text in {kind.value for kind in Kind} - {Kind.WITHIN}:
+        return Rule(Kind(text))
+    words = ", ".join(kind for kind in Kind if kind is not Kind.WITHIN)
+    raise row.error(column, f"a share like '3 %', 'interval or 25 %', or one of {words}")
 
 
-def judge(ours: float, published: float, tolerance: Tolerance, *, is_change: bool = False) -> Verdict:
-    """Return how our value stands to a published one, both in base units.
-
-    A change is held against a tolerance as the ratio that it is: −50 % and −51 % are 2 % apart. Orders are judged by
-    `judge_order`.
-    """
-    off = difference(ours, published, is_change=is_change)
-    match tolerance.kind:
-        case Kind.EXACT | Kind.RELATIVE:
-            return _near(off, max(tolerance.width, EXACT))
-        case Kind.SIGN:
-            same = (ours > 0) == (published > 0) and ours != 0
-            return Verdict("same sign" if same else "other sign", same)
-        case Kind.AT_LEAST:
-            return Verdict("holds" if ours >= published else "does not hold", ours >= published)
-        case Kind.AT_MOST:
-            return Verdict("holds" if ours <= published else "does not hold", ours <= published)
-    return Verdict("–", None)
+def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+    """Return how our value stands to a published one by a rule; `every job` is judged by who has counted the jobs."""
+    value, bound = ours.value, published.in_base_units
+    match rule.kind:
+        case Kind.EXACT:
+            room = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
+            equal = abs(value - bound) <= room * (1 + ROUNDING)
+            return Verdict("equal" if equal else "not equal", equal)
+        case Kind.WITHIN:
+            return _within(ours, published, rule)
+        case Kind.INTERVAL:
+            return _in_interval(ours, published) or _within(ours, published, rule)
+        case Kind.ABOVE | Kind.BELOW | Kind.AT_LEAST | Kind.AT_MOST:
+            return _bounded(value, bound, rule.kind)
+    return NOT_JUDGED
 
 
-def difference(ours: float, published: float, *, is_change: bool = False) -> float:
-    """Return the relative difference; of changes, that of the ratios."""
-    shift = 1.0 if is_change else 0.0
-    if published + shift == 0:
-        return 0.0 if ours == published else float("inf")
-    return (ours + shift) / (published + shift) - 1
+def _within(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+    if rule.kind is Kind.INTERVAL and not rule.width:
+        return NOT_JUDGED._replace(words="no interval") if ours.low is None else Verdict("outside our interval", False)
+    bound = published.in_base_units
+    passed = abs(ours.value - bound) <= rule.width * abs(bound)
+    return Verdict(f"{'within' if passed else 'outside'} {100 * rule.width:g} %", passed)
 
 
-def _near(off: float, width: float) -> Verdict:
-    if abs(off) <= EXACT:
-        return Verdict("equal", True)
-    if width <= EXACT:
-        return Verdict("not equal", False)
-    passed = abs(off) <= width
-    return Verdict(f"{'within' if passed else 'outside'} {100 * width:g} %", passed)
+def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
+    """Return a verdict where the published value lies in our interval; one of a change has to tell it from none."""
+    if ours.low is None or ours.high is None or not ours.low <= published.in_base_units <= ours.high:
+        return None
+    if published.against and ours.low <= 0 <= ours.high:
+        return None
+    return Verdict("in our interval", True)
 
 
-def judge_order(arm: str, ours: Mapping[str, float], published: Mapping[str, float]) -> Verdict:
-    """Return whether an arm stands to every other as published; equal published values say nothing, equal ours fail.
+def _bounded(value: float, bound: float, kind: Kind) -> Verdict:
+    clearly = abs(value - bound) > ROUNDING * max(abs(value), abs(bound), ROUNDING)
+    equal = not clearly and kind in (Kind.AT_LEAST, Kind.AT_MOST)
+    right = value > bound if kind in (Kind.ABOVE, Kind.AT_LEAST) else value < bound
+    passed = equal or (clearly and right)
+    return Verdict("holds" if passed else "does not hold", passed)
 
-    Parameters
-    ----------
-    arm
-        The arm in question.
-    ours, published
-        The metric's values by arm.
-    """
-    wrong = [
-        other
-        for other in published
-        if published[arm] != published[other] and (published[arm] - published[other]) * (ours[arm] - ours[other]) <= 0
-    ]
-    if wrong:
-        return Verdict(f"other order: {', '.join(wrong)}", False)
-    return Verdict("same order", True)
+
+def difference(ours: float, published: Published) -> float:
+    """Return the difference as a share of the published value; of changes, in points of the change."""
+    bound = published.in_base_units
+    if published.against:
+        return ours - bound
+    return ours / bound - 1 if bound else float("inf")

@@ -24,10 +24,10 @@ CLASS_SHARES: Mapping[str, float] = {"S": 78.3, "M": 15.25, "L": 4.6, "XL": 1.9}
 GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
     "S": {1: 98.5, 4: 0.8, 8: 0.4},
     "M": {1: 95.4, 4: 2.0, 8: 2.0},
-    "L": {1: 64.6, 2: 5.2, 4: 17.7, 8: 11.2},
-    "XL": {1: 17.5, 2: 6.4, 4: 28.7, 8: 40.2, 16: 4.9, 32: 2.2},
+    "L": {1: 53.9, 2: 4.6, 4: 23.5, 8: 16.1, 16: 1.0, 32: 0.7},
+    "XL": {8: 60.9, 16: 18.3, 32: 18.9},
 }
-"""Shares of GPU counts in a class [%]; what is missing to 100 is spread over them."""
+"""Shares of GPU counts in a class [%], of L and XL in jobs of at most a day; what is missing to 100 is spread."""
 
 # Bursts, all hours and rows.
 

@@ -7,18 +7,26 @@ from functools import partial
 from math import log10
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from polluxsim.errors import InvalidConfigError, UnknownApplicationError
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import optuna
+    from numpy.typing import NDArray
 
     from polluxsim.models.profile import Profile
 
-MOST_SEED = 2**32 - 1
-"""Largest seed that Optuna's samplers take."""
+FIRST = 10
+"""Trials whose parameters are drawn blindly, as long as little is known."""
+
+GOOD = 0.25
+"""Share of the finished trials that later ones are drawn near to."""
+
+NEAR = 0.1
+"""Standard deviation of that drawing [share of a parameter's range]."""
 
 
 class HyperParameters(NamedTuple):
@@ -27,6 +35,38 @@ class HyperParameters(NamedTuple):
     learning_rate: float
     momentum: float
     weight_decay: float
+
+
+def parameters_at(point: NDArray[np.float64]) -> HyperParameters:
+    """Return the parameters at a point of the unit cube, shape (3,); rates and decays are logarithmic in it."""
+    rate, momentum, decay = map(float, point)
+    return HyperParameters(10 ** (3 * rate - 3), 0.5 + 0.49 * momentum, 10 ** (3 * decay - 5))
+
+
+class Sampler:
+    """Proposes points of the unit cube: blindly at first, then near one of the best that have been scored.
+
+    Parameters
+    ----------
+    seed
+        Seed of the drawing.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._scored: list[tuple[float, NDArray[np.float64]]] = []
+
+    def propose(self) -> NDArray[np.float64]:
+        """Return the next point, shape (3,)."""
+        if len(self._scored) < FIRST:
+            return self._rng.random(3)
+        best = sorted(self._scored, key=lambda scored: -scored[0])[: round(GOOD * len(self._scored))]
+        centre = best[self._rng.integers(len(best))][1]
+        return np.clip(self._rng.normal(centre, NEAR), 0.0, 1.0)
+
+    def learn(self, point: NDArray[np.float64], score: float) -> None:
+        """Note how good a point turned out to be."""
+        self._scored.append((score, point))
 
 
 def surrogate_accuracy(parameters: HyperParameters) -> float:
@@ -54,37 +94,31 @@ class Trials:
     num_trials
         Trials in all.
     seed
-        Seed of the searcher, Optuna's tree-structured Parzen estimator.
+        Seed of the searcher.
     """
 
     def __init__(self, template: Job, num_trials: int, seed: int) -> None:
         self.scores: dict[str, tuple[HyperParameters, float]] = {}
         self._template = template
         self._num_trials = num_trials
-        self._study = _new_study(seed)
-        self._running: dict[str, tuple[optuna.Trial, HyperParameters]] = {}
+        self._sampler = Sampler(seed)
+        self._running: dict[str, NDArray[np.float64]] = {}
         self._num_started = 0
 
     def start(self, time: float) -> Job:
         """Return the job of another trial, submitted now [s]."""
-        trial = self._study.ask()
-        parameters = HyperParameters(
-            learning_rate=trial.suggest_float("learning_rate", 1e-3, 1.0, log=True),
-            momentum=trial.suggest_float("momentum", 0.5, 0.99),
-            weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-2, log=True),
-        )
         self._num_started += 1
         name = f"trial-{self._num_started:0{len(str(self._num_trials))}d}"
-        self._running[name] = (trial, parameters)
+        self._running[name] = self._sampler.propose()
         like = self._template
         return Job(name, time, like.application, like.num_replicas, like.batch_size)
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
         """Tell the searcher how a trial ended, and return the next one while there are any left."""
-        trial, parameters = self._running.pop(job.job_id)
-        score = surrogate_accuracy(parameters)
-        self.scores[job.job_id] = (parameters, score)
-        self._study.tell(trial, score)
+        point = self._running.pop(job.job_id)
+        score = surrogate_accuracy(parameters_at(point))
+        self.scores[job.job_id] = (parameters_at(point), score)
+        self._sampler.learn(point, score)
         return (self.start(time),) if self._num_started < self._num_trials else ()
 
 
@@ -124,8 +158,8 @@ class HyperParameterSearch:
             )
         if self.num_replicas < 1:
             raise InvalidConfigError(f"workload.num_replicas is {self.num_replicas}, allowed is a whole number ≥ 1")
-        if not 0 <= self.seed <= MOST_SEED:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed are 0 to {MOST_SEED}, for the sampler")
+        if self.seed < 0:
+            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the first trials, and what makes the others.
@@ -152,12 +186,3 @@ class HyperParameterSearch:
         """Return a search, and the trials that it starts with."""
         trials = Trials(template, self.num_trials, self.seed)
         return trials, tuple(trials.start(0.0) for _ in range(self.at_once))
-
-
-def _new_study(seed: int) -> optuna.Study:
-    try:
-        import optuna  # noqa: PLC0415  (slow to load, an extra, and needed by this workload only)
-    except ImportError:
-        raise InvalidConfigError("workload=search needs Optuna: pip install 'polluxsim[hpo]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))

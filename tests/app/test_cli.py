@@ -150,8 +150,8 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
 BAD = [
     (
         ["policy=nope"],
-        "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, srtf, "
-        "tiresias",
+        "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, replay, "
+        "srtf, tiresias",
     ),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
@@ -495,7 +495,10 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 4  # what they are for
     helped = process("run", "--help")
     assert helped.returncode == 0
-    assert "policy: autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, srtf, tiresias" in helped.stdout
+    assert (
+        "policy: autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, replay, srtf, tiresias"
+        in helped.stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from card_errors import ErrorSummary, completion_errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polluxsim.analysis.card_errors import ErrorSummary, completion_errors
 from polluxsim.analysis.fit_figure import compare, draw, error_table
 from polluxsim.errors import InvalidInputError
 from polluxsim.models.card import (

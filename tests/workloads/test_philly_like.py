@@ -12,6 +12,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
+from polluxsim.workloads.requests import LONGEST_REQUEST, REDRAWN_CLASSES
 from polluxsim.workloads.size_classes import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload
@@ -57,6 +58,12 @@ def test_realistic_gpu_counts_are_the_traces() -> None:
         assert set(counts) <= set(shares)
         expected = [len(of_class) * share / sum(shares.values()) for share in shares.values()]
         assert chisquare([counts[gpus] for gpus in shares], expected).pvalue > LEVEL
+
+
+def test_no_realistic_large_job_asks_for_fewer_gpus_than_its_work_needs_in_a_day() -> None:
+    """As published: XL is from 100 GPU-hours on, of which 4 GPUs do 96 in a day."""
+    jobs = [job for job in draws(tuned=False, num_jobs=1000) if job.application == "imagenet"]
+    assert {job.num_replicas for job in jobs} == {8, 16, 32}
 
 
 def test_tuned_configurations_come_at_even_odds() -> None:
@@ -112,7 +119,9 @@ def test_the_figures_are_those_of_the_trace(osdi21: Path) -> None:
     for name, share in CLASS_SHARES.items():
         assert 100 * shares[name] == pytest.approx(share, abs=0.06)
     for name, gpus in GPUS_BY_CLASS.items():
-        counts = rows[rows["class"] == name]["num_gpus"].value_counts(normalize=True)
+        longest = LONGEST_REQUEST if name in REDRAWN_CLASSES else float("inf")
+        of_class = rows[(rows["class"] == name) & (rows["duration"] <= longest)]
+        counts = of_class["num_gpus"].value_counts(normalize=True)
         for count, share in gpus.items():
             assert 100 * counts[count] == pytest.approx(share, abs=0.06)
 

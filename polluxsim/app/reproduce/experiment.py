@@ -1,11 +1,10 @@
-"""An experiment as its file describes it: the runs it needs and the module that measures and draws them."""
+"""An experiment as its file describes it: the runs it needs, and what is measured and drawn of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import OmegaConf
 
@@ -18,26 +17,9 @@ from polluxsim.shipped import shipped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matplotlib.figure import Figure
-
-    from polluxsim.analysis.comparison import Sample
-    from polluxsim.app.reproduce.runs import Runs
-
 CONFIG_DIRS = (shipped("experiments"),)
 
-SETTINGS = ("title", "module", "arms", "axis", "workloads", "own_workload")
-
-
-class Module(Protocol):
-    """What an experiment's module offers."""
-
-    def measure(self, runs: Runs) -> Iterable[Sample]:
-        """Return all samples, from finished runs and the profiles."""
-        ...
-
-    def draw(self, runs: Runs) -> Mapping[str, Figure]:
-        """Return figures by the name of their file, none where a table says it all."""
-        ...
+SETTINGS = ("title", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
 
 
 @dataclass(frozen=True)
@@ -61,16 +43,6 @@ class Arm:
     request: str = "tuned"
     overrides: tuple[str, ...] = ()
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether nothing but the policy is set: such runs have been published job by job."""
-        return len(self.overrides) == 1 and self.overrides[0].startswith("policy=")
-
-    @property
-    def policy(self) -> str:
-        """Return the policy's name, "" if the arm leaves it to the experiment."""
-        return next((text.removeprefix("policy=") for text in self.overrides if text.startswith("policy=")), "")
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -82,34 +54,40 @@ class Experiment:
         Of its file.
     title
         What it shows.
-    module
-        Dotted name of its module.
-    arms
-        The runs it needs on every workload, none if it needs none.
-    workloads
-        Which of the published workloads it is on, None for all there are.
+    measure, draw
+        Names of functions in `measures` and `drawings`.
     published
         The published values.
+    arms
+        The runs it needs on every workload, none if it needs none.
+    axis
+        The setting that its arms have several values of, "" for none.
+    workloads
+        Which of the published workloads it is on, None for all there are.
     own_workload
         Whether its file chooses the workload, instead of the published or generated ones.
+    published_runs
+        Folder in the artifact by arm, of those whose runs were published or made again with it.
+    note
+        What has to be known to read its table.
     """
 
     name: str
     title: str
-    module: str
-    arms: tuple[Arm, ...]
-    workloads: tuple[str, ...] | None
+    measure: tuple[str, ...]
+    draw: tuple[str, ...]
     published: tuple[Published, ...]
+    arms: tuple[Arm, ...] = ()
+    axis: str = ""
+    workloads: tuple[str, ...] | None = None
     own_workload: bool = False
+    published_runs: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def has_seeds(self) -> bool:
         """Return whether it runs on workloads or seeds that there can be more of."""
         return bool(self.arms) and not self.own_workload
-
-    def load_module(self) -> Module:
-        """Import the module."""
-        return cast("Module", import_module(self.module))
 
 
 def names() -> list[str]:
@@ -136,15 +114,19 @@ def read_experiment(name: str) -> Experiment:
         raise InvalidConfigError(
             f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
         )
-    workloads = section.get("workloads")
+    workloads, axis = section.get("workloads"), section.get("axis") or {}
     return Experiment(
         name,
         title=section["title"],
-        module=section["module"],
-        arms=tuple(_arms(section.get("arms") or {}, section.get("axis") or {})),
+        measure=tuple(section["measure"]),
+        draw=tuple(section["draw"]),
+        published=tuple(read_published(shipped("experiments") / "experiment" / f"{name}.csv")),
+        arms=tuple(_arms(section.get("arms") or {}, axis)),
+        axis=next(iter(axis), ""),
         workloads=None if workloads is None else tuple(map(str, workloads)),
         own_workload=bool(section.get("own_workload", False)),
-        published=tuple(read_published(shipped("experiments") / "experiment" / f"{name}.csv")),
+        published_runs=section.get("published_runs") or {},
+        note=section.get("note", ""),
     )
 
 

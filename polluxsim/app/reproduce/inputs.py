@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.app.sweep.plan import quoted
@@ -69,7 +70,7 @@ class Inputs:
 
     def load_profiles(self) -> Mapping[str, Profile]:
         """Read the profiles."""
-        return ProfileFolder(None if self.profiles is None else str(self.profiles)).load()
+        return _profiles_in(None if self.profiles is None else str(self.profiles))
 
     def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
         """Return the workloads of an arm, with their seeds.
@@ -129,3 +130,8 @@ def workload_set(arm: Arm) -> str:
     if arm.request != "tuned":
         return f"workloads-{arm.request}"
     return "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+
+
+@cache
+def _profiles_in(folder: str | None) -> Mapping[str, Profile]:
+    return ProfileFolder(folder).load()

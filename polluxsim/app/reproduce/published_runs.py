@@ -1,112 +1,97 @@
-"""Published values over exactly the workloads that ran, computed from the published completion time of every job."""
+"""Published values over exactly the workloads that ran: used as they stand in files, or not at all."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-
-from polluxsim.analysis.published import UNITS
-from polluxsim.app.reproduce.completion_times import metrics
-from polluxsim.app.reproduce.inputs import workload_set
+from polluxsim.analysis.published import UNITS, Kind, Rule
+from polluxsim.errors import InvalidInputError
 from polluxsim.files import read_rows
 from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from polluxsim.analysis.published import Published
-    from polluxsim.app.reproduce.experiment import Arm
     from polluxsim.app.reproduce.runs import Runs
 
-COLUMNS = ("policy", "workload_set", "workload", "job", "jct_s")
-MEANS = "published_runs.csv"
-"""Mean completion times of single published workloads, for those who have the workloads but not the published runs."""
+VALUES = "published_runs.csv"
+"""Values of single published workloads, for those who have some of the workloads."""
+
+METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")
+
+OTHER_WORKLOADS = Rule(Kind.NONE)
 
 
 def over_the_same_workloads(runs: Runs) -> list[Published]:
-    """Return the experiment's published values, those of the published runs over the workloads that ran.
+    """Return the experiment's published values over the workloads that ran; those of others are not judged.
 
-    A published value that is known over other workloads only has to be met as loosely as on generated ones.
+    On generated workloads they are returned as they are: there the rules say how near ours have to be.
     """
     if not runs.inputs.is_measured or runs.experiment.own_workload:
         return list(runs.experiment.published)
-    ours = {arm.name: (arm, _workloads(runs, arm)) for arm in runs.arms}
-    known = {name: _published_metrics(runs, *pair) for name, pair in ours.items()}
-    values = []
-    for row in runs.experiment.published:
-        found = _value(row, known) if row.by_simulator else None
-        if found is not None:
-            values.append(replace(row, value=found / UNITS[row.unit], source="simulator, same workloads"))
-        elif row.workloads and row.arm in ours and _numbers(row.workloads) != ours[row.arm][1]:
-            values.append(replace(row, tolerance=row.embedded))
-        else:
-            values.append(row)
-    return values
+    return [_over(runs, row) for row in runs.experiment.published]
 
 
-def _value(row: Published, known: dict[str, dict[str, float]]) -> float | None:
-    value = known.get(row.arm, {}).get(row.metric)
-    if value is None or not row.against:
-        return value
-    baseline = known.get(row.against, {}).get(row.metric)
-    return None if baseline is None else value / baseline - 1
+def _over(runs: Runs, row: Published) -> Published:
+    arms = [row.arm, *([row.against] if row.against else [])]
+    ran = [runs.workloads(arm) for arm in arms]
+    if not row.workloads or not all(ran) or all(numbers(row.workloads) == set(workloads) for workloads in ran):
+        return row
+    known = [runs.experiment.published_runs.get(arm, "") for arm in arms]
+    means = [_mean(run, row.metric, workloads) for run, workloads in zip(known, ran, strict=True)]
+    if not row.by_simulator or None in means or len(set(map(frozenset, ran))) > 1:
+        return replace(row, measured=OTHER_WORKLOADS, embedded=OTHER_WORKLOADS)
+    first, *against = [mean for mean in means if mean is not None]
+    value = first / against[0] - 1 if against else first
+    return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
 
 
-def _workloads(runs: Runs, arm: Arm) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run.workload for run in runs.of(arm.name)))
+def numbers(text: str) -> set[str]:
+    """Return the workloads that "6" or "1-8" stands for.
 
-
-def _numbers(text: str) -> tuple[str, ...]:
-    """Return the workloads that "6" or "1-8" stands for."""
+    >>> sorted(numbers("1-3"))
+    ['1', '2', '3']
+    """
     first, _, last = text.partition("-")
-    return tuple(map(str, range(int(first), int(last or first) + 1)))
+    return set(map(str, range(int(first), int(last or first) + 1)))
 
 
-def _published_metrics(runs: Runs, arm: Arm, workloads: tuple[str, ...]) -> dict[str, float]:
-    """Return means over workloads of every metric that the published runs of an arm tell, none if they are unknown."""
-    if not arm.is_plain or runs.inputs.workloads is None:
-        return {}
-    path = runs.inputs.workloads / "published" / "jct.csv"
-    files = runs.inputs.files(arm)
-    if path.is_file():
-        jobs = [_jobs(path, arm, number, files[number]) for number in workloads]
-        if all(table is not None for table in jobs):
-            found = pd.DataFrame([metrics(table) for table in jobs if table is not None])
-            return {str(name): float(value) for name, value in found.mean().items()}
-    return _shipped_mean(arm, workloads)
-
-
-def _jobs(path: Path, arm: Arm, number: str, workload: Path) -> pd.DataFrame | None:
-    """Return a published run as a table of jobs, None if it has not been published."""
-    found = _read_completion_times(path)
-    key = (arm.policy, workload_set(arm), number)
-    if key not in found:
-        return None
-    rows = read_rows(workload, ("name", "time", "application"))
-    jobs = pd.DataFrame([(row.text("name"), row.number("time"), row.text("application")) for row in rows])
-    jobs.columns = pd.Index(["job", "submit_time", "application"])
-    jct = jobs["job"].map(found[key]).astype(float)
-    return jobs.assign(jct=jct, completion_time=jobs["submit_time"] + jct)
+def _mean(run: str, metric: str, workloads: tuple[str, ...]) -> float | None:
+    """Return the mean over workloads of a published run's metric [s], None where one of them is not known."""
+    values = [_values().get((run, workload, metric)) for workload in workloads]
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if len(found) == len(values) else None
 
 
 @cache
-def _read_completion_times(path: Path) -> dict[tuple[str, str, str], dict[str, float]]:
-    found: dict[tuple[str, str, str], dict[str, float]] = {}
-    for row in read_rows(path, COLUMNS):
-        key = (row.text("policy"), row.text("workload_set"), str(row.values["workload"]))
-        found.setdefault(key, {})[row.text("job")] = row.number("jct_s", above=0)
-    return found
-
-
-def _shipped_mean(arm: Arm, workloads: tuple[str, ...]) -> dict[str, float]:
-    rows = read_rows(shipped("experiments") / MEANS, ("policy", "workload_set", "workload", "jct_s"))
-    means = {
-        str(row.values["workload"]): row.number("jct_s")
+def _values() -> Mapping[tuple[str, str, str], float]:
+    rows = read_rows(shipped("experiments") / VALUES, ("run", "workload", *METRICS))
+    return {
+        (row.text("run"), str(row.values["workload"]), metric): row.number(metric, above=0)
         for row in rows
-        if row.values["policy"] == arm.policy and row.values["workload_set"] == workload_set(arm)
+        for metric in METRICS
+        if row.values[metric]
     }
-    return {"average JCT": float(np.mean([means[name] for name in workloads]))} if set(workloads) <= set(means) else {}
+
+
+def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
+    """Return the completion time of every job of a published run [s], none where the artifact does not have it.
+
+    Raises
+    ------
+    InvalidInputError
+        If its summary.json is not what the artifact has.
+    """
+    path = artifact / run / "summary.json"
+    if not run or not path.is_file():
+        return {}
+    try:
+        times = json.loads(path.read_text(encoding="utf-8"))["jcts"].get(f"workload-{workload}", {})
+        return {str(job): float(seconds) for job, seconds in times.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(f"{path}: not a summary of the artifact's, {error!r}") from None

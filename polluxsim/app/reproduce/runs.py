@@ -11,16 +11,17 @@ import pyarrow.parquet as pq
 from polluxsim.analysis.figures.groups import Group, policy_name, settings_of
 from polluxsim.app.reproduce.experiment import CONFIG_DIRS
 from polluxsim.app.sweep import run_sweep
-from polluxsim.app.sweep.plan import composer, entry_of
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
     from polluxsim.app.reproduce.experiment import Arm, Experiment
     from polluxsim.app.reproduce.inputs import Inputs
+    from polluxsim.app.reproduce.planning import Planned
+    from polluxsim.models.profile import Profile
     from polluxsim.storage import Run
 
 
@@ -40,15 +41,6 @@ class Place(NamedTuple):
     folder: Path
     workers: int | None = None
     launcher: tuple[str, ...] = ()
-
-
-class Planned(NamedTuple):
-    """One run to make."""
-
-    arm: Arm
-    workload: str
-    seed: int
-    overrides: tuple[str, ...]
 
 
 class Made(NamedTuple):
@@ -79,20 +71,31 @@ class Runs:
         Which one.
     inputs
         What it ran on.
+    profiles
+        The profiles it ran with.
     made
         The runs, by arm, workload and seed.
-    missing
-        Arms that could not be run, as there are no workloads for them.
     """
 
     experiment: Experiment
     inputs: Inputs
+    profiles: Mapping[str, Profile]
     made: tuple[Made, ...]
-    missing: tuple[Arm, ...] = ()
 
-    def of(self, arm: str) -> Iterator[Made]:
-        """Yield the runs of an arm."""
-        return (run for run in self.made if run.arm.name == arm)
+    def workloads(self, arm: str) -> tuple[str, ...]:
+        """Return the workloads that an arm ran on."""
+        return tuple(dict.fromkeys(run.workload for run in self.made if run.arm.name == arm))
+
+    @property
+    def first_seeds(self) -> list[Made]:
+        """Return one run of each arm and workload."""
+        return list({(run.arm.name, run.workload): run for run in reversed(self.made)}.values())[::-1]
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the arms that were not run, as there are no workloads for them."""
+        ran = {run.arm for run in self.made}
+        return [arm.name for arm in self.experiment.arms if arm not in ran]
 
     def groups(self, workload: str | None = None, seed: int | None = None) -> list[Group]:
         """Return the runs of each arm as a line of a figure, all or those of one workload and seed."""
@@ -103,53 +106,20 @@ class Runs:
             found.append(Group(arm.name, policy_name(settings_of(read[0])), read))
         return found
 
-    @property
-    def arms(self) -> list[Arm]:
-        """Return the arms that ran, in order."""
-        return list(dict.fromkeys(run.arm for run in self.made))
 
-
-def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> list[Planned]:
-    """Return the runs of an experiment.
-
-    Parameters
-    ----------
-    experiment
-        Which one.
-    inputs
-        What it runs on.
-    seeds
-        As `Inputs.units` counts them.
-    extra
-        The user's overrides of every run; an arm's own go before them.
-    """
-    base = f"+experiment={experiment.name}"
-    return [
-        Planned(arm, unit.workload, unit.seed, (base, *unit.overrides, *extra, *arm.overrides))
-        for arm in experiment.arms
-        for unit in (inputs.own() if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads))
-    ]
-
-
-def make(plan: Sequence[Planned], place: Place) -> dict[tuple[str, ...], Path]:
-    """Make planned runs, each once, and return their folders by their overrides."""
-    composing = composer(CONFIG_DIRS)
-    keys = {run.overrides: entry_of((), composing.compose(run.overrides), place.folder).key for run in plan}
-    distinct = {key: overrides for overrides, key in reversed(keys.items())}
-    wanted = [distinct[key] for key in dict.fromkeys(keys.values())]
+def make(plan: Sequence[Planned], place: Place) -> dict[str, Path]:
+    """Make planned runs, each once, and return the folders of all by their keys."""
+    wanted = {run.key: run.overrides for run in reversed(plan)}
     if not wanted:
         return {}
+    overrides = [wanted[key] for key in dict.fromkeys(run.key for run in plan)]
     frame = run_sweep(
-        wanted, place.folder, launcher=place.launcher or None, workers=place.workers, config_dirs=CONFIG_DIRS
+        overrides, place.folder, launcher=place.launcher or None, workers=place.workers, config_dirs=CONFIG_DIRS
     )
-    folders = dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
-    return {overrides: folders[key] for overrides, key in keys.items()}
+    return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
 
 
-def gathered(
-    experiment: Experiment, inputs: Inputs, plan: Sequence[Planned], folders: Mapping[tuple[str, ...], Path]
-) -> Runs:
+def gathered(experiment: Experiment, inputs: Inputs, plan: Sequence[Planned], folders: Mapping[str, Path]) -> Runs:
     """Return the finished runs of an experiment."""
-    made = tuple(Made(run.arm, run.workload, run.seed, folders[run.overrides]) for run in plan)
-    ran = {run.arm for run in made}
-    return Runs(experiment, inputs, made, tuple(arm for arm in experiment.arms if arm not in ran))
+    made = tuple(Made(run.arm, run.workload, run.seed, folders[run.key]) for run in plan)
+    return Runs(experiment, inputs, inputs.load_profiles(), made)

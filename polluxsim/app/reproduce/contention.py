@@ -1,18 +1,15 @@
-"""Figure 6: how a large job and two smaller ones adapt to contention, with the large job's phases A, B and C."""
+"""How a large job and two smaller ones adapt to contention (Figure 6): the large job's phases A, B and C."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.analysis.comparison import Sample
-from polluxsim.analysis.figures.groups import Group
-from polluxsim.analysis.figures.job import active_jobs, job_life, life_of, lives_of
+from polluxsim.analysis.figures.job import active_jobs, life_of
 from polluxsim.analysis.phases import Phase, phases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from matplotlib.figure import Figure
 
     from polluxsim.app.reproduce.runs import Runs
     from polluxsim.models.profile import Profile
@@ -35,29 +32,14 @@ class Chosen(NamedTuple):
     phases: Mapping[str, Phase]
 
 
-def measure(runs: Runs) -> Iterator[Sample]:
+def adaptation(runs: Runs) -> Iterator[Sample]:
     """Yield what the large job of every run had in each phase; nothing where no job lived through all three."""
-    profiles = runs.inputs.load_profiles()
     for run in runs.made:
-        if (chosen := choose(run.read(), profiles)) is None:
+        if (chosen := choose(run.read(), runs.profiles)) is None:
             continue
         for name, phase in chosen.phases.items():
             for metric, field in METRICS.items():
                 yield Sample(metric, name, getattr(phase, field), run.workload, run.seed)
-
-
-def draw(runs: Runs) -> Mapping[str, Figure]:
-    """Draw the large job and the two smaller ones submitted next, of the first run that has a large one."""
-    profiles = runs.inputs.load_profiles()
-    for made in runs.made:
-        run = made.read()
-        if (chosen := choose(run, profiles)) is not None:
-            records = run.result.job_records
-            later = [job.job for job in records if job.application == SMALL and job.gpu_seconds]
-            group = Group("Pollux", "Pollux", (run,))
-            lives, contention = lives_of([group], [chosen.record.job, *later[:2]], [profiles])
-            return {runs.experiment.name: job_life(lives, contention)}
-    return {}
 
 
 def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:

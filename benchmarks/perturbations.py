@@ -1,0 +1,301 @@
+"""What turns each verdict of `polluxsim reproduce` red: judged numbers against the perturbations that concern them.
+
+python benchmarks/perturbations.py [--data ../shared/data/osdi21] [--out FOLDER] > docs/perturbations.md
+
+On workload 6 with one seed, by the rules for measured data. Runs are kept in FOLDER. A verdict that stays green under
+all perturbations says nothing and has no place in a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from polluxsim.analysis.comparison import Finding, Sample, Samples, compare
+from polluxsim.analysis.published import Kind
+from polluxsim.app.reproduce.experiment import Experiment, names, read_experiment
+from polluxsim.app.reproduce.inputs import Inputs
+from polluxsim.app.reproduce.measures import measure
+from polluxsim.app.reproduce.planning import Plan, planned
+from polluxsim.app.reproduce.published_runs import over_the_same_workloads
+from polluxsim.app.reproduce.runs import Made, Place, Runs, gathered, make
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.storage import write_run
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import read_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pandas as pd
+
+    from polluxsim.analysis.published import Published
+
+WORKLOAD = "6"
+INTRODUCTION = """# What turns each verdict red
+
+Written by `python benchmarks/perturbations.py`: every judged number on workload 6 with one seed, by the rules for
+measured data. *Another arm* stands for the wrong policy, interval, slowdown or phase. A cell is empty where a
+perturbation was not applied.
+"""
+MEAN, TAIL = "average JCT", "99th percentile JCT"
+BASELINES = {"policy=optimus", "policy=tiresias"}
+
+ADAPTIVE = ("fig5", "fig6")
+"""Experiments whose Pollux runs are simulated again where the profiles are perturbed."""
+
+
+class Perturbed:
+    """A profile that differs from another in a method or two."""
+
+    def __init__(self, profile: Any, **methods: Callable[..., Any]) -> None:
+        self._profile = profile
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._profile, name)
+
+
+def frozen_noise(profile: Any) -> Perturbed:
+    """The noise scale of the first epoch all the time."""
+    return Perturbed(profile, gradient_statistics=lambda size, epoch: profile.gradient_statistics(size, 0))
+
+
+def late_noise(profile: Any) -> Perturbed:
+    """The noise scale of the last epoch all the time."""
+    last = profile.application.num_epochs - 1
+    return Perturbed(profile, gradient_statistics=lambda size, epoch: profile.gradient_statistics(size, last))
+
+
+def slower_steps(profile: Any) -> Perturbed:
+    """Steps that take 10 % longer."""
+    return Perturbed(profile, step_time=lambda *arguments: scaled(profile.step_time(*arguments), 1.1))
+
+
+def jagged_steps(profile: Any) -> Perturbed:
+    """Steps that take up to twice as long, by no law of GPUs and batch size."""
+
+    def step_time(gpus: tuple[int, ...], size: int) -> Any:
+        return scaled(profile.step_time(gpus, size), 1 + (7 * size + 3 * sum(gpus)) % 5 / 4)
+
+    return Perturbed(profile, step_time=step_time)
+
+
+def half_the_epochs(profile: Any) -> Perturbed:
+    """Jobs with half the work."""
+    return Perturbed(profile, epoch_end=lambda epoch: profile.epoch_end(epoch) / 2)
+
+
+def scaled(step: Any, factor: float) -> Any:
+    return type(step)(*(factor * part for part in step))
+
+
+class Half(Made):
+    """A run of which only the first half of the jobs is looked at."""
+
+    def jobs(self) -> pd.DataFrame:
+        jobs = super().jobs()
+        return jobs.head(len(jobs) // 2)
+
+
+class Base(NamedTuple):
+    """An experiment as it is, with what it takes to run it otherwise."""
+
+    runs: Runs
+    samples: list[Sample]
+    place: Place
+    inputs: Inputs
+
+
+def half_the_jobs(base: Base) -> Iterator[Sample]:
+    if base.runs.made and base.runs.experiment.name != "fig6":
+        yield from measure(replace(base.runs, made=tuple(Half(*run) for run in base.runs.made)))
+
+
+def tail_for_mean(base: Base) -> Iterator[Sample]:
+    """The 99th percentile in place of the mean."""
+    for sample in base.samples:
+        if sample.metric == TAIL:
+            yield sample._replace(metric=MEAN)
+
+
+def p95_for_p99(base: Base) -> Iterator[Sample]:
+    for run in base.runs.made:
+        if any(sample.metric == TAIL for sample in base.samples):
+            value = float(np.percentile(run.jobs()["jct"], 95))
+            yield Sample(TAIL, run.arm.name, value, run.workload, run.seed)
+
+
+def even_odds(base: Base) -> Iterator[Sample]:
+    """All applications as frequent as each other."""
+    shares = [sample for sample in base.samples if sample.metric == "share of jobs"]
+    for sample in shares:
+        yield sample._replace(value=1 / len(base.runs.profiles))
+
+
+def with_profiles(change: Callable[[Any], Any]) -> Callable[[Base], Iterator[Sample]]:
+    """Return a perturbation by profiles; runs of Pollux are simulated again where figures are of its choices."""
+
+    def samples(base: Base) -> Iterator[Sample]:
+        profiles = {name: change(profile) for name, profile in base.runs.profiles.items()}
+        runs = replace(base.runs, profiles=profiles)
+        if base.runs.experiment.name in ADAPTIVE:
+            if change is not frozen_noise:
+                return
+            runs = replace(runs, made=tuple(simulated_again(run, profiles, base) for run in base.runs.made))
+        elif base.runs.made and base.runs.experiment.name != "table1":
+            return
+        yield from measure(runs)
+
+    return samples
+
+
+def simulated_again(run: Made, profiles: Mapping[str, Any], base: Base) -> Made:
+    if BASELINES & {*run.arm.overrides}:
+        return run
+    folder = base.place.folder.parent / "frozen" / base.runs.experiment.name
+    workload = read_workload(base.inputs.files(run.arm)[run.workload])
+    settings = EngineSettings(whole_seconds=True)
+    result = simulate(workload, profiles, Cluster.uniform(16, 4), Pollux(), settings=settings)
+    write_run(folder, result, run.read().info)
+    return run._replace(folder=folder)
+
+
+def with_setting(override: str) -> Callable[[Base], Iterator[Sample]]:
+    """Return a perturbation by a setting, of the policies that take no time, and of overheads."""
+
+    def samples(base: Base) -> Iterator[Sample]:
+        experiment = base.runs.experiment
+        if experiment.own_workload:
+            return
+        plan = planned(experiment, base.inputs, 1, (override,))
+        wanted = [run for run in plan.runs if BASELINES & {*run.arm.overrides}]
+        wanted = plan.runs if experiment.name == "overheads" else wanted
+        if wanted and experiment.name not in ("table1", "fig5"):
+            yield from measure(gathered(experiment, base.inputs, wanted, make(wanted, base.place)))
+
+    return samples
+
+
+PERTURBATIONS: Mapping[str, Callable[[Base], Iterable[Sample]]] = {
+    "half the jobs": half_the_jobs,
+    "p99 for mean": tail_for_mean,
+    "p95 for p99": p95_for_p99,
+    "no restart delay": with_setting("engine.restart_delay=0"),
+    "restart delay 31 s": with_setting("engine.restart_delay=31"),
+    "noise frozen at its start": with_profiles(frozen_noise),
+    "noise frozen at its end": with_profiles(late_noise),
+    "steps 10 % longer": with_profiles(slower_steps),
+    "steps by no law": with_profiles(jagged_steps),
+    "half the epochs": with_profiles(half_the_epochs),
+    "applications at even odds": even_odds,
+}
+
+OTHER_ARM = "another arm"
+"""The wrong policy, interval, slowdown or phase: values of the arm it is compared with, or of one that turns it."""
+
+
+def other_arms(base: Base, row: Published) -> Iterator[list[Sample]]:
+    """Yield samples in which a row's arm has what another one had."""
+    arms = dict.fromkeys(s.arm for s in base.samples if s.metric == row.metric and s.arm != row.arm)
+    kept = [sample for sample in base.samples if sample.arm != row.arm]
+    for other in [row.against] if row.against else arms:
+        yield kept + [sample._replace(arm=row.arm) for sample in base.samples if sample.arm == other]
+
+
+Matrix = dict[str, dict[str, bool | None]]
+"""Of every judged number, what the verdict is as it is and under each perturbation that concerns it."""
+
+
+def matrix(experiment: Experiment, inputs: Inputs, place: Place) -> Matrix:
+    plan: Plan = planned(experiment, inputs, 1)
+    runs = gathered(experiment, inputs, plan.runs, make(plan.runs, place))
+    base = Base(runs, list(measure(runs)), place, inputs)
+    published = [judged_here(runs, row) for row in over_the_same_workloads(runs)]
+    found = {label(finding): {"as it is": finding.verdict.passed} for finding in verdicts(base.samples, published)}
+    for name, perturbation in PERTURBATIONS.items():
+        for finding in verdicts(perturbation(base), published):
+            found[label(finding)][name] = finding.verdict.passed
+    for row in (row for row in published if row.measured.kind is not Kind.EVERY_JOB):
+        others = [finding for samples in other_arms(base, row) for finding in verdicts(samples, [row])]
+        passed = [finding.verdict.passed for finding in others]
+        for finding in others[:1]:
+            found[label(finding)][OTHER_ARM] = None if None in passed else all(passed)
+    return {row: cells for row, cells in found.items() if any(cell is not None for cell in cells.values())}
+
+
+def judged_here(runs: Runs, row: Published) -> Published:
+    """Return a row as it is judged where all workloads are there."""
+    whole = next(other for other in runs.experiment.published if identity(other) == identity(row))
+    return replace(row, measured=whole.measured)
+
+
+def identity(row: Published) -> tuple[object, ...]:
+    return (row.quantity, row.source)
+
+
+def verdicts(samples: Iterable[Sample], published: list[Published]) -> list[Finding]:
+    return compare(Samples(samples), published, must_match=True)
+
+
+def label(finding: Finding) -> str:
+    return f"{finding.published} ({finding.published.source.partition(',')[0]})"
+
+
+SIGNS = {True: "met", False: "**red**", None: ""}
+
+
+def table(title: str, found: Matrix) -> str:
+    columns = [
+        "as it is",
+        *(name for name in (OTHER_ARM, *PERTURBATIONS) if any(name in row for row in found.values())),
+    ]
+    columns = [name for name in columns if any(row.get(name) is not None for row in found.values())]
+    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[row, *(SIGNS[cells.get(name)] for name in columns)] for row, cells in found.items()]
+    return f"## {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def one_workload(osdi21: Path, folder: Path) -> Path:
+    """Return a folder like the artifact's with workload 6 only."""
+    for path in sorted(osdi21.glob(f"workloads*/workload-{WORKLOAD}.csv")):
+        (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (folder / path.parent.name / path.name).write_bytes(path.read_bytes())
+    for path in sorted(osdi21.glob("results-*")):
+        if not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path.resolve())
+    return folder
+
+
+def matrices(osdi21: Path, out: Path, chosen: Iterable[str]) -> Iterator[tuple[Experiment, Matrix]]:
+    inputs = Inputs(osdi21, one_workload(osdi21, out / "artifact"))
+    for name in chosen:
+        experiment = read_experiment(name)
+        yield experiment, matrix(experiment, inputs, Place(out / "runs"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = Path(os.environ.get("POLLUXSIM_DATA", "../shared/data")) / "osdi21"
+    parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--out", type=Path, default=Path("perturbed"))
+    parser.add_argument("names", nargs="*", default=names())
+    options = parser.parse_args()
+    print(INTRODUCTION)
+    for experiment, found in matrices(options.data, options.out, options.names):
+        print(table(experiment.title, found), flush=True)
+        for row, cells in found.items():
+            if False not in cells.values():
+                print(f"{experiment.name}: nothing turns {row}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
