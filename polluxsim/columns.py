@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise, starmap
 from math import isnan, nan
 from typing import Any, Generic, NamedTuple, Self, TypeVar, get_type_hints, overload
@@ -21,11 +22,15 @@ class Records(Sequence[RecordT], Generic[RecordT]):
     ----------
     record_type
         A NamedTuple; its annotations say how each column is kept.
+    records
+        The first ones.
     """
 
-    def __init__(self, record_type: type[RecordT]) -> None:
+    def __init__(self, record_type: type[RecordT], records: Iterable[RecordT] = ()) -> None:
         self._type = record_type
-        self.columns: tuple[Any, ...] = tuple(_column(hint) for hint in get_type_hints(record_type).values())
+        self.columns: tuple[Any, ...] = tuple(map(_column, _hints(record_type)))
+        for record in records:
+            self.append(record)
 
     def append(self, record: RecordT) -> None:
         """Put a record behind the others."""
@@ -136,6 +141,11 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
 
     def _between(self, start: int, end: int) -> tuple[tuple[str, float], ...]:
         return tuple(zip(self._names[start:end], self._numbers[start:end], strict=True))
+
+
+@cache
+def _hints(record_type: type[NamedTuple]) -> tuple[object, ...]:
+    return tuple(get_type_hints(record_type).values())
 
 
 def _taken(column: Any, indices: Sequence[int]) -> Any:

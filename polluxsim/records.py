@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
 
@@ -63,7 +64,8 @@ class RoundRecord(NamedTuple):
     """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
 
     Rounds that change nothing have no record: until the next one all is as it was, but for `cost`, which goes on at
-    `hourly_cost`. `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost so far.
+    `hourly_cost`. `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost
+    so far.
 
     `fitness` is the policy's objective, `upper_bound` what it cannot exceed, `gap` how far it is below that as a share
     of it; None where the policy does not say.

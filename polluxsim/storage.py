@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isinf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from polluxsim.columns import Records
 from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.files import appearing_together
 from polluxsim.records import (
@@ -24,6 +27,7 @@ from polluxsim.records import (
     RoundRecord,
     Status,
     TimingRecord,
+    unit_of,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +53,8 @@ _ARROW_TYPES = {
     int: pa.int64(),
     float: pa.float64(),
     float | None: pa.float64(),
+    int | None: pa.int64(),
+    str | None: pa.string(),
     tuple[int, ...]: pa.list_(pa.int64()),
     tuple[str, ...]: pa.list_(pa.string()),
     tuple[tuple[str, float], ...]: pa.map_(pa.string(), pa.float64()),
@@ -79,7 +85,11 @@ def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
     hints = get_type_hints(record_type)
     return pa.schema(
         [
-            pa.field(name, _ARROW_TYPES[hint], metadata={"unit": UNITS[name]} if name in UNITS else None)
+            pa.field(
+                name,
+                _ARROW_TYPES[hint],
+                metadata=None if (unit := unit_of(record_type, name)) is None else {"unit": unit},
+            )
             for name, hint in hints.items()
         ],
         metadata={"polluxsim": record_type.__name__, "format": str(FORMAT_VERSION)},
@@ -98,7 +108,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     info
         What run.json is to say.
     """
-    text = _json({"end_time": result.end_time, **info})
+    text = _json({"end_time": result.end_time, "standstill": result.standstill, **info})
     with appearing_together(folder, last=RUN_FILE) as temporary:
         _write(temporary / "jobs.parquet", JobRecord, result.job_records)
         _write(temporary / "rounds.parquet", RoundRecord, result.round_records)
@@ -153,6 +163,7 @@ def read_run(folder: Path) -> Run:
         round_records=_read(folder / "rounds.parquet", RoundRecord),
         allocation_records=_read(folder / "allocations.parquet", AllocationRecord),
         end_time=float(end_time),
+        standstill=info.get("standstill"),
     )
     return Run(folder.resolve().name, info, result)
 
@@ -191,9 +202,17 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _write(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
     schema = schema_of(record_type)
-    columns = zip(*records, strict=True) if records else [()] * len(schema)
-    arrays = [pa.array(list(column), type=field.type) for column, field in zip(columns, schema, strict=True)]
+    if not isinstance(records, Records):
+        records = Records(record_type, records)
+    arrays = [_array(column, field.type) for column, field in zip(records.columns, schema, strict=True)]
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+
+
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    """Return a column for Parquet; plain numbers need not be looked at one by one."""
+    if isinstance(column, array):
+        return pa.array(np.asarray(column), type=kind)
+    return pa.array(list(column), type=kind)
 
 
 def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
@@ -214,10 +233,12 @@ def _read(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
 
 def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
     """Return a column's values as records have them, all of them checked."""
-    if column.null_count and hint != float | None:
+    if column.null_count and type(None) not in get_args(hint):
         raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
     if UNITS.get(name) == "s":
-        inside = pc.fill_null(pc.less_equal(pc.abs(column), LATEST), fill_value=True)
+        # A job that was never submitted has an infinite time of submission.
+        inside = pc.or_(pc.less_equal(pc.abs(column), LATEST), pc.is_inf(column))
+        inside = pc.fill_null(inside, fill_value=True)
         if (row := pc.index(inside, value=False).as_py()) >= 0:
             raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")
     values: list[Any] = column.to_pylist()

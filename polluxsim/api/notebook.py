@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.app.counting import JobCount
-from polluxsim.app.progress import ignore, progress
+from polluxsim.app.progress import ignore, num_expected, progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from polluxsim.engine.simulation import Watcher
-    from polluxsim.policies.view import ClusterView
+    from polluxsim.engine.simulation import Simulation, Watcher
     from polluxsim.records import RoundRecord
-    from polluxsim.types import Allocation, Cluster
+    from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
 
 REFRESH = 0.25
@@ -47,17 +45,14 @@ def _bar(workload: Workload) -> Iterator[Watcher]:
     from IPython.display import HTML, display  # noqa: PLC0415  (there only in a notebook)
 
     show: Any = HTML  # IPython has no types
-    jobs = JobCount(workload)
     handle: Any = display(show("starting; the first run ever compiles its kernels"), display_id=True)  # type: ignore[no-untyped-call]
     shown = perf_counter()
 
-    def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+    def watch(run: Simulation) -> None:
         nonlocal shown
-        jobs.see(view, record)
-        if perf_counter() - shown < REFRESH:
-            return
-        shown = perf_counter()
-        handle.update(show(bar_html(jobs.complete, jobs.total, record)))
+        if perf_counter() - shown >= REFRESH and run.last_round is not None:
+            shown = perf_counter()
+            handle.update(show(bar_html(run.num_ended, num_expected(workload, run), run.last_round)))
 
     try:
         yield watch

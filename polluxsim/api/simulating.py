@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from polluxsim.api.parts import ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.records import RoundRecord
-    from polluxsim.types import Allocation
+    from polluxsim.engine.simulation import Simulation
 
 
 def simulate(
@@ -88,9 +86,9 @@ def simulate(
         stopping_between_rounds() as stop_if_interrupted,
     ):
 
-        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+        def watch(run: Simulation) -> None:
             stop_if_interrupted()
-            show(view, allocation, record)
+            show(run)
 
         result, summary = execution.simulate(watch)
     return Result(_name(parts["policy"]), execution.info(summary), result)

@@ -19,7 +19,7 @@ from polluxsim.app.hydra_words import known_settings
 from polluxsim.app.identity import data_of, key_of
 from polluxsim.app.provenance import git_commit, versions
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, StalledError, did_you_mean
+from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
 from polluxsim.storage import flat
@@ -76,7 +76,7 @@ class Execution:
     def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
         """Replay the workload; return the records and their metrics."""
         policy, settings = self._part("policy"), self._part("engine")
-        with _telling_causes(self.cluster):
+        with _telling_causes():
             result = simulate(
                 self.workload,
                 self._profiles,
@@ -115,17 +115,10 @@ class Execution:
 
 
 @contextmanager
-def _telling_causes(cluster: Cluster) -> Iterator[None]:
+def _telling_causes() -> Iterator[None]:
     """Say more in an error that has its cause outside the engine."""
     try:
         yield
-    except StalledError as error:
-        if cluster.least_nodes in (None, cluster.num_nodes):
-            raise
-        raise StalledError(
-            f"{error}; the cluster is elastic: {cluster.least_nodes} of its {cluster.num_nodes} nodes are up until the "
-            "policy asks for more, which few policies do"
-        ) from error
     except MemoryError as error:
         raise InvalidConfigError(
             f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"

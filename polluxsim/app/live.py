@@ -15,17 +15,15 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
-from polluxsim.app.counting import JobCount
 from polluxsim.app.interrupt import on_a_screen_of_its_own
-from polluxsim.app.progress import progress
+from polluxsim.app.progress import num_expected, progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import ConsoleOptions, RenderResult
 
-    from polluxsim.engine.simulation import Watcher
-    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.engine.simulation import Simulation, Watcher
     from polluxsim.records import RoundRecord
     from polluxsim.types import Allocation, Cluster, JobId
     from polluxsim.workloads.workload import Workload
@@ -70,11 +68,12 @@ def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         live.refresh()
         pace = Pace()
 
-        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-            picture.count(view, record)
+        def watch(run: Simulation) -> None:
             with pace.frame() as is_due:
-                if is_due:
-                    picture.show(view, allocation, record)
+                if is_due and run.last_round is not None:
+                    total = num_expected(workload, run)
+                    seen = Shown(run.last_round, run.allocation, run.waiting, run.num_ended, total, run.mean_jct)
+                    picture.show(seen)
                     live.refresh()
 
         yield watch
@@ -99,9 +98,12 @@ class Pace:
 class Shown(NamedTuple):
     """What a frame is of."""
 
-    view: ClusterView
-    allocation: Allocation
     record: RoundRecord
+    allocation: Allocation
+    waiting: Sequence[JobId]
+    num_ended: int
+    num_jobs: int
+    mean_jct: float | None
 
 
 class Picture:
@@ -115,23 +117,15 @@ class Picture:
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._count = JobCount(workload)
-        self._order = self._count.numbers
+        self._order = {job.job_id: number for number, job in enumerate(workload.jobs)}
         self._styles: dict[JobId | None, Style] = {None: DIM}
-        self._counted = 0.0
-        self._completion_times = 0.0
         self._shown: Shown | None = None
 
-    def count(self, view: ClusterView, record: RoundRecord) -> None:
-        """Take note of the completions since the last decision; when they were is known no better than between them."""
-        before = self._count.complete
-        self._count.see(view, record)
-        self._completion_times += (self._count.complete - before) * (self._counted + record.time) / 2
-        self._counted = record.time
-
-    def show(self, view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-        """Let the next frame show this round."""
-        self._shown = Shown(view, allocation, record)
+    def show(self, shown: Shown) -> None:
+        """Let the next frame show this round; jobs that the workload did not name get their colours as they come."""
+        self._shown = shown
+        for job in (*shown.allocation, *shown.waiting):
+            self._order.setdefault(job, len(self._order))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines of a frame, no more than the terminal has."""
@@ -148,20 +142,15 @@ class Picture:
             yield from Segment.adjust_line_length(line, width, pad=False)
 
     def _head(self, shown: Shown) -> Iterator[list[Segment]]:
-        record, jobs = shown.record, self._count
+        record = shown.record
         yield [
             Segment(f"{_clock(record.time)} simulated", BOLD),
-            Segment(f"   {jobs.complete}/{jobs.total} jobs complete   {record.active_jobs} active"),
+            Segment(f"   {shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"),
         ]
-        mean = f"{_clock(self._mean_jct(shown.view.jobs, record.time))}" if jobs.complete else "–"
+        mean = "–" if shown.mean_jct is None else _clock(shown.mean_jct)
         in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use"
         goodput = f"goodput {record.goodput:,.0f} examples/s   efficiency {record.efficiency:.0%}"
-        yield [Segment(f"{in_use}   mean JCT so far ≈ {mean}   {goodput}")]
-
-    def _mean_jct(self, active: Sequence[JobView], now: float) -> float:
-        """Return the mean completion time so far [s], each exact to half the time between two decisions."""
-        submit_times = self._count.submit_times(now) - sum(job.submit_time for job in active)
-        return (self._completion_times - submit_times) / self._count.complete
+        yield [Segment(f"{in_use}   mean JCT so far {mean}   {goodput}")]
 
     def _grid(self, shown: Shown, width: int, height: int) -> list[list[Segment]]:
         """Return the nodes with their GPUs, as large as they fit; what does not fit is counted in the last line."""
@@ -237,7 +226,7 @@ class Picture:
         return found
 
     def _queue(self, shown: Shown, width: int) -> list[Segment]:
-        waiting = [job.job_id for job in shown.view.jobs if not shown.allocation.get(job.job_id)]
+        waiting = shown.waiting
         names = ", ".join(waiting[: max(width // 4, 1)])
         return [Segment(f"queue {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
 

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from polluxsim.app.counting import JobCount
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from polluxsim.engine.simulation import Watcher
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.records import RoundRecord
-    from polluxsim.types import Allocation, Cluster
+    from polluxsim.engine.simulation import Simulation, Watcher
+    from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
 
 
@@ -34,24 +30,30 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[state]}"),
     )
-    jobs = JobCount(workload)
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(
             "jobs complete",
-            total=jobs.total,
+            total=num_expected(workload),
             state="starting; the first run ever compiles its kernels",
         )
 
-        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-            jobs.see(view, record)
+        def watch(run: Simulation) -> None:
+            if (record := run.last_round) is None:
+                return
             state = (
                 f"{record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active, "
                 f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"
             )
-            bar.update(task, completed=jobs.complete, total=jobs.total, state=state)
+            bar.update(task, completed=run.num_ended, total=num_expected(workload, run), state=state)
 
         yield watch
 
 
-def ignore(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+def num_expected(workload: Workload, run: Simulation | None = None) -> int:
+    """Return the jobs that there will be, as far as the workload says, or more where more have come."""
+    expected = len(workload.jobs) + workload.num_followers
+    return expected if run is None else max(expected, run.num_jobs)
+
+
+def ignore(run: Simulation) -> None:
     """Show nothing."""

@@ -19,10 +19,18 @@ if TYPE_CHECKING:
 
 def print_remarks(folders: Sequence[Path]) -> None:
     """Print on standard error what there is to say of finished runs, the first of each kind of remark."""
-    configs = {folder: info_of(folder)["config"] for folder in folders}
-    for remarks in (_never_grown(configs), _alike(configs)):
+    infos = {folder: info_of(folder) for folder in folders}
+    configs = {folder: info["config"] for folder, info in infos.items()}
+    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
         if (remark := next(remarks, None)) is not None:
             print(f"polluxsim: {remark}", file=sys.stderr)
+
+
+def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which runs were broken off as nobody made progress any more."""
+    for folder, info in infos.items():
+        if info.get("standstill"):
+            yield f"{folder.name}: cut off, as {info['standstill']}"
 
 
 def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:

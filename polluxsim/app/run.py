@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.records import RoundRecord
-    from polluxsim.types import Allocation
+    from polluxsim.engine.simulation import Simulation
 
 
 # Hydra's options that take a value as the next word.
@@ -133,9 +131,9 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     show_run = live_view if live else progress
     with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
 
-        def watch(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+        def watch(run: Simulation) -> None:
             stop_if_interrupted()
-            show(view, allocation, record)
+            show(run)
 
         result, summary = execution.simulate(watch)
     info = execution.info(summary)

@@ -60,8 +60,8 @@ def _all_jobs(state: State, jobs: Mapping[JobId, Job]) -> Records[JobRecord]:
             records.append(job_record(job, None, Status.CUT_OFF, now, delay))
     known = {job_id: place for place, job_id in enumerate(jobs)}
     names, submit_times = records.columns[0], np.asarray(records.columns[2])
-    order = np.lexsort(([known[name] for name in names], submit_times))
-    return records.in_order(order)
+    order = np.lexsort((np.array([known[name] for name in names]), submit_times))
+    return records.in_order(order.tolist())
 
 
 def _fairness(state: State, jobs: Mapping[JobId, Job], records: Sequence[JobRecord]) -> Iterator[float | None]:

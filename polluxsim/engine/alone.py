@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
-    Its start costs the restart delay, and its agent, which learns, may change the batch size at every epoch and at every round
-    interval, as on a shared cluster. Intervals in which that cannot happen are passed over.
+    Its start costs the restart delay, and its agent, which learns, may change the batch size at every epoch and at
+    every round interval, as on a shared cluster. Intervals in which that cannot happen are passed over.
 
     Parameters
     ----------

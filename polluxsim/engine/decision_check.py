@@ -70,7 +70,7 @@ def checked(answer: object, state: State) -> Checked:
     name = state.scenario.policy_name
     try:
         decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
-        decision = replace(decision, **_plain_parts(decision, state))
+        decision = _plain_parts(decision, state)
         return Checked(decision, _moves(decision, state))
     except InvalidAllocationError as error:
         raise InvalidAllocationError(f"policy {name} {error}") from error
@@ -78,12 +78,14 @@ def checked(answer: object, state: State) -> Checked:
 
 def _mapping(answer: object) -> Mapping[JobId, Placement]:
     if not isinstance(answer, Mapping):
-        raise InvalidAllocationError(f"answered {short(answer)}, allowed is a mapping of jobs to placements, or a Decision")
+        raise InvalidAllocationError(
+            f"answered {short(answer)}, allowed is a mapping of jobs to placements, or a Decision"
+        )
     return answer
 
 
-def _plain_parts(decision: Decision, state: State) -> dict[str, object]:
-    """Return all that a decision says beside its allocation as plain values."""
+def _plain_parts(decision: Decision, state: State) -> Decision:
+    """Return a decision with plain values in all that it says beside its allocation."""
     _mapping(decision.allocation)
     if type(decision.others_keep) is not bool:
         raise _wrong("others_keep", decision.others_keep, "True or False")
@@ -100,7 +102,7 @@ def _plain_parts(decision: Decision, state: State) -> dict[str, object]:
     if isinstance(until, bool) or not isinstance(until, Real) or isnan(until):
         raise _wrong("valid_until", until, "a time [s], −inf to be asked at every round")
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
-    return {"fitness": fitness, "upper_bound": bound, "valid_until": float(until), "num_nodes": wanted}
+    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=float(until), num_nodes=wanted)
 
 
 def _number(name: str, value: object) -> float | None:
@@ -128,7 +130,7 @@ def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
     """Return the placements that change, with how the jobs will train there."""
     new = dict(_changed(decision, state))
     if not decision.others_keep:
-        new |= {job_id: () for job_id in state.jobs.placed.keys() - decision.allocation.keys()}
+        new |= dict.fromkeys(state.jobs.placed.keys() - decision.allocation.keys(), ())
     _check_free(new, decision, state)
     moves = [_move(state.jobs.active[job_id], placement) for job_id, placement in new.items()]
     return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}

@@ -61,7 +61,8 @@ class Tenure:
     """The GPUs that a job holds, and what it has had so far."""
 
     __slots__ = (
-        "num_replicas", "num_starts", "placement", "restart_time", "run_time", "service", "shape", "since", "start_time",
+        "num_replicas", "num_starts", "placement", "restart_time", "run_time", "service", "shape", "since",
+        "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -132,8 +133,8 @@ class ActiveJob:
     """
 
     __slots__ = (
-        "_ahead", "_has_observed", "agent", "agent_is_steady", "interference", "job", "order", "pace", "segment", "serial",
-        "tenure", "truth",
+        "_ahead", "_has_observed", "agent", "agent_is_steady", "interference", "job", "order", "pace", "segment",
+        "serial", "tenure", "truth",
     )  # fmt: skip
 
     def __init__(self, job: Job, truth: Truth, agent: Agent, order: int = 0) -> None:

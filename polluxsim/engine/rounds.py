@@ -1,4 +1,4 @@
-"""When the policy is asked: rounds at multiples of the interval, held only where something is to be decided or noted."""
+"""When the policy is asked: rounds at multiples of the interval, held only where there is something to do."""
 
 from __future__ import annotations
 

@@ -12,14 +12,13 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
 from polluxsim.models.rigid import RigidProfile
 from polluxsim.policies.view import Traits
-from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.profile import Profile
     from polluxsim.types import Cluster
-    from polluxsim.workloads.workload import Job
+    from polluxsim.workloads.workload import Job, Workload
 
 
 @dataclass(frozen=True)

@@ -44,4 +44,7 @@ class Standstill:
         first = next(iter(jobs), "none")
         what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
         how = f"{since} up to {time:g} s" if since else f" will make progress after {time:g} s"
-        return f"{what}{how}: policy {state.scenario.policy_name} gave no GPU, or moved them every time"
+        counts, elastic = state.nodes.counts, ""
+        if counts is not None and counts.requested == counts.least:
+            elastic = f"; only {counts.least} of up to {counts.most} nodes are up, as the policy asked for no more"
+        return f"{what}{how}: policy {state.scenario.policy_name} gave no GPU, or moved them every time{elastic}"

@@ -59,7 +59,7 @@ class Training:
 
     @property
     def next_needed(self) -> float:
-        """Return when the next round is needed for the jobs' sake [s]: an epoch ends, an agent has observed something."""
+        """Return when jobs next need a round [s]: as an epoch ends, or an agent has observed something."""
         jobs = self._state.jobs
         epochs = (job.next_epoch for job in jobs.on_course.values())
         first_epoch = min((nextafter(time, inf) if late else time for time, late in epochs), default=inf)
@@ -102,7 +102,7 @@ class Training:
         if not slowdown:
             return {}
         crowded = crowded_nodes(job.placement for job in jobs.placed.values())
-        changed = {}
+        changed: dict[ActiveJob, None] = {}
         for job in jobs.active.values():
             share = slowdown if interferes(job.placement, crowded) else 0.0
             if share != job.interference:

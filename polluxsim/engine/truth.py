@@ -53,7 +53,7 @@ class Pace:
         self._epochs: dict[int, tuple[float, float]] = {}
 
     def at(self, epoch: int) -> tuple[float, float]:
-        """Return the progress per second in an epoch [M0-steps/s], and what a larger batch is worth there, in (0, 1]."""
+        """Return the progress per second in an epoch [M0-steps/s], and the efficiency there, in (0, 1]."""
         if (known := self._epochs.get(epoch)) is None:
             worth = gain(self._profile.gradient_statistics(self.batch_size, epoch), self._scale)
             known = self._epochs[epoch] = (worth / self._step_time, worth / self._scale)

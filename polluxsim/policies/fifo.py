@@ -29,6 +29,4 @@ class Fifo:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then start the waiting in order."""
-        return schedule_gangs(
-            view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf
-        )
+        return schedule_gangs(view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf)

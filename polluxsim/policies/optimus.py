@@ -48,7 +48,9 @@ class Optimus:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
         dealt = self._deal(view)
         counts = dealt.counts
-        placements = {job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)}
+        placements = {
+            job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)
+        }
         free = FreeGpus(view.gpus_per_node)
         for placement in placements.values():
             free.take(placement)

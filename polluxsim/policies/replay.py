@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import read_rows
 from polluxsim.policies.packing import fits, remove
+from polluxsim.policies.view import Traits
 from polluxsim.storage import read_run
 from polluxsim.types import JobId, Placement, placement_from_nodes
-
-from polluxsim.policies.view import Traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

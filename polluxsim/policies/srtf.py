@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -28,9 +27,9 @@ class Srtf:
         node_size = max(view.gpus_per_node)
         if view.demand <= view.num_gpus:
             # Everybody fits, so that only those who get GPUs anew have to be in order.
-            order = chain(view.running, _by_remaining_time(view.waiting, node_size))
+            order = [*view.running, *_by_remaining_time(view.waiting, node_size)]
         else:
-            order = iter(_by_remaining_time(view.jobs, node_size))
+            order = _by_remaining_time(view.jobs, node_size)
         return schedule_gangs(
             view,
             order,

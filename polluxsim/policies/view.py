@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from math import inf
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from polluxsim.errors import PolicyError, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -331,8 +330,9 @@ class Decision:
     outdated_by
         What ends that earlier.
     explain
-        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, when the
-        decision is carried out and for few jobs, so reasons cost nothing until then. It may change nothing in the policy.
+        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
+        the decision is carried out and for few jobs, so reasons cost nothing until then. It may change nothing in the
+        policy.
     """
 
     allocation: Allocation
@@ -393,9 +393,9 @@ def traits_of(policy: object) -> Traits:
     traits = getattr(policy, "traits", Traits())
     name = type(policy).__name__
     if not isinstance(traits, Traits):
-        raise PolicyError(f"policy {name} has traits {short(traits)}, allowed is Traits(...) of polluxsim.policies.view")
-    stray = [] if hasattr(policy, "traits") else [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
-    if stray:
+        raise PolicyError(f"policy {name}: traits are {short(traits)}, allowed is a polluxsim.policies.view.Traits")
+    stray = [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
+    if stray and not hasattr(policy, "traits"):
         raise PolicyError(
             f"policy {name} has an attribute {stray[0]}, which says nothing by itself; write traits = "
             f"Traits({stray[0]}=True), of polluxsim.policies.view"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from omegaconf import OmegaConf
 
 from polluxsim.app.building import build
+from polluxsim.app.composing import without_hydra
 from polluxsim.app.execution import resolved
 from polluxsim.app.identity import key_of
 from polluxsim.app.reproduce.experiment import CONFIG_DIRS
-from polluxsim.app.composing import without_hydra
 from polluxsim.app.sweep.plan import composer
 from polluxsim.errors import InvalidConfigError
 

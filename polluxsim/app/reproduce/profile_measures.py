@@ -10,8 +10,8 @@ from polluxsim.analysis.agent_model import agent_model
 from polluxsim.analysis.comparison import Sample
 from polluxsim.analysis.figures.training import REPLICAS, STAGES, best_choice, efficiencies
 from polluxsim.analysis.fit_figure import Comparison, compare, mean_error
-from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.fixed_placement import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,14 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.app.execution import Execution
 from polluxsim.app.folders import remove_if_empty
+from polluxsim.app.progress import ignore
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.records import RoundRecord
-    from polluxsim.types import Allocation
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that keep libraries to one thread in a worker: there is a worker for every core already."""
@@ -43,7 +41,7 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
         If a setting, a file or a policy's answer is not what it should be.
     """
     execution = Execution(OmegaConf.create(dict(config)))
-    result, summary = execution.simulate(_quiet)
+    result, summary = execution.simulate(ignore)
     write_run(folder, result, execution.info(summary))
 
 
@@ -88,7 +86,3 @@ def one_thread_each() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _quiet(view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
-    """Show nothing."""
