@@ -32,7 +32,7 @@ FOLDERS = "kernels-"
 """Beginning of the names of our folders of machine code; the rest is a hash."""
 
 
-def kernel(function: Function) -> Function:
+def kernel(function: Function) -> Any:
     """Compile a function when it is first called, and keep the machine code for later processes.
 
     It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library.
@@ -40,40 +40,40 @@ def kernel(function: Function) -> Function:
     return _kept(function, parallel=False)
 
 
-def kernel_in_threads(function: Function) -> Function:
+def kernel_in_threads(function: Function) -> Any:
     """Compile a kernel whose `prange` loops run in threads."""
     return _kept(function, parallel=True)
 
 
-def helper(function: Function) -> Function:
+def helper(function: Function) -> Any:
     """Compile a function that kernels call; its machine code is kept with theirs."""
-    compiled: Function = numba.njit(no_cfunc_wrapper=True)(function)
+    compiled: Any = numba.njit(no_cfunc_wrapper=True)(function)
     return compiled
 
 
-def inlined(function: Function) -> Function:
+def inlined(function: Function) -> Any:
     """Compile a helper into every kernel that calls it.
 
     Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
     halves the time of a move of the search.
     """
-    compiled: Function = numba.njit(forceinline=True, no_cfunc_wrapper=True)(function)
+    compiled: Any = numba.njit(forceinline=True, no_cfunc_wrapper=True)(function)
     return compiled
 
 
-def _kept(function: Function, *, parallel: bool) -> Function:
+def _kept(function: Function, *, parallel: bool) -> Any:
     folder, before = _folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        compiled: Function = numba.njit(cache=folder is not None, parallel=parallel, no_cfunc_wrapper=True)(function)
+        compiled: Any = numba.njit(cache=folder is not None, parallel=parallel, no_cfunc_wrapper=True)(function)
     finally:
         config.CACHE_DIR = before
     return compiled
 
 
-def spliced(function: Function) -> Function:
+def spliced(function: Function) -> Any:
     """Put a helper's text into the one kernel that calls it, so that it is not compiled on its own as well."""
-    compiled: Function = numba.njit(inline="always", no_cfunc_wrapper=True)(function)
+    compiled: Any = numba.njit(inline="always", no_cfunc_wrapper=True)(function)
     return compiled
 
 

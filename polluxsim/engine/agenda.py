@@ -50,7 +50,7 @@ class Happening(simpy.Event):
         super().__init__(agenda)
         # As of a SimPy timeout, it is certain from the start that it will happen.
         self._ok, self._value = True, None
-        self.callbacks: list[Action] = [action]  # type: ignore[assignment]  # SimPy's take any event
+        self.callbacks: list[Action] = [action]
         self.rank = rank
         self.about = about
 

@@ -189,10 +189,8 @@ def _move(job: ActiveJob, placement: Placement) -> Move:
         return Move(job, placement, None)
     shape = gpus_by_node(placement)
     gpus = sum(shape)
-    if gpus > job.max_replicas:
-        raise InvalidAllocationError(
-            f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.max_replicas} (its max_replicas)"
-        )
+    if gpus > job.most_replicas:
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.most_replicas}")
     try:
         return Move(job, placement, job.truth.pace(shape, job.agent.choose(len(placement), gpus)))
     except ProfileRangeError as error:

@@ -169,6 +169,14 @@ class ActiveJob:
         return most if asked is None else min(most, asked)
 
     @property
+    def most_replicas(self) -> int:
+        """Return the most GPUs it can use at all: what its application and its user allow, or its user asked for."""
+        application = self.truth.profile.application
+        most = application.most_replicas(application.max_batch_size if self.agent.learns else self.job.batch_size)
+        most = max(most, self.job.num_replicas)
+        return most if self.job.max_replicas is None else min(most, self.job.max_replicas)
+
+    @property
     def choice(self) -> BatchChoice:
         """Return how it splits its batch, nothing without GPUs."""
         return NO_BATCH if self.pace is None else self.pace.choice

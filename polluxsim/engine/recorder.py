@@ -75,8 +75,10 @@ class Recorder:
         """Take note of a job that ended before it was submitted."""
         self.jobs.append(job_record(job, None, status, now, self.restart_delay))
 
-    def round(self, now: float, active_jobs: int, running: Iterable[ActiveJob], nodes: Nodes) -> None:
-        """Take note of the cluster after a round; nothing is kept where it is as it was."""
+    def round(
+        self, now: float, active_jobs: int, running: Iterable[ActiveJob], nodes: Nodes, *, has_changed: bool
+    ) -> None:
+        """Take note of the cluster after a round; it is kept where something happened or is not as it was."""
         in_use, goodput, weighted = 0, 0.0, 0.0
         for job in running:
             gpus, segment = job.tenure.num_replicas, job.segment
@@ -88,7 +90,7 @@ class Recorder:
         self.last_round = record = RoundRecord(
             now, active_jobs, in_use, goodput, efficiency, *self._objective, up, nodes.hourly_cost, nodes.cost(now)
         )
-        if record[1:-1] != self._kept:
+        if has_changed or record[1:-1] != self._kept:
             self._kept = record[1:-1]
             self.rounds.append(record)
 

@@ -294,9 +294,11 @@ class Simulation:
     def _end_round(self, moves: Collection[Move]) -> None:
         """Bring the cluster to where it will be until the next round, and call that."""
         state = self._state
-        if moves or state.rounds.has_changed:
+        has_changed = bool(moves) or state.rounds.has_changed
+        if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
-        state.records.round(self.time, len(state.jobs.active), state.jobs.running, state.nodes)
+        jobs = state.jobs
+        state.records.round(self.time, len(jobs.active), jobs.running, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 
     def _reach_horizon(self, event: Happening) -> None:

@@ -73,7 +73,7 @@ class JobView(Protocol):
     num_restarts
         Re-allocations since its first start.
     max_replicas
-        Most GPUs it may be given now.
+        Most GPUs it should be given now, by what its agent has seen and its user allows.
     goodput
         What its agent has learnt of its goodput; None before the first fit, and for jobs that do not adapt.
     oracle

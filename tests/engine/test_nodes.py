@@ -15,6 +15,7 @@ from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError
+from polluxsim.metrics.rounds import every_round
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.measured import MeasuredProfile
 from polluxsim.policies.autoscaling import Autoscaler
@@ -23,7 +24,7 @@ from polluxsim.policies.packing import pack
 from polluxsim.policies.view import Change, ClusterView, Decision
 from polluxsim.records import Result
 from polluxsim.traces.store import ProfileFolder
-from polluxsim.types import Allocation, Cluster
+from polluxsim.types import Cluster
 from polluxsim.workloads.workload import OneJob
 
 PROFILES = {"toy": ToyProfile(epochs=(400.0, 2000.0))}
@@ -36,14 +37,12 @@ class Asking:
         self.numbers = numbers
         self.seen: list[tuple[float, int, int]] = []  # time, nodes up, nodes requested before the decision
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         self.seen.append((view.time, len(view.gpus_per_node), view.nodes.requested))
-        decision = Decision()
-        decision.num_nodes = self.numbers[len(self.seen) % len(self.numbers)]
-        stay = view.gpus_per_node[: decision.num_nodes]
-        for job in view.jobs[:1]:
-            decision[job.job_id] = pack(stay, min(sum(stay), 8), keep=job.placement)
-        return decision
+        num_nodes = self.numbers[len(self.seen) % len(self.numbers)]
+        stay = view.gpus_per_node[:num_nodes]
+        placements = {job.job_id: pack(stay, min(sum(stay), 8), keep=job.placement) for job in view.jobs[:1]}
+        return Decision(placements, num_nodes=num_nodes)
 
 
 @given(
@@ -61,7 +60,7 @@ def test_nodes_come_after_their_start_up_and_are_paid_from_request_to_release(
     # A second bookkeeping: when each requested node will be up.
     up_at, bill, since = [0.0, 0.0], 0.0, 0.0
     for (time, up, requested), record, asked in zip(
-        policy.seen, result.round_records, [numbers[(i + 1) % len(numbers)] for i in range(10**4)], strict=False
+        policy.seen, every_round(result, 60.0), [numbers[(i + 1) % len(numbers)] for i in range(10**4)], strict=False
     ):
         assert time == record.time
         assert requested == len(up_at)
@@ -75,7 +74,7 @@ def test_nodes_come_after_their_start_up_and_are_paid_from_request_to_release(
     summary = summarise(result)
     assert summary.cost == pytest.approx(bill + len(up_at) * (result.end_time - since) / 100)
     # Nobody has GPUs of a node that is not up.
-    nodes = {record.time: record.nodes for record in result.round_records}
+    nodes = {record.time: record.nodes for record in every_round(result, 60.0)}
     assert all(max(change.nodes) < nodes[change.time] for change in result.allocation_records if change.time in nodes)
 
 
@@ -85,11 +84,10 @@ class Patient:
     def __init__(self) -> None:
         self.asked: list[tuple[float, int]] = []
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         self.asked.append((view.time, len(view.gpus_per_node)))
-        decision = Decision({job.job_id: ((0, 1),) for job in view.jobs})
-        decision.num_nodes, decision.valid_until, decision.outdated_by = 2, inf, Change.NODES
-        return decision
+        placements = {job.job_id: ((0, 1),) for job in view.jobs}
+        return Decision(placements, num_nodes=2, valid_until=inf, outdated_by=Change.NODES)
 
 
 def test_a_node_that_comes_up_outdates_a_decision() -> None:
@@ -108,10 +106,8 @@ class Wants:
     def __init__(self, num_nodes: object, placement: object = ((0, 1),)) -> None:
         self.num_nodes, self.placement = num_nodes, placement
 
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
-        decision = Decision({job.job_id: self.placement for job in view.jobs})
-        decision.num_nodes = self.num_nodes
-        return decision
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        return Decision({job.job_id: self.placement for job in view.jobs}, num_nodes=self.num_nodes)
 
 
 @pytest.mark.parametrize(
@@ -142,13 +138,12 @@ def test_gpus_of_a_node_that_is_not_up_or_given_back_cannot_be_had() -> None:
     class LetsGo:
         """Keeps its job where it is, on a node that it gives back."""
 
-        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
             (job,) = view.jobs
-            decision = Decision({job.job_id: job.placement or ((0, 1),) if len(view.gpus_per_node) < 2 else ((1, 1),)})
-            decision.num_nodes = 2
             if job.placement == ((1, 1),):
-                decision[job.job_id], decision.num_nodes = job.placement, 1
-            return decision
+                return Decision({job.job_id: job.placement}, num_nodes=1)
+            placement = job.placement or ((0, 1),) if len(view.gpus_per_node) < 2 else ((1, 1),)
+            return Decision({job.job_id: placement}, num_nodes=2)
 
     with pytest.raises(InvalidAllocationError, match="node 1, allowed are 0 to 0"):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster.elastic(3, 1, 4, 60.0, 0.0), LetsGo())
@@ -179,7 +174,7 @@ def imagenet(measure: str, profiles: dict[str, object]) -> Result:
 
 def stages(result: Result) -> list[int]:
     """Return the numbers of nodes that lasted longer than a quarter of an hour."""
-    nodes = [record.nodes for record in result.round_records]
+    nodes = [record.nodes for record in every_round(result, 60.0)]
     starts = [0] + [i + 1 for i, (a, b) in enumerate(pairwise(nodes)) if a != b] + [len(nodes)]
     return [nodes[a] for a, b in pairwise(starts) if b - a > 15]
 

@@ -18,8 +18,8 @@ from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.replay import Replay
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView
-from polluxsim.records import Result, RoundRecord
+from polluxsim.policies.view import ClusterView, Policy, traits_of
+from polluxsim.records import Result
 from polluxsim.types import Allocation, Cluster
 from polluxsim.workloads.workload import read_workload
 
@@ -59,24 +59,34 @@ def test_these_are_all_published_completion_times(osdi21: Path) -> None:
 
 
 class States:
-    """Notes of every job after every round what the record tells of it, from outside."""
+    """Notes of every job at every round what the record tells of it, from outside.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    policy
+        Who decides.
+    """
+
+    def __init__(self, policy: Policy) -> None:
         self.epochs: dict[tuple[float, str], tuple[int, int]] = {}
+        self.traits = traits_of(policy)
+        self._policy = policy
 
-    def __call__(self, view: ClusterView, allocation: Allocation, record: RoundRecord) -> None:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
+        allocation = self._policy.allocate(view, rng)
         for job in view.jobs:
             started = bool(job.placement) or job.attained_service > 0
             moved = allocation.get(job.job_id, ()) not in ((), job.placement)
             self.epochs[view.time, job.job_id] = (job.oracle.epoch, job.num_restarts + (moved and started))
+        return allocation
 
 
 @pytest.fixture(scope="module")
 def replayed(osdi21: Path, measured_profiles: dict[str, MeasuredProfile]) -> tuple[Result, States, list[Recorded]]:
     rows = read_run(osdi21)
-    states = States()
+    states = States(Replay(allocations(rows)))
     jobs = read_workload(osdi21 / "workloads" / "workload-6.csv")
-    result = simulate(jobs, measured_profiles, TESTBED, Replay(allocations(rows)), settings=OSDI21, watcher=states)
+    result = simulate(jobs, measured_profiles, TESTBED, states, settings=OSDI21)
     return result, states, rows
 
 

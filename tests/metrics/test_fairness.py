@@ -14,7 +14,8 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.analysis.table import metrics_in_words
 from polluxsim.engine.alone import TimesAlone, run_alone
-from polluxsim.engine.oracle import Truth
+from polluxsim.engine.truth import Truth
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.metrics.fairness import mean_contention, time_on_share
@@ -28,6 +29,7 @@ from polluxsim.policies.packing import pack
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.records import AllocationRecord, Status
+from polluxsim.policies.view import Traits
 from polluxsim.types import Cluster, num_replicas
 from polluxsim.workloads.workload import Job, Workload, read_workload
 
@@ -64,7 +66,7 @@ class Constant:
     """Gives its only job the same GPUs for ever."""
 
     def __init__(self, gpus: int, *, adaptive: bool) -> None:
-        self.gpus, self.adaptive = gpus, adaptive
+        self.gpus, self.traits = gpus, Traits(adaptive=adaptive)
 
     def allocate(self, view, rng):
         return {job.job_id: pack(view.gpus_per_node, self.gpus) for job in view.jobs}
@@ -219,19 +221,11 @@ def test_a_job_alone_in_time_runs_for_its_service(drawn: list[tuple[int, int, st
 
 def test_all_counts_of_gpus_have_a_time(measured_profiles: dict[str, MeasuredProfile]) -> None:
     """No run may end in an error because of what only its fairness asks of a profile."""
-    from polluxsim.agent.agent import FixedBatchAgent
-
-    cluster = Cluster.uniform(16, 4)
+    scenario = Scenario(toy_workload(), measured_profiles, Cluster.uniform(16, 4))
     for name, profile in measured_profiles.items():
         for batch_size in profile.batch_sizes:
-            alone = TimesAlone(
-                {name: Truth(profile)},
-                cluster,
-                EngineSettings(),
-                lambda job, truth: FixedBatchAgent(truth.profile.application, job.batch_size),
-            )
-            job = Job("a", 0.0, name, 1, batch_size)
-            times = [alone.time(job, share) for share in range(1, 65)]
+            alone, job = TimesAlone(scenario), Job("a", 0.0, name, 1, batch_size)
+            times = [alone.time(job, share, 0.0) for share in range(1, 65)]
             assert all(0 < time < np.inf for time in times)
 
 

@@ -11,7 +11,7 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.packing import pack
-from polluxsim.policies.view import is_adaptive
+from polluxsim.policies.view import traits_of
 from polluxsim.shipped import shipped
 from polluxsim.types import Cluster
 
@@ -35,7 +35,7 @@ def test_the_shipped_policies_are_these() -> None:
 
 
 def test_only_pollux_and_autoscalers_let_jobs_choose_their_batch_size() -> None:
-    adaptive = {path.stem for path in CONFIGS if is_adaptive(instantiate(OmegaConf.load(path)))}
+    adaptive = {path.stem for path in CONFIGS if traits_of(instantiate(OmegaConf.load(path))).adaptive}
     assert adaptive == {"pollux", "autoscale-goodput", "autoscale-throughput"}
 
 

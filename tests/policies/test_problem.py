@@ -10,7 +10,7 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.goodput import GoodputModel
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, SpeedupTables, build_problem
-from polluxsim.policies.view import ClusterView, JobView
+from polluxsim.policies.view import ClusterView, JobSnapshot
 
 MODEL = GoodputModel(
     ToyProfile(max_atomic_batch_size=20).application,
@@ -19,9 +19,9 @@ MODEL = GoodputModel(
 )
 
 
-def job(name: str, submitted: float, service: float, **more: object) -> JobView:
+def job(name: str, submitted: float, service: float, **more: object) -> JobSnapshot:
     fields = {"placement": (), "num_restarts": 0, "max_replicas": 4, "goodput": None} | more
-    return JobView(
+    return JobSnapshot(
         job_id=name,
         submit_time=submitted,
         num_replicas=1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, SpeedupTables, build_problem, restart_factor
 from polluxsim.policies.srtf import Srtf, remaining_time
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Decision, JobView, Reason
+from polluxsim.policies.view import ClusterView, Decision, JobView, Reason, Traits, traits_of
 from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster, packed
 from polluxsim.workloads.philly_like import PhillyLike
@@ -54,8 +54,8 @@ class Checked:
     demoted: list[str] = field(default_factory=list)
 
     @property
-    def adaptive(self) -> bool:
-        return getattr(self.inner, "adaptive", False)
+    def traits(self) -> Traits:
+        return traits_of(self.inner)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         decision = self.inner.allocate(view, rng)
@@ -86,19 +86,19 @@ class Checked:
         order = self.order(view)
         for position, job in enumerate(order, start=1):
             kind, numbers, others = reasons[job.job_id]
-            held_ahead = sum(j.num_replicas for j in order[: position - 1] if j.job_id in decision)
-            assert (kind == "gang-fits") == (job.job_id in decision)
+            held_ahead = sum(j.num_replicas for j in order[: position - 1] if j.job_id in decision.allocation)
+            assert (kind == "gang-fits") == (job.job_id in decision.allocation)
             assert numbers["position"] == position
             assert numbers["gpus_needed"] == job.num_replicas
             assert numbers["gpus_left"] == view.num_gpus - held_ahead
             if kind == "gang-does-not-fit":
                 assert job.num_replicas > numbers["gpus_left"]
-                ahead = [j.job_id for j in order[: position - 1] if j.job_id in decision]
+                ahead = [j.job_id for j in order[: position - 1] if j.job_id in decision.allocation]
                 assert list(others) == ahead[::-1][:3]
             if kind == "behind-head-of-line":
                 assert isinstance(self.inner, Fifo)
                 assert not self.inner.backfill
-                head = next(j for j in order if j.job_id not in decision)
+                head = next(j for j in order if j.job_id not in decision.allocation)
                 assert others == (head.job_id,)
                 assert numbers["head_gpus_needed"] == head.num_replicas > numbers["gpus_left"]
             if isinstance(self.inner, Tiresias):
@@ -108,7 +108,7 @@ class Checked:
                 assert numbers["remaining_time"] == remaining_time(job, max(view.gpus_per_node))
 
     def check_optimus(self, view: ClusterView, decision: Decision, reasons: dict[str, Reason]) -> None:
-        counts = {job.job_id: sum(g for _, g in decision.get(job.job_id, ())) for job in view.jobs}
+        counts = {job.job_id: sum(g for _, g in decision.allocation.get(job.job_id, ())) for job in view.jobs}
         for position, job in enumerate(view.jobs, start=1):
             kind, numbers, others = reasons[job.job_id]
             gpus = counts[job.job_id]
@@ -137,13 +137,13 @@ class Checked:
         scale = view.num_gpus / len(view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs}
         values = {  # of each job: what it has, and what it would have with one GPU more and fewer
-            name: [worth(view, problem, jobs[name], row, decision.get(name, ()), more) for more in (0, 1, -1)]
+            name: [worth(view, problem, jobs[name], row, decision.allocation.get(name, ()), more) for more in (0, 1, -1)]
             for row, name in enumerate(problem.job_ids)
         }
-        free = view.num_gpus - sum(g for placement in decision.values() for _, g in placement)
+        free = view.num_gpus - sum(g for placement in decision.allocation.values() for _, g in placement)
         for row, name in enumerate(problem.job_ids):
             kind, numbers, others = reasons[name]
-            job, placement = jobs[name], decision.get(name, ())
+            job, placement = jobs[name], decision.allocation.get(name, ())
             gpus = sum(g for _, g in placement)
             most = min(job.max_replicas, view.num_gpus)
             table = problem.speedups[row] * scale
@@ -167,7 +167,7 @@ class Checked:
                 assert numbers["worth_more"] > numbers["worth"]
                 assert numbers["fitness"] == pytest.approx(exchanged(values, None, None, self.inner.p))
                 exchanges = {
-                    o: exchanged(values, name, o, self.inner.p) for o in values if o != name and decision.get(o)
+                    o: exchanged(values, name, o, self.inner.p) for o in values if o != name and decision.allocation.get(o)
                 }
                 assert numbers["fitness_exchange"] == pytest.approx(max(exchanges.values()))
                 assert exchanges[others[0]] == pytest.approx(max(exchanges.values()))
@@ -302,9 +302,11 @@ def test_reasons_of_a_stretch_without_change_grow_with_its_logarithm() -> None:
     class Counting(Fifo):
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
             decision = super().allocate(view, rng)
-            explain, decision.valid_until = decision.explain, -np.inf
-            decision.explain = lambda jobs: said.extend((view.time, job) for job in jobs) or explain(jobs)
-            return decision
+            return replace(
+                decision,
+                valid_until=-np.inf,
+                explain=lambda jobs: said.extend((view.time, job) for job in jobs) or decision.explain(jobs),
+            )
 
     simulate(jobs, profiles, Cluster((1,)), Counting(), settings=EngineSettings(horizon=60.0 * 1000))
     times = {name: [time / 60 for time, job in said if job == name] for name in ("waits", "long")}
@@ -318,9 +320,7 @@ def test_reasons_of_a_stretch_without_change_grow_with_its_logarithm() -> None:
 def test_what_is_no_reason_is_said_in_a_line(answer: object) -> None:
     class Odd(Fifo):
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-            decision = super().allocate(view, rng)
-            decision.explain = lambda jobs: answer
-            return decision
+            return replace(super().allocate(view, rng), explain=lambda jobs: answer)
 
     with pytest.raises(PolicyError, match=r"the policy explained .*, allowed is a"):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster((1,)), Odd())
@@ -329,11 +329,9 @@ def test_what_is_no_reason_is_said_in_a_line(answer: object) -> None:
 def test_an_error_within_a_reason_says_where() -> None:
     class Broken(Fifo):
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-            decision = super().allocate(view, rng)
-            decision.explain = lambda jobs: 1 / 0
-            return decision
+            return replace(super().allocate(view, rng), explain=lambda jobs: 1 / 0)
 
-    with pytest.raises(PolicyError, match=r"policy Broken failed in the round at 60 s: ZeroDivisionError"):
+    with pytest.raises(PolicyError, match=r"policy Broken failed in the round at 60 s, .*test_reasons.py, line \d+: ZeroDivisionError"):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster((1,)), Broken())
     with pytest.raises(InvalidConfigError, match=r"engine.reasons is 'all', allowed are changes, rounds, none"):
         EngineSettings(reasons="all")

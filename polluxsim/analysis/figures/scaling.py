@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,11 +61,13 @@ def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.
     """
     if (gpus := num_gpus(run)) is None:
         raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
-    jobs = {record.time: record.active_jobs for record in run.result.round_records}
+    rounds = run.result.round_records
+    times = [record.time for record in rounds]
+    # A round that changed nothing is as the one recorded before it.
     rows = [
-        (label, gpus, jobs[record.time], record.seconds)
+        (label, gpus, rounds[bisect_right(times, record.time) - 1].active_jobs, record.seconds)
         for record in timings
-        if record.phase == "decide" and record.time in jobs
+        if record.phase == "decide" and record.time is not None and times and record.time >= times[0]
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

@@ -1,0 +1,53 @@
+"""Every scheduling round of a run, those too that changed nothing and have no record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from polluxsim.records import JobRecord, Result, RoundRecord
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
+    """Yield the cluster after every round at which a job was active, in order of time.
+
+    Parameters
+    ----------
+    result
+        A run.
+    interval
+        Its round interval [s].
+    """
+    following = [*result.round_records[1:], None]
+    spans = _active_spans(result.job_records, result.end_time)
+    span = next(spans, None)
+    for record, after in zip(result.round_records, following, strict=True):
+        index = round(record.time / interval)
+        end = result.end_time if after is None else after.time
+        while (time := index * interval) < end or time == record.time:
+            while span is not None and time >= span[1] and time != record.time:
+                span = next(spans, None)
+            if time == record.time or (span is not None and span[0] <= time):
+                hours = (time - record.time) / SECONDS_PER_HOUR
+                yield record._replace(time=time, cost=record.cost + hours * record.hourly_cost)
+            index += 1
+
+
+def _active_spans(jobs: Sequence[JobRecord], end_time: float) -> Iterator[tuple[float, float]]:
+    """Yield the stretches of time in which at least one job was active, in order [s]."""
+    spans = sorted((job.submit_time, end_time if job.end_time is None else job.end_time) for job in jobs)
+    start, end = None, 0.0
+    for submitted, ended in spans:
+        if submitted > end_time:
+            break
+        if start is None or submitted > end:
+            if start is not None:
+                yield start, end
+            start, end = submitted, ended
+        end = max(end, ended)
+    if start is not None:
+        yield start, end
