@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 # Intel's vector library would give other last bits on other processors, where it is installed at all. Numba looks for
 # it when it is first imported.
@@ -22,7 +22,7 @@ from numba.core import config, event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Function = TypeVar("Function", bound=Callable[..., Any])
+    Function = Callable[..., Any]
 
 PACKAGE = Path(__file__).parent
 SOURCES = ("kernels.py", "models", "policies/pollux")
@@ -32,7 +32,7 @@ FOLDERS = "kernels-"
 """Beginning of the names of our folders of machine code; the rest is a hash."""
 
 
-def kernel(function: Function) -> Function:
+def kernel(function: Function) -> Any:
     """Compile a function when it is first called, and keep the machine code for later processes.
 
     It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library.
@@ -40,41 +40,37 @@ def kernel(function: Function) -> Function:
     return _kept(function, parallel=False)
 
 
-def kernel_in_threads(function: Function) -> Function:
+def kernel_in_threads(function: Function) -> Any:
     """Compile a kernel whose `prange` loops run in threads."""
     return _kept(function, parallel=True)
 
 
-def helper(function: Function) -> Function:
+def helper(function: Function) -> Any:
     """Compile a function that kernels call; its machine code is kept with theirs."""
-    compiled: Function = numba.njit(no_cfunc_wrapper=True)(function)
-    return compiled
+    return numba.njit(function)
 
 
-def inlined(function: Function) -> Function:
+def inlined(function: Function) -> Any:
     """Compile a helper into every kernel that calls it.
 
     Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
     halves the time of a move of the search.
     """
-    compiled: Function = numba.njit(forceinline=True, no_cfunc_wrapper=True)(function)
-    return compiled
+    return numba.njit(forceinline=True)(function)
 
 
-def _kept(function: Function, *, parallel: bool) -> Function:
-    folder, before = _folder(), config.CACHE_DIR
-    config.CACHE_DIR = str(folder or "")
+def _kept(function: Function, *, parallel: bool) -> Any:
+    folder, before = _folder(), config.CACHE_DIR  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(folder or "")  # type: ignore[attr-defined]
     try:
-        compiled: Function = numba.njit(cache=folder is not None, parallel=parallel, no_cfunc_wrapper=True)(function)
+        return numba.njit(cache=folder is not None, parallel=parallel)(function)
     finally:
-        config.CACHE_DIR = before
-    return compiled
+        config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
-def spliced(function: Function) -> Function:
+def spliced(function: Function) -> Any:
     """Put a helper's text into the one kernel that calls it, so that it is not compiled on its own as well."""
-    compiled: Function = numba.njit(inline="always", no_cfunc_wrapper=True)(function)
-    return compiled
+    return numba.njit(inline="always")(function)
 
 
 @cache
@@ -107,8 +103,8 @@ def _digest() -> str:
 def _places() -> Iterator[Path]:
     """Yield where machine code may be kept, best first: where Numba is told to, in the package, in the user's cache."""
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
-    if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR) / ours
+    if config.CACHE_DIR:  # type: ignore[attr-defined]
+        yield Path(config.CACHE_DIR) / ours  # type: ignore[attr-defined]
         return
     yield PACKAGE / "__pycache__"
     try:
@@ -126,7 +122,7 @@ def _is_writable(folder: Path) -> bool:
     return True
 
 
-class _Announcement(event.Listener):  # type: ignore[misc]
+class _Announcement(event.Listener):
     """Says once that kernels are being compiled, in the process that a user has started."""
 
     def __init__(self) -> None:
@@ -142,4 +138,4 @@ class _Announcement(event.Listener):  # type: ignore[misc]
         """Say nothing."""
 
 
-event.register("numba:compile", _Announcement())
+event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call]

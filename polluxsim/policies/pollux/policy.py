@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.explanation import Explanation
-from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem
+from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.pollux.searches import search_named
 from polluxsim.policies.view import Decision
 
@@ -67,10 +67,7 @@ class Pollux:
         stands_until = view.time + FORESIGHT
         stands = self._search.stands_still(as_of(problem, view, stands_until))
         answer = problem.unchanged() if stands else self._search.solve(problem, rng)
-        decision = Decision(
-            (job_id, tuple((node, gpus) for node, gpus in enumerate(row) if gpus))
-            for job_id, row in zip(problem.job_ids, answer.allocation.tolist(), strict=True)
-        )
+        decision = Decision(zip(problem.job_ids, placements_of(answer.allocation), strict=True))
         decision.fitness, decision.upper_bound = answer.fitness, answer.upper_bound
         decision.valid_until = stands_until if stands else -inf
         decision.explain = lambda jobs: Explanation(view, problem, answer).reasons(jobs)
