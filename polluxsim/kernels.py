@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 # Intel's vector library would give other last bits on other processors, where it is installed at all. Numba looks for
 # it when it is first imported.
@@ -22,7 +22,7 @@ from numba.core import config, event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Function = TypeVar("Function", bound=Callable[..., Any])
+    Function = Callable[..., Any]
 
 PACKAGE = Path(__file__).parent
 SOURCES = ("kernels.py", "models", "policies/pollux")
@@ -47,8 +47,7 @@ def kernel_in_threads(function: Function) -> Any:
 
 def helper(function: Function) -> Any:
     """Compile a function that kernels call; its machine code is kept with theirs."""
-    compiled: Any = numba.njit(no_cfunc_wrapper=True)(function)
-    return compiled
+    return numba.njit(function)
 
 
 def inlined(function: Function) -> Any:
@@ -57,24 +56,21 @@ def inlined(function: Function) -> Any:
     Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
     halves the time of a move of the search.
     """
-    compiled: Any = numba.njit(forceinline=True, no_cfunc_wrapper=True)(function)
-    return compiled
+    return numba.njit(forceinline=True)(function)
 
 
 def _kept(function: Function, *, parallel: bool) -> Any:
     folder, before = _folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        compiled: Any = numba.njit(cache=folder is not None, parallel=parallel, no_cfunc_wrapper=True)(function)
+        return numba.njit(cache=folder is not None, parallel=parallel)(function)
     finally:
         config.CACHE_DIR = before
-    return compiled
 
 
 def spliced(function: Function) -> Any:
     """Put a helper's text into the one kernel that calls it, so that it is not compiled on its own as well."""
-    compiled: Any = numba.njit(inline="always", no_cfunc_wrapper=True)(function)
-    return compiled
+    return numba.njit(inline="always")(function)
 
 
 @cache
@@ -126,7 +122,7 @@ def _is_writable(folder: Path) -> bool:
     return True
 
 
-class _Announcement(event.Listener):  # type: ignore[misc]
+class _Announcement(event.Listener):
     """Says once that kernels are being compiled, in the process that a user has started."""
 
     def __init__(self) -> None:
@@ -142,4 +138,4 @@ class _Announcement(event.Listener):  # type: ignore[misc]
         """Say nothing."""
 
 
-event.register("numba:compile", _Announcement())
+event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call]

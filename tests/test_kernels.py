@@ -58,8 +58,8 @@ def test_a_kernel_follows_what_it_calls_in_another_file(tmp_path: Path) -> None:
     assert goodput() == (first, "")  # kept: nothing is compiled
     callee = copy / "models" / "throughput.py"
     text = callee.read_text()
-    assert text.count("return accumulation_steps * grad +") == 1
-    callee.write_text(text.replace("return accumulation_steps * grad +", "return 1.0 + accumulation_steps * grad +"))
+    assert text.count("= accumulation_steps * grad +") == 1
+    callee.write_text(text.replace("= accumulation_steps * grad +", "= 1.0 + accumulation_steps * grad +"))
     changed, said = goodput()
     assert changed < first
     assert "compiling kernels" in said

@@ -67,4 +67,5 @@ def step_time(
     """Return T_iter, the time of one optimiser step [s]."""
     grad = grad_time(params, atomic_batch_size)
     sync = sync_time(params, num_nodes, num_replicas)
-    return accumulation_steps * grad + overlapped(grad, sync, params.gamma)
+    time: float = accumulation_steps * grad + overlapped(grad, sync, params.gamma)
+    return time

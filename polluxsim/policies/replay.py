@@ -96,7 +96,7 @@ class Timeline:
             self._changes[change.job].append(change)
         for changes in self._changes.values():
             changes.sort(key=lambda change: change.time)
-        self.adaptive = self._adapts() if adaptive is None else adaptive
+        self.traits = Traits(adaptive=self._adapts() if adaptive is None else adaptive)
 
     def _adapts(self) -> bool:
         return any(len({change.batch_size for change in found} - {0}) > 1 for found in self._changes.values())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -499,3 +501,9 @@ def test_placements_have_one_class_each():
     }
     assert {gpus: placement_class(gpus, 4) for gpus in classes} == classes
     assert [packed(k) for k in (1, 4, 6)] == [(1,), (4,), (4, 2)]
+
+
+def test_reading_cards_loads_no_fitting() -> None:
+    """It would take a quarter of the time of a short run."""
+    code = "import sys, polluxsim.traces.cards; print('scipy.optimize' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"

@@ -13,6 +13,7 @@ from recorded_rounds import read_rounds
 
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.bound import pooled_scores, price_gpus, relax
+from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Problem
 from polluxsim.policies.pollux.scores import choose_scale, score_tables, trim
 
@@ -304,3 +305,18 @@ def test_standing_still_is_proven_more_often_than_not_at_an_optimum() -> None:
     problems_met = [random_problem(seed, 3, (4, 4, 4, 4)) for seed in range(40)]
     settled = [replace(each, placements=solve(each).allocation) for each in problems_met]
     assert sum(map(AnnealingSearch().stands_still, settled)) >= 20
+
+
+@given(problems(), st.integers(0, 2**32))
+@settings(max_examples=100)
+def test_idle_gpus_go_to_whom_the_objective_is_indifferent_at_no_cost(problem, seed):
+    """A start at restart factor 0 counts for nothing: nobody waits for a useful GPU that is idle, and none is taken."""
+    problem = replace(problem, restart_factors=np.zeros(len(problem.job_ids)))
+    for answer in (solve(problem, seed), GeneticSearch(20, 10).solve(problem, np.random.default_rng(seed))):
+        allocation = answer.allocation
+        assert is_feasible(problem, allocation)
+        assert problem.fitness(allocation) == pytest.approx(answer.fitness, rel=TOLERANCE)
+        assert answer.fitness >= problem.fitness(problem.placements) * (1 - TOLERANCE)
+        largest = int((problem.gpus_per_node - allocation.sum(axis=0)).max())
+        for j in np.flatnonzero((allocation.sum(axis=1) == 0) & (problem.placements.sum(axis=1) == 0)):
+            assert not problem.speedups[j, 0, : min(largest, problem.max_replicas[j]) + 1].any()

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from polluxsim.models.card import NoiseScales
 from polluxsim.models.card_fitting.knots import knots_over, log_hats
@@ -91,6 +90,8 @@ def _fit_noise_curve(
     batch_sizes: NDArray[np.float64], shares: NDArray[np.float64], knots: tuple[int, ...]
 ) -> tuple[float, ...]:
     """Fit φ(M) to 1/efficiency = 1 + (M/M0 − 1)·q, which is what a fixed batch size's time depends on."""
+    from scipy.optimize import least_squares  # noqa: PLC0415  (slow to load; reading cards needs no fitting)
+
     first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
     shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
     hats = log_hats(knots, batch_sizes)

@@ -157,7 +157,8 @@ class Explanation:
         # Counted from the largest term, so that nothing overflows; what vanishes beside it decides nothing.
         largest = max(float(now.max()), float(fewer.max()))
         pairs = zip(now.tolist(), fewer.tolist(), strict=True)
-        return np.sign(power) * np.array([exp(one - largest) - exp(other - largest) for one, other in pairs])
+        sign = 1.0 if power > 0.0 else -1.0
+        return np.array([sign * (exp(one - largest) - exp(other - largest)) for one, other in pairs])
 
     def _fitness_exchange(self, row: int, other: int) -> float:
         logs = self._logs.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import config, prange, set_num_threads
@@ -69,7 +69,7 @@ class GeneticSearch:
         fittest = int(np.argmax(fitness))
         return Answer(with_idle_gpus(problem, members[fittest].astype(np.int64)), float(fitness[fittest]))
 
-    def _breeder(self) -> Callable[..., None]:
+    def _breeder(self) -> Any:
         """Return what makes the children, with its threads made ready."""
         # A worker of a sweep has one, whatever the machine has.
         threads = min(self.threads, int(config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.explanation import Explanation
-from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem
+from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.pollux.searches import search_named
 from polluxsim.policies.view import Decision, Traits
 
@@ -70,12 +70,8 @@ class Pollux:
         stands_until = view.time + FORESIGHT
         stands = self._search.stands_still(as_of(problem, view, stands_until))
         answer = problem.unchanged() if stands else self._search.solve(problem, rng)
-        placements = {
-            job_id: tuple((node, gpus) for node, gpus in enumerate(row) if gpus)
-            for job_id, row in zip(problem.job_ids, answer.allocation.tolist(), strict=True)
-        }
         return Decision(
-            placements,
+            dict(zip(problem.job_ids, placements_of(answer.allocation), strict=True)),
             fitness=answer.fitness,
             upper_bound=answer.upper_bound,
             valid_until=stands_until if stands else -inf,

@@ -11,6 +11,7 @@ import numpy as np
 
 from polluxsim.kernels import kernel
 from polluxsim.models.goodput import GoodputTable
+from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from polluxsim.models.goodput import GoodputModel
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import JobId, Placement
 
 # Added to every speedup, so that a job without GPUs has a finite cost. Source: artifact of Pollux (OSDI '21).
 SPEEDUP_FLOOR = 1e-3
@@ -190,7 +191,7 @@ class SpeedupTables:
         self._goodputs: dict[JobId, _KnownGoodputs] = {}
 
     def build(self, view: ClusterView, jobs: Sequence[JobView]) -> NDArray[np.float64]:
-        """Return the speedups of `jobs`, shape (J, 2, GPUs + 1), as `Problem.speedups` says.
+        """Return the speedups of `jobs`, shape (J, 2, K + 1), as `Problem.speedups` says; K is the most any may have.
 
         The fair share is ceil(GPUs/jobs) GPUs, priced as if on one node; speedups are scaled by nodes per GPU. Until
         its first fit a job's speedup is linear in its GPUs. Beyond what a job may be given, speedups are 0.
@@ -200,14 +201,17 @@ class SpeedupTables:
         share = ceil(num_gpus / len(jobs))
         present = {job.job_id for job in jobs}
         self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
-        speedups = np.zeros((len(jobs), 2, num_gpus + 1))
-        for row, job in zip(speedups, jobs, strict=True):
-            most = min(job.max_replicas, num_gpus)
+        limits = [min(job.max_replicas, num_gpus) for job in jobs]
+        # What a job has counts too: its limit may have fallen below it.
+        widest = max(*limits, *(num_replicas(job.placement) for job in jobs))
+        speedups = np.zeros((len(jobs), 2, widest + 1))
+        for row, job, most in zip(speedups, jobs, limits, strict=True):
             if job.goodput is None:
                 row[:, : most + 1] = np.arange(most + 1) / share
                 continue
             row[:, : most + 1] = self._known(job.job_id, job.goodput).speedups(most, share)
-        return speedups * (num_nodes / num_gpus)
+        speedups *= num_nodes / num_gpus
+        return speedups
 
     def _known(self, job_id: JobId, model: GoodputModel) -> _KnownGoodputs:
         known = self._goodputs.get(job_id)
@@ -244,7 +248,7 @@ def build_problem(
     view: ClusterView, tables: SpeedupTables, fairness_power: float, *, avoid_interference: bool
 ) -> Problem:
     """Return the problem of a round: its jobs in order of attained service, then submission."""
-    jobs = _in_order(view)
+    jobs = sorted(view.jobs, key=lambda job: job.attained_service)
     placements = np.zeros((len(jobs), len(view.gpus_per_node)), dtype=np.int64)
     for row, job in zip(placements, jobs, strict=True):
         for node, gpus in job.placement:
@@ -261,13 +265,24 @@ def build_problem(
     )
 
 
+def placements_of(allocation: NDArray[np.int64]) -> list[Placement]:
+    """Return each job's placement, by rising node, of an allocation, shape (J, N).
+
+    >>> placements_of(np.array([[0, 2, 1], [0, 0, 0]]))
+    [((1, 2), (2, 1)), ()]
+    """
+    placements: list[list[tuple[int, int]]] = [[] for _ in allocation]
+    rows, nodes = np.nonzero(allocation)
+    for row, node, gpus in zip(rows.tolist(), nodes.tolist(), allocation[rows, nodes].tolist(), strict=True):
+        placements[row].append((node, gpus))
+    return [tuple(placement) for placement in placements]
+
+
 def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
     """Return the problem of a round as it would be at a later time [s], if nothing happened until then."""
-    return replace(problem, restart_factors=_restart_factors(_in_order(view), time, view.restart_delay))
-
-
-def _in_order(view: ClusterView) -> list[JobView]:
-    return sorted(view.jobs, key=lambda job: job.attained_service)
+    by_name = {job.job_id: job for job in view.jobs}
+    jobs = [by_name[job_id] for job_id in problem.job_ids]
+    return replace(problem, restart_factors=_restart_factors(jobs, time, view.restart_delay))
 
 
 def _restart_factors(jobs: Sequence[JobView], time: float, delay: float) -> NDArray[np.float64]:
