@@ -122,7 +122,7 @@ def _is_writable(folder: Path) -> bool:
     return True
 
 
-class _Announcement(event.Listener):
+class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
     """Says once that kernels are being compiled, in the process that a user has started."""
 
     def __init__(self) -> None:
@@ -138,4 +138,4 @@ class _Announcement(event.Listener):
         """Say nothing."""
 
 
-event.register("numba:compile", _Announcement())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _Announcement())

@@ -71,8 +71,8 @@ def test_whether_batch_sizes_adapt_is_as_recorded(tmp_path: Path) -> None:
     header = "time,job,allocation,batch_size"
     fixed = timeline(tmp_path / "f.csv", "60,a,,0", "120,a,0,8", "180,a,0 0,8", header=header)
     free = timeline(tmp_path / "g.csv", "60,a,,0", "120,a,0,8", "180,a,0 0,16", header=header)
-    assert [Timeline(path).adaptive for path in (fixed, free)] == [False, True]
-    assert Timeline(fixed, adaptive=True).adaptive
+    assert [Timeline(path).traits.adaptive for path in (fixed, free)] == [False, True]
+    assert Timeline(fixed, adaptive=True).traits.adaptive
 
 
 @pytest.mark.parametrize(

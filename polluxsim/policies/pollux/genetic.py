@@ -72,7 +72,7 @@ class GeneticSearch:
     def _breeder(self) -> Any:
         """Return what makes the children, with its threads made ready."""
         # A worker of a sweep has one, whatever the machine has.
-        threads = min(self.threads, int(config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+        threads = min(self.threads, int(config.NUMBA_NUM_THREADS))
         if threads == 1:
             return breed
         set_num_threads(threads)
