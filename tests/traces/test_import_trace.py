@@ -73,7 +73,7 @@ def test_failure_leaves_the_folder_as_it_was(when, tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_text("old")
     if when == "writing":
 
-        def fail(*_):
+        def fail(*_, **__):
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(importing.pq, "write_table", fail)
