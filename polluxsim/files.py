@@ -34,7 +34,7 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table, which knows where it stands.
+    """One row of a table, which knows where it stands; the readers of logs say more kinds of cells, and other errors.
 
     Parameters
     ----------
@@ -50,6 +50,10 @@ class Row:
     line: int
     values: Mapping[str, object]
 
+    def value(self, column: str) -> object:
+        """Return what stands in a column."""
+        return self.values[column]
+
     def has(self, column: str) -> bool:
         """Return whether the column is there and says something: an empty cell is "", None or NaN."""
         value = self.values.get(column)
@@ -57,14 +61,14 @@ class Row:
 
     def text(self, column: str) -> str:
         """Return a name: text that is not empty."""
-        value = self.values[column]
+        value = self.value(column)
         if not isinstance(value, str) or not value.strip():
             raise self.error(column, "a name")
         return value.strip()
 
     def number(self, column: str, at_least: float = -math.inf, above: float = -math.inf) -> float:
         """Return a finite number within limits."""
-        value = read_number(self.values[column])
+        value = read_number(self.value(column))
         if value is None or value < at_least or value <= above:
             allowed = "a finite number"
             if at_least > -math.inf:
@@ -76,7 +80,7 @@ class Row:
 
     def integer(self, column: str, at_least: int | None = None) -> int:
         """Return a whole number, of at least `at_least`."""
-        value = read_number(self.values[column])
+        value = read_number(self.value(column))
         if value is None or not value.is_integer() or (at_least is not None and value < at_least):
             raise self.error(column, "a whole number" if at_least is None else f"a whole number ≥ {at_least}")
         return int(value)

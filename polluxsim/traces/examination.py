@@ -1,22 +1,19 @@
-"""See a trace go by in order of submission, in flat memory: load, quantiles, bursts, duplicates."""
+"""Examine a trace in order of submission: load, quantiles, bursts, duplicates."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 
-from polluxsim.traces.doctor import QUANTILES, GpuCount, Quantile, Tallies, rank_of
+from polluxsim.traces.doctor import QUANTILES, GpuCount, Quantile, Tallies, Tally, rank_of
 from polluxsim.traces.formats.base import JobStatus, LogJob, Place
-from polluxsim.traces.sorting import ExternalSort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
-    from types import TracebackType
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 DAY = 86400.0
@@ -42,9 +39,6 @@ AFTER_BULK = "submitted after the bulk (in the last 1 %, cut off by a pause of m
 IN_BURST = f"one of {BURST} or more jobs submitted in the same second"
 DUPLICATE = "a job's name that another row had before"
 
-_VALUES = pa.schema([("value", pa.float64())])
-_NAMES = pa.schema([("job", pa.string()), ("file", pa.int32()), ("line", pa.int64())])
-
 
 def oddities(job: LogJob) -> Iterator[str]:
     """Yield what is suspicious about one job by itself."""
@@ -60,151 +54,82 @@ def oddities(job: LogJob) -> Iterator[str]:
 
 
 class Examination:
-    """What a trace shows when its jobs go by in order of submission. A context, for its temporary files.
+    """What a trace shows when its jobs stand in order of submission.
 
     Parameters
     ----------
-    folder
-        Where temporary files go.
+    table
+        The jobs; file and line stand beside the columns of a trace.
     files
         Names of the log's files, by number.
     day_start
         Time from the first submission back to the midnight before it [s].
     """
 
-    def __init__(self, folder: Path, files: Sequence[str], day_start: float) -> None:
+    def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:
+        self._table = table
         self._files = files
+        self._times = table["submit_time"].to_numpy()
+        self._durations = table["duration"].to_numpy()
+        self._gpus = table["num_gpus"].to_numpy()
         self._day_start = day_start
-        self._sorts = ExitStack()
-        self._durations = self._sorts.enter_context(ExternalSort(_VALUES, "value", folder))
-        self._gaps = self._sorts.enter_context(ExternalSort(_VALUES, "value", folder))
-        self._names = self._sorts.enter_context(ExternalSort(_NAMES, "job", folder))
-        self._second: tuple[float, int, Place] | None = None
-        self._pauses: list[tuple[int, Place, Place]] = []
-        self._last: tuple[float, Place] | None = None
-        self._gpus: dict[float, int] = {}
-        self.found = Tallies()
-        self.num_jobs = 0
-        self.without_duration = 0
-        self.last_submission = 0.0
-        self.jobs_by_day: dict[int, int] = {}
-        self.gpu_seconds_by_day: dict[int, float] = {}
+        self.num_jobs: int = table.num_rows
+        self.last_submission = float(self._times[-1])
+        self.without_duration = int(np.isnan(self._durations).sum())
 
-    def __enter__(self) -> Examination:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._sorts.close()
-
-    def see(self, table: pa.Table) -> None:
-        """Look at the next jobs in order of submission; file and line stand beside the columns of a trace."""
-        times = table["submit_time"].to_numpy()
-        durations = table["duration"].to_numpy()
-        gpus = table["num_gpus"].to_numpy()
-        self._see_days(times, np.nan_to_num(durations) * gpus)
-        self._see_gpus(gpus)
-        self._see_pauses(table, times)
-        self._see_seconds(table, times)
-        known = durations[~np.isnan(durations)]
-        self.without_duration += len(durations) - len(known)
-        self._durations.add(pa.record_batch([pa.array(known)], schema=_VALUES))
-        for batch in table.select(_NAMES.names).to_batches():
-            self._names.add(batch)
-        self.num_jobs += table.num_rows
-        self.last_submission = float(times[-1])
+    def days(self) -> dict[int, tuple[int, float]]:
+        """Return jobs and their GPU time by day, counted from the first [1, GPU s]."""
+        days, which = np.unique(np.floor((self._times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
+        work = np.bincount(which, weights=np.nan_to_num(self._durations) * self._gpus)
+        loads = zip(np.bincount(which).tolist(), work.tolist(), strict=True)
+        return dict(zip(days.tolist(), loads, strict=True))
 
     def durations(self) -> tuple[Quantile, ...]:
         """Return quantiles of the durations [s]."""
-        return _quantiles(self._durations)
+        return _quantiles(self._durations[~np.isnan(self._durations)])
 
     def inter_arrivals(self) -> tuple[Quantile, ...]:
         """Return quantiles of the times between submissions [s]."""
-        return _quantiles(self._gaps)
+        return _quantiles(np.diff(self._times))
 
     def gpu_counts(self) -> tuple[GpuCount, ...]:
         """Return the histogram of GPUs."""
-        return tuple(GpuCount(*item) for item in sorted(self._gpus.items()))
+        values, counts = np.unique(self._gpus, return_counts=True)
+        return tuple(map(GpuCount, values.tolist(), counts.tolist()))
 
-    def finish(self) -> None:
-        """Find what only shows when all jobs were seen."""
-        self._close_second()
-        self._find_outside_bulk()
-        self._find_duplicates()
+    def suspicious(self) -> tuple[Tally, ...]:
+        """Return what only shows when jobs are seen together."""
+        found = Tallies()
+        for row in self._duplicates():
+            found.add(DUPLICATE, self._place(row))
+        _, first, counts = np.unique(np.floor(self._times), return_index=True, return_counts=True)
+        for index in np.flatnonzero(counts >= BURST).tolist():
+            found.add(IN_BURST, self._place(first[index]), int(counts[index]))
+        if self.num_jobs >= BULK_JOBS:
+            self._find_outside_bulk(found)
+        return found.all()
 
-    def _place(self, table: pa.Table, row: int) -> Place:
-        return Place(self._files[table["file"][row].as_py()], table["line"][row].as_py())
+    def _place(self, row: int) -> Place:
+        return Place(self._files[self._table["file"][int(row)].as_py()], self._table["line"][int(row)].as_py())
 
-    def _see_days(self, times: NDArray[np.float64], work: NDArray[np.float64]) -> None:
-        days, which = np.unique(np.floor((times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
-        jobs, gpu_seconds = np.bincount(which), np.bincount(which, weights=work)
-        for day, count, seconds in zip(days.tolist(), jobs.tolist(), gpu_seconds.tolist(), strict=True):
-            self.jobs_by_day[day] = self.jobs_by_day.get(day, 0) + count
-            self.gpu_seconds_by_day[day] = self.gpu_seconds_by_day.get(day, 0.0) + seconds
-
-    def _see_gpus(self, gpus: NDArray[np.float64]) -> None:
-        values, counts = np.unique(gpus, return_counts=True)
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            self._gpus[value] = self._gpus.get(value, 0) + count
-
-    def _see_pauses(self, table: pa.Table, times: NDArray[np.float64]) -> None:
-        before = times[0] if self._last is None else self._last[0]
-        gaps = np.diff(times, prepend=before)
-        for row in np.flatnonzero(gaps > BULK_GAP).tolist():
-            last = self._place(table, row - 1) if row else self._last_place(table)
-            self._pauses.append((self.num_jobs + row, last, self._place(table, row)))
-        # The first submission of all has no gap before it.
-        self._gaps.add(pa.record_batch([pa.array(gaps[self._last is None :])], schema=_VALUES))
-        self._last = (float(times[-1]), self._place(table, table.num_rows - 1))
-
-    def _last_place(self, table: pa.Table) -> Place:
-        return self._place(table, 0) if self._last is None else self._last[1]
-
-    def _see_seconds(self, table: pa.Table, times: NDArray[np.float64]) -> None:
-        seconds, first, counts = np.unique(np.floor(times), return_index=True, return_counts=True)
-        # The first may go on from the table before, the last in the next; between them only the long ones
-        # matter.
-        for index in sorted({0, *np.flatnonzero(counts >= BURST).tolist(), len(seconds) - 1}):
-            self._see_second(float(seconds[index]), int(counts[index]), self._place(table, int(first[index])))
-
-    def _see_second(self, second: float, count: int, place: Place) -> None:
-        if self._second is not None and self._second[0] == second:
-            _, before, first = self._second
-            self._second = (second, before + count, first)
-        else:
-            self._close_second()
-            self._second = (second, count, place)
-
-    def _close_second(self) -> None:
-        if self._second is not None and self._second[1] >= BURST:
-            self.found.add(IN_BURST, self._second[2], self._second[1])
-
-    def _find_outside_bulk(self) -> None:
-        if self.num_jobs < BULK_JOBS:
-            return
+    def _find_outside_bulk(self, found: Tallies) -> None:
         few = max(1, int(self.num_jobs * BULK_SHARE))
-        if early := [pause for pause in self._pauses if pause[0] <= few]:
-            before, last, _ = early[-1]
-            self.found.add(BEFORE_BULK, last, before)
-        if late := [pause for pause in self._pauses if pause[0] >= self.num_jobs - few]:
-            before, _, first = late[0]
-            self.found.add(AFTER_BULK, first, self.num_jobs - before)
+        after_pause = np.flatnonzero(np.diff(self._times) > BULK_GAP) + 1
+        if (early := after_pause[after_pause <= few]).size:
+            found.add(BEFORE_BULK, self._place(early[-1] - 1), int(early[-1]))
+        if (late := after_pause[after_pause >= self.num_jobs - few]).size:
+            found.add(AFTER_BULK, self._place(late[0]), self.num_jobs - int(late[0]))
 
-    def _find_duplicates(self) -> None:
-        previous: tuple[Any, int, int] = (None, 0, 0)
-        for table in self._names.merged():
-            for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                if row[0] == previous[0]:
-                    self.found.add(DUPLICATE, Place(self._files[row[1]], row[2]))
-                previous = row
+    def _duplicates(self) -> list[int]:
+        """Return the rows whose name an earlier row has, by name."""
+        order = pc.sort_indices(self._table["job"])  # stable
+        names = self._table["job"].take(order)
+        same = pc.equal(names.slice(1), names.slice(0, self.num_jobs - 1)).to_numpy()
+        return order.to_numpy()[1:][same].tolist()  # type: ignore[no-any-return]
 
 
-def _quantiles(values: ExternalSort) -> tuple[Quantile, ...]:
-    ranks = [(share, rank_of(share, values.num_rows)) for share in QUANTILES] if values.num_rows else []
-    found, seen = [], 0
-    for table in values.merged():
-        inside = [(share, rank - seen) for share, rank in ranks if seen <= rank < seen + table.num_rows]
-        found += [Quantile(share, table["value"][row].as_py()) for share, row in inside]
-        seen += table.num_rows
-    return tuple(found)
+def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
+    if not values.size:
+        return ()
+    ranked = np.sort(values)
+    return tuple(Quantile(share, float(ranked[rank_of(share, ranked.size)])) for share in QUANTILES)

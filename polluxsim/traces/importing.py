@@ -1,4 +1,4 @@
-"""Turn a cluster's log into one trace: stream its rows, count every one, sort by submission, write, tell."""
+"""Turn a cluster's log into one trace: read its rows, count every one, sort by submission, write, tell."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError
@@ -15,7 +16,6 @@ from polluxsim.traces.doctor import DayLoad, Report, Tallies
 from polluxsim.traces.examination import DAY, Examination, oddities
 from polluxsim.traces.formats import Clock, Dropped, Entry, Format, LogJob, find_format
 from polluxsim.traces.schema import TraceInfo, columns_of, trace_schema
-from polluxsim.traces.sorting import ExternalSort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,8 +44,7 @@ def import_trace(
     """Read a log and write it as one Parquet file in the layout of `polluxsim.traces.schema`.
 
     The trace is sorted by submission: whoever replays it wants that order, and the report needs it for gaps
-    and bursts. Sorting is done on disk beside the destination, so that memory stays flat however long the log
-    is.
+    and bursts. The jobs are held as Arrow columns meanwhile.
 
     Parameters
     ----------
@@ -170,16 +169,12 @@ class _Import:
         # What a job's place in the source is travels along in two columns, for the report's sake only.
         fields = [(column.name, column.kind) for column in self._columns]
         schema = pa.schema([*fields, ("file", pa.int32()), ("line", pa.int64())])
-        folder = self._destination.parent
-        with (
-            appearing_whole(self._destination) as temporary,
-            ExternalSort(schema, "submit_time", folder) as rows,
-        ):
-            for batch in _batches(self._rows(entries, skip_bad), schema):
-                rows.add(batch)
-            if not rows.num_rows:
-                raise self._no_jobs()
-            return self._write(rows, temporary)
+        table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
+        if not table.num_rows:
+            raise self._no_jobs()
+        table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs of one instant stay as they came
+        with appearing_whole(self._destination) as temporary:
+            return self._write(table, temporary)
 
     def _rows(self, entries: Iterable[Entry], skip_bad: bool) -> Iterator[tuple[object, ...]]:
         """Yield the cells of each job and count everything else."""
@@ -217,23 +212,12 @@ class _Import:
         left_out = f": {'; '.join(reasons)}" if reasons else ""
         return InvalidInputError(f"{self._source}: no job with GPUs in {self._rows_read} rows{left_out}")
 
-    def _write(self, rows: ExternalSort, path: Path) -> Report:
-        groups = _grouped(rows.merged())
-        group = next(groups)
-        start = _start(group["submit_time"][0].as_py(), self._format.clock, self._zone)
+    def _write(self, table: pa.Table, path: Path) -> Report:
+        start = _start(table["submit_time"][0].as_py(), self._format.clock, self._zone)
         schema = trace_schema(self._format.extras, self._info(start))
-        files = list(self._files)
-        with (
-            Examination(self._destination.parent, files, start.since_midnight) as examination,
-            pq.ParquetWriter(path, schema) as writer,
-        ):
-            while group is not None:
-                group = _from_start(group, start.seconds)
-                examination.see(group)
-                writer.write_table(group.select(schema.names).cast(schema))
-                group = next(groups, None)
-            examination.finish()
-            return self._report(examination, start)
+        table = _from_start(table, start.seconds)
+        pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
+        return self._report(Examination(table, list(self._files), start.since_midnight), start)
 
     def _info(self, start: _Start) -> TraceInfo:
         return TraceInfo(self._format.name, self._source.name, self._format.citation, self._zone_name, start.text)
@@ -244,8 +228,9 @@ class _Import:
 
     def _report(self, examination: Examination, start: _Start) -> Report:
         larger = self._odd.get(self._too_large)
-        suspicious = (*self._odd.all(), *examination.found.all())
-        hours = sum(examination.gpu_seconds_by_day.values()) / 3600
+        suspicious = (*self._odd.all(), *examination.suspicious())
+        days = examination.days()
+        hours = sum(seconds for _, seconds in days.values()) / 3600
         return Report(
             format=self._format.name,
             source=str(self._source),
@@ -262,7 +247,7 @@ class _Import:
             span=examination.last_submission,
             cluster_gpus=self._cluster_gpus,
             larger_than_cluster=larger,
-            load=tuple(self._loads(examination, start)),
+            load=tuple(self._loads(days, start)),
             total_gpu_hours=hours,
             mean_load=self._load(hours, max(examination.last_submission, DAY)),
             without_duration=examination.without_duration,
@@ -272,13 +257,12 @@ class _Import:
             suspicious=tuple(sorted(suspicious, key=lambda tally: (-tally.count, tally.reason))),
         )
 
-    def _loads(self, examination: Examination, start: _Start) -> Iterator[DayLoad]:
-        jobs, seconds = examination.jobs_by_day, examination.gpu_seconds_by_day
-        days = range(min(jobs), max(jobs) + 1)
+    def _loads(self, loads: dict[int, tuple[int, float]], start: _Start) -> Iterator[DayLoad]:
+        days = range(min(loads), max(loads) + 1)
         # A submission that strays by centuries must not make a list of all the days between.
-        for day in days if len(days) <= MAX_DAYS else sorted(jobs):
-            hours = seconds.get(day, 0.0) / 3600
-            yield DayLoad(start.day(day), jobs.get(day, 0), hours, self._load(hours, DAY))
+        for day in days if len(days) <= MAX_DAYS else sorted(loads):
+            jobs, seconds = loads.get(day, (0, 0.0))
+            yield DayLoad(start.day(day), jobs, seconds / 3600, self._load(seconds / 3600, DAY))
 
     def _load(self, gpu_hours: float, seconds: float) -> float | None:
         return None if self._cluster_gpus is None else gpu_hours / (self._cluster_gpus * seconds / 3600)
@@ -298,19 +282,6 @@ def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[
 def _batch(rows: list[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(zip(*rows, strict=True), schema.types, strict=True)
     return pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
-
-
-def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables until each is worth a row group."""
-    pending, count = [], 0
-    for table in tables:
-        pending.append(table)
-        count += table.num_rows
-        if count >= GROUP_ROWS:
-            yield pa.concat_tables(pending).combine_chunks()
-            pending, count = [], 0
-    if pending:
-        yield pa.concat_tables(pending).combine_chunks()
 
 
 def _from_start(table: pa.Table, start: float) -> pa.Table:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.errors import InvalidInputError, bad_line, short
+from polluxsim.files import read_number
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,7 @@ class Section:
     def error(self, key: str, allowed: str, node: Any = None) -> InvalidInputError:
         """Return the error that a key's value is not what is allowed."""
         node = self.nodes[key] if node is None else node
-        shown = repr(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id} of {len(node.value)}"
-        shown = shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
+        shown = short(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id} of {len(node.value)}"
         return bad_line(self.path, _line(node), f"key {key!r} is {shown}, allowed is {allowed}")
 
     def _node(self, key: str) -> Any:
@@ -138,11 +135,9 @@ class Section:
         return list(node.value)
 
     def _number(self, key: str, node: Any, allowed: Range) -> float:
-        try:
-            value = float(node.value) if _is(node, "int", "float") else math.nan
-        except ValueError:  # such as 1:30, which YAML takes for a number
-            value = math.nan
-        if not allowed.least <= value <= allowed.most:  # nor is NaN
+        # YAML also takes 1:30 and 1_000 for numbers.
+        value = read_number(node.value) if _is(node, "int", "float") else None
+        if value is None or not allowed.least <= value <= allowed.most:
             raise self.error(key, f"a number {allowed}", node)
         return value
 

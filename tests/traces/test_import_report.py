@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_samples import SAMPLES
 
-from polluxsim.traces import importing, sorting
+from polluxsim.traces import importing
 from polluxsim.traces.formats import FORMATS
 from polluxsim.traces.importing import import_trace
 
@@ -64,8 +64,6 @@ def test_durations_that_are_not_known_are_counted_and_in_no_load(tmp_path):
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=80))
 def test_quantiles_and_histogram_are_exact(tmp_path_factory, jobs):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "RUN_ROWS", 16)
-        patch.setattr(sorting, "BATCH_ROWS", 3)
         patch.setattr(importing, "BATCH_ROWS", 7)
         patch.setattr(importing, "GROUP_ROWS", 10)
         report = report_of(tmp_path_factory.mktemp("report"), jobs)
@@ -93,9 +91,7 @@ def test_long_and_empty_durations_are_found(tmp_path):
 
 def test_bursts_are_found_across_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr(importing, "GROUP_ROWS", 4)
-    monkeypatch.setattr(sorting, "RUN_ROWS", 4)
     monkeypatch.setattr(importing, "BATCH_ROWS", 4)
-    monkeypatch.setattr(sorting, "BATCH_ROWS", 2)
     report = report_of(tmp_path, [(0, 1, 1)] * 9 + [(5, 1, 1)] * 11 + [(6, 1, 1)] * 10)
     assert suspicions(report) == {"one of 10 or more jobs submitted in the same second": (21, [11, 22])}
 

@@ -10,7 +10,7 @@ import pytest
 from log_samples import SAMPLES
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.traces import importing, sorting
+from polluxsim.traces import importing
 from polluxsim.traces.formats import FORMATS
 from polluxsim.traces.importing import import_trace
 from polluxsim.traces.schema import TraceInfo, read_info
@@ -73,10 +73,10 @@ def test_failure_leaves_the_folder_as_it_was(when, tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_text("old")
     if when == "writing":
 
-        def fail(*_):
+        def fail(*_, **__):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(importing.Examination, "see", fail)
+        monkeypatch.setattr(importing.pq, "write_table", fail)
     with pytest.raises(InvalidInputError, match="line 3" if when == "reading" else "No space left on device"):
         import_trace("itp", log, tmp_path / "a.parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "cluster01.csv"]
@@ -111,8 +111,6 @@ def test_file_that_is_no_trace_is_named(tmp_path):
 
 
 def test_order_is_that_of_submission_then_of_the_source(tmp_path, monkeypatch):
-    monkeypatch.setattr(sorting, "RUN_ROWS", 50)
-    monkeypatch.setattr(sorting, "BATCH_ROWS", 7)
     monkeypatch.setattr(importing, "BATCH_ROWS", 20)
     monkeypatch.setattr(importing, "GROUP_ROWS", 60)
     times = [random.Random(3).randrange(100) for _ in range(1000)]

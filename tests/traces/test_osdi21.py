@@ -75,6 +75,7 @@ def test_cards_are_fitted_to_measurements_of_ones_own(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("num_epochs: 10", "num_epochs: 0", "line 9: key 'num_epochs' is '0', allowed is a number from 1"),
+        ("num_epochs: 10", "num_epochs: 1_0", "line 9: key 'num_epochs' is '1_0', allowed is a number from 1"),
         ("    title: My model\n", "", "missing key 'title'"),
         ("card: my-model", "card: ../x", "line 5: key 'card' is '../x', allowed is the name of a file"),
         ("license: MIT", "licence: MIT", "missing key 'license'"),

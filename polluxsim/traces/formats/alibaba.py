@@ -41,7 +41,7 @@ OPENB_PHASES = {
 def _parse_pai(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     status = row.one_of("status", PAI_STATES)
     # A task without a plan for GPUs leaves the cell empty.
-    per_instance = row.number("plan_gpu", 0, 1e6) / 100 if row.has("plan_gpu") else 0.0
+    per_instance = row.within("plan_gpu", 0, 1e6) / 100 if row.has("plan_gpu") else 0.0
     if status is None or not row.has("start_time"):
         return row.dropped(NEVER_RAN)
     if per_instance == 0:
@@ -65,7 +65,7 @@ def _parse_pai(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
 
 def _parse_openb(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     status = row.one_of("pod_phase", OPENB_PHASES)
-    num_gpus = row.gpus("num_gpu") * row.number("gpu_milli", 0, 1000) / 1000
+    num_gpus = row.gpus("num_gpu") * row.within("gpu_milli", 0, 1000) / 1000
     if num_gpus == 0:
         return row.dropped(NO_GPU)
     if status is None or not row.has("scheduled_time"):

@@ -18,8 +18,8 @@ PHILLY_GPUS = 2490
 
 
 def _parse(row: LogRow, zone: tzinfo) -> LogJob:
-    duration, num_gpus = row.seconds("duration"), row.number("num_gpus", 1, 1e6)
-    same = math.isclose(row.number("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
+    duration, num_gpus = row.seconds("duration"), row.within("num_gpus", 1, 1e6)
+    same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
     return LogJob(
         place=row.place,
         # The file has no job names; its line is the one thing that tells two jobs apart.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.files import Row
 from polluxsim.traces.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, Place
 from polluxsim.traces.formats.json_array import read_objects
 from polluxsim.traces.formats.rows import Layout, read_rows, read_time, source_files
@@ -186,29 +187,27 @@ def _attempt(fields: _Fields) -> Attempt:
     )
 
 
-class _Fields(NamedTuple):
+@dataclass(frozen=True)
+class _Fields(Row):
     """One JSON object that reads its own values."""
 
-    path: Path
-    line: int
-    record: dict[str, object]
     zone: tzinfo
     prefix: str = ""
 
-    def within(self, record: dict[str, object], prefix: str) -> _Fields:
-        return self._replace(record=record, prefix=self.prefix + prefix)
+    def within(self, values: dict[str, object], prefix: str) -> _Fields:
+        return replace(self, values=values, prefix=self.prefix + prefix)
 
-    def value(self, key: str) -> object:
-        if key not in self.record:
-            raise BadRowError(self.path, self.line, f"key {self.prefix + key!r} is missing")
-        return self.record[key]
+    def value(self, column: str) -> object:
+        if column not in self.values:
+            raise BadRowError(self.path, self.line, f"key {self.prefix + column!r} is missing")
+        return self.values[column]
 
-    def text(self, key: str) -> str:
-        value = self.value(key)
+    def text(self, column: str) -> str:
+        text = super().text(column)
         # JSON can spell half a surrogate pair, which is no character.
-        if not isinstance(value, str) or not value.strip() or value.encode(errors="ignore").decode() != value:
-            raise self.error(key, "a name")
-        return value.strip()
+        if text.encode(errors="ignore").decode() != text:
+            raise self.error(column, "a name")
+        return text
 
     def status(self) -> JobStatus:
         value = self.value("status")
@@ -236,9 +235,9 @@ class _Fields(NamedTuple):
             raise self.error(key, "a list")
         return len(value)
 
-    def error(self, key: str, allowed: str) -> BadRowError:
-        reason = f"key {self.prefix + key!r} is not {allowed}"
-        return BadRowError(self.path, self.line, reason, self.value(key))
+    def error(self, column: str, allowed: str) -> BadRowError:
+        reason = f"key {self.prefix + column!r} is not {allowed}"
+        return BadRowError(self.path, self.line, reason, self.value(column))
 
 
 def _entry(job: PhillyJob, place: Place) -> LogJob | Dropped:

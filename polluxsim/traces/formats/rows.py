@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.files import Row, read_number
 from polluxsim.traces.formats.base import BadRowError, Dropped, Place
 from polluxsim.types import MOST_SECONDS
 
@@ -34,21 +35,9 @@ _ValueT = TypeVar("_ValueT")
 
 
 @dataclass(frozen=True)
-class LogRow:
-    """One row of a log, which knows where it stands and reads its own cells.
+class LogRow(Row):
+    """One row of a log, whose cells are text; `path`, `line` and `values` are those of `Row`."""
 
-    Parameters
-    ----------
-    path
-        The file.
-    line
-        Line, counted from 1.
-    values
-        Text in each column.
-    """
-
-    path: Path
-    line: int
     values: Mapping[str, str]
 
     @property
@@ -68,33 +57,33 @@ class LogRow:
         """Return text that is not blank."""
         if not self.has(column):
             raise self.error(column, "a name")
-        return self.values[column].strip()
+        return self.text(column)
 
-    def number(self, column: str, low: float, high: float) -> float:
+    def within(self, column: str, low: float, high: float) -> float:
         """Return a number within limits, both allowed."""
-        value = _float(self.values[column])
+        value = read_number(self.value(column))
         if value is None or not low <= value <= high:
             raise self.error(column, f"a number from {low:g} to {high:g}")
         return value
 
     def count(self, column: str, at_least: int = 0) -> int:
         """Return a whole number, also where it is written like 2.0."""
-        value = _float(self.values[column])
+        value = read_number(self.value(column))
         if value is None or value != math.floor(value) or not at_least <= value <= MAX_COUNT:
             raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
         return int(value)
 
     def seconds(self, column: str) -> float:
         """Return a length of time [s]."""
-        return self.number(column, 0, MOST_SECONDS)
+        return self.within(column, 0, MOST_SECONDS)
 
     def instant(self, column: str) -> float:
         """Return a time on a clock of seconds [s]."""
-        return self.number(column, -MOST_SECONDS, MOST_SECONDS)
+        return self.within(column, -MOST_SECONDS, MOST_SECONDS)
 
     def gpus(self, column: str) -> float:
         """Return a number of GPUs, 0 for a job without [GPUs]."""
-        return self.number(column, 0, MAX_GPUS)
+        return self.within(column, 0, MAX_GPUS)
 
     def time(self, column: str, zone: tzinfo | None) -> float:
         """Return a date and time of day [s since 1970-01-01 UTC]; without a zone it must name its offset."""
@@ -142,17 +131,6 @@ def read_time(text: str, zone: tzinfo | None) -> float | None:
         return value.timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def _float(text: str) -> float | None:
-    # float() also reads 1_000 and digits of other scripts, which no log means.
-    if "_" in text or not text.isascii():
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
