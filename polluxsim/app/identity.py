@@ -12,6 +12,7 @@ import sys
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 OUTPUTS = {RUN_FILE: RUN_FILES, ".lock": ("sweep.parquet", "sweep-timing.parquet", "multirun.yaml")}
 """What marks a run's or a sweep's folder, as may lie in a folder of data that someone works in or be that folder
 itself; and the files that it puts there."""
+
+LARGE = 500_000_000
+"""A folder of data of so many bytes takes some time to read [bytes]."""
 
 UNREADABLE = "unreadable"
 """Stands for the digest of a file that cannot be read: whoever needs it will say so."""
@@ -220,7 +224,17 @@ def _sources(folder: Path) -> list[Path]:
 
 def _folder_digest(folder: Path) -> str:
     """Return a digest of a folder's files, whatever their order on disk; hidden files and results do not count."""
-    return _digest_of({path.relative_to(folder).as_posix(): _file_digest(path) for path in _data_files(folder)})
+    files = list(_data_files(folder))
+    _announce(folder, sum(path.stat().st_size for path in files), len(files))
+    return _digest_of({path.relative_to(folder).as_posix(): _file_digest(path) for path in files})
+
+
+@lru_cache(maxsize=64)
+def _announce(folder: Path, size: int, count: int) -> None:
+    """Say once of a large folder that it is being read: it may be one that was not meant."""
+    if size >= LARGE and parent_process() is None:
+        what = f"reading {size / 1e9:.1f} GB in {count} files, as a run is recognised by what it reads"
+        print(f"polluxsim: {folder}: {what}", file=sys.stderr)
 
 
 def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:

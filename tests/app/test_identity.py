@@ -233,3 +233,23 @@ def test_links_to_the_folder_itself_do_not_lead_round_in_circles(folder: Path) -
 def test_pythons_own_modules_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "_imported", lambda path: pytest.fail(str(path)))
     assert key_of(changed("policy", _target_="types.SimpleNamespace"))
+
+
+def test_that_a_large_folder_is_being_read_is_said_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "measured" / "large").open("wb") as file:
+        file.truncate(identity.LARGE)  # takes no room on the disk
+    read = identity._file_digest
+    said: list[str] = []
+
+    def digest(path: Path) -> str:
+        said.append(capsys.readouterr().err)
+        return "" if path.name == "large" else read(path)
+
+    monkeypatch.setattr(identity, "_file_digest", digest)
+    for _ in range(2):
+        key_of(CONFIG)
+    lines = "".join(said)
+    assert lines == "polluxsim: measured: reading 0.5 GB in 3 files, as a run is recognised by what it reads\n"
+    assert lines in said[: said.index(lines) + 1]

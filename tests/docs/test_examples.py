@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 import pytest
 
+from polluxsim.app.cli import ADDED
+
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 MOST_COLUMNS = 80
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
+README = ROOT / "README.md"
 
 
 class Block(NamedTuple):
@@ -55,7 +58,11 @@ def run(block: Block, namespace: dict[str, object], page: str) -> None:
         assert done.returncode == 0, f"{page}, line {block.line}:\n{block.text}{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, pytest.param(README, marks=pytest.mark.slow)],  # its runs are those of the size one begins with
+    ids=lambda path: path.stem,
+)
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -70,6 +77,14 @@ def test_the_examples_fit_a_page() -> None:
         (path.name, line) for path in PAGES for block in blocks(path.read_text()) for line in block.text.split("\n")
     ]
     assert [(name, line) for name, line in found if len(line) > MOST_COLUMNS] == []
+
+
+def test_every_command_of_the_readme_is_run_or_says_why_not() -> None:
+    text = README.read_text(encoding="utf-8")
+    shell = {block.text for block in blocks(text) if block.language == "sh"}
+    named = {found[1] for block in shell for found in re.finditer(r"^polluxsim (\w+)", block, re.MULTILINE)}
+    assert named >= set(ADDED) - {"sample", "import", "fit"}  # which need files that one has
+    assert len(shell) + text.count("<!-- not run: ") == text.count("```sh\n")
 
 
 def test_a_block_is_found_run_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
