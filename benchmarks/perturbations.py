@@ -207,7 +207,8 @@ def other_arms(base: Base, row: Published) -> Iterator[list[Sample]]:
     """Yield samples in which a row's arm has what another one had."""
     arms = dict.fromkeys(s.arm for s in base.samples if s.metric == row.metric and s.arm != row.arm)
     kept = [sample for sample in base.samples if sample.arm != row.arm]
-    for other in [row.against] if row.against else arms:
+    # To have what it is compared with changes nothing where nothing is what was published.
+    for other in [row.against] if row.against and row.value else arms:
         yield kept + [sample._replace(arm=row.arm) for sample in base.samples if sample.arm == other]
 
 
