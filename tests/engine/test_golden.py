@@ -155,7 +155,10 @@ def test_a_policys_own_error_says_when_and_what() -> None:
         def allocate(self, view: ClusterView, rng: object) -> dict[str, object]:
             return {view.jobs[7].job_id: ()}
 
-    with pytest.raises(PolicyError, match=r"policy Broken failed in the round at 60 s, .*test_golden.py, line \d+: IndexError: list index"):
+    with pytest.raises(
+        PolicyError,
+        match=r"policy Broken failed in the round at 60 s, .*test_golden.py, line \d+: IndexError: list index",
+    ):
         simulate(JOBS, PROFILES, CLUSTER, Broken())
 
 

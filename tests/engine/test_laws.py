@@ -158,7 +158,9 @@ def test_nothing_starts_before_it_is_submitted(interval: float, times: list[floa
     jobs = toy_workload(*(toy_job(f"{i}", time) for i, time in enumerate(times)))
     rules = EngineSettings(round_interval=interval, horizon=600.0)
     result = simulate(jobs, PROFILES, Cluster.uniform(4, 4), Fifo(), settings=rules)
-    assert all(job.queueing_delay is None or 0 <= job.queueing_delay < interval * (1 + 1e-12) for job in result.job_records)
+    assert all(
+        job.queueing_delay is None or 0 <= job.queueing_delay < interval * (1 + 1e-12) for job in result.job_records
+    )
 
 
 # Not Pollux, whose fit has a start and bounds in seconds.

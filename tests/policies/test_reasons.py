@@ -137,7 +137,9 @@ class Checked:
         scale = view.num_gpus / len(view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs}
         values = {  # of each job: what it has, and what it would have with one GPU more and fewer
-            name: [worth(view, problem, jobs[name], row, decision.allocation.get(name, ()), more) for more in (0, 1, -1)]
+            name: [
+                worth(view, problem, jobs[name], row, decision.allocation.get(name, ()), more) for more in (0, 1, -1)
+            ]
             for row, name in enumerate(problem.job_ids)
         }
         free = view.num_gpus - sum(g for placement in decision.allocation.values() for _, g in placement)
@@ -167,7 +169,9 @@ class Checked:
                 assert numbers["worth_more"] > numbers["worth"]
                 assert numbers["fitness"] == pytest.approx(exchanged(values, None, None, self.inner.p))
                 exchanges = {
-                    o: exchanged(values, name, o, self.inner.p) for o in values if o != name and decision.allocation.get(o)
+                    o: exchanged(values, name, o, self.inner.p)
+                    for o in values
+                    if o != name and decision.allocation.get(o)
                 }
                 assert numbers["fitness_exchange"] == pytest.approx(max(exchanges.values()))
                 assert exchanges[others[0]] == pytest.approx(max(exchanges.values()))
@@ -331,7 +335,9 @@ def test_an_error_within_a_reason_says_where() -> None:
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
             return replace(super().allocate(view, rng), explain=lambda jobs: 1 / 0)
 
-    with pytest.raises(PolicyError, match=r"policy Broken failed in the round at 60 s, .*test_reasons.py, line \d+: ZeroDivisionError"):
+    with pytest.raises(
+        PolicyError, match=r"policy Broken failed in the round at 60 s, .*test_reasons.py, line \d+: ZeroDivisionError"
+    ):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster((1,)), Broken())
     with pytest.raises(InvalidConfigError, match=r"engine.reasons is 'all', allowed are changes, rounds, none"):
         EngineSettings(reasons="all")
