@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.job import NEVER
+from polluxsim.engine.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +25,8 @@ class Jobs:
         Jobs that are submitted and have not ended, in order of submission.
     placed
         Those that hold GPUs, in the order in which they got them.
+    waiting
+        Those that hold none, in order of submission.
     learning
         Those that hold GPUs and whose agents are not steady.
     on_course
@@ -32,6 +35,8 @@ class Jobs:
         Windows on the active jobs, in order of submission.
     demand
         GPUs that the users of the active jobs asked for.
+    totals
+        What all jobs together make of their GPUs.
     """
 
     def __init__(self) -> None:
@@ -41,6 +46,9 @@ class Jobs:
         self.on_course: dict[JobId, ActiveJob] = {}
         self.views: dict[JobId, JobWindow] = {}
         self.demand = 0
+        self.totals = Totals()
+        self._waiting: dict[JobId, ActiveJob] = {}
+        self._waiting_are_in_order = True
         self._running: list[ActiveJob] | None = []
 
     @property
@@ -49,6 +57,18 @@ class Jobs:
         if self._running is None:
             self._running = in_order(self.placed.values())
         return self._running
+
+    @property
+    def waiting(self) -> Iterable[ActiveJob]:
+        """Return the jobs without GPUs, in order of submission."""
+        if not self._waiting_are_in_order:
+            self._waiting = {job.job_id: job for job in in_order(self._waiting.values())}
+            self._waiting_are_in_order = True
+        return self._waiting.values()
+
+    def waiting_views(self) -> Iterable[JobWindow]:
+        """Return the views of the jobs without GPUs, in order of submission, one by one."""
+        return (self.views[job.job_id] for job in self.waiting)
 
     def all_views(self) -> Iterable[JobWindow]:
         """Return the views of all active jobs, in order of submission."""
@@ -62,12 +82,14 @@ class Jobs:
         """Take in a job that was submitted."""
         self.active[job.job_id] = job
         self.views[job.job_id] = view
+        self._waiting[job.job_id] = job
         self.demand += job.job.num_replicas
 
     def remove(self, job: ActiveJob) -> None:
         """Forget a job that has ended."""
-        for table in (self.active, self.views, self.placed, self.learning, self.on_course):
+        for table in (self.active, self.views, self.placed, self.learning, self.on_course, self._waiting):
             table.pop(job.job_id, None)
+        self.totals.update(job)
         self.demand -= job.job.num_replicas
         self._running = None
 
@@ -75,7 +97,11 @@ class Jobs:
         """Take note that a job got other GPUs, or lost them."""
         if job.placement:
             self.placed[job.job_id] = job
+            self._waiting.pop(job.job_id, None)
         else:
+            self._waiting[job.job_id] = job
+            self._waiting_are_in_order = False
+            self.totals.update(job)
             del self.placed[job.job_id]
             self.learning.pop(job.job_id, None)
             self.on_course.pop(job.job_id, None)
@@ -83,6 +109,7 @@ class Jobs:
 
     def trains(self, job: ActiveJob) -> None:
         """Take note that a job began another segment."""
+        self.totals.update(job)
         if job.agent.learns:
             self.learning[job.job_id] = job
         elif job.next_epoch is not NEVER:

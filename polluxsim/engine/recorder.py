@@ -11,9 +11,8 @@ from polluxsim.engine.job import Tenure
 from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, RoundRecord, Status, TimingRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.jobs import Jobs
     from polluxsim.engine.nodes import Nodes
     from polluxsim.policies.view import Decision, Reason
     from polluxsim.types import BatchChoice, JobId, Placement
@@ -75,16 +74,10 @@ class Recorder:
         """Take note of a job that ended before it was submitted."""
         self.jobs.append(job_record(job, None, status, now, self.restart_delay))
 
-    def round(
-        self, now: float, active_jobs: int, running: Iterable[ActiveJob], nodes: Nodes, *, has_changed: bool
-    ) -> None:
+    def round(self, now: float, jobs: Jobs, nodes: Nodes, *, has_changed: bool) -> None:
         """Take note of the cluster after a round; it is kept where something happened or is not as it was."""
-        in_use, goodput, weighted = 0, 0.0, 0.0
-        for job in running:
-            gpus, segment = job.tenure.num_replicas, job.segment
-            in_use += gpus
-            goodput += segment.goodput
-            weighted += gpus * segment.efficiency
+        active_jobs = len(jobs.active)
+        in_use, goodput, weighted = jobs.totals.of(jobs.running)
         up = nodes.present(now).num_nodes
         efficiency = weighted / in_use if in_use else 0.0
         self.last_round = record = RoundRecord(

@@ -233,7 +233,7 @@ class Simulation:
     @property
     def waiting(self) -> list[JobId]:
         """Return the jobs that are submitted and hold no GPUs, in order of submission."""
-        return [job_id for job_id, job in self._state.jobs.active.items() if not job.placement]
+        return [job.job_id for job in self._state.jobs.waiting]
 
     @property
     def last_round(self) -> RoundRecord | None:
@@ -274,6 +274,7 @@ class Simulation:
             changes=state.rounds.changes(),
             standing=Standing(
                 JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
+                JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
                 tuple(state.nodes.free[: up.num_nodes]),
                 jobs.demand,
             ),
@@ -297,8 +298,7 @@ class Simulation:
         has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
-        jobs = state.jobs
-        state.records.round(self.time, len(jobs.active), jobs.running, state.nodes, has_changed=has_changed)
+        state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 
     def _reach_horizon(self, event: Happening) -> None:

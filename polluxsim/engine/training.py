@@ -55,6 +55,7 @@ class Training:
         state = self._state
         for job in state.jobs.on_course.values():
             if job.pass_epochs(state.agenda.now):
+                state.jobs.totals.update(job)
                 state.rounds.note(Change.EPOCH, job.job_id)
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId, Placement
@@ -71,6 +73,12 @@ def schedule_gangs(
         Jobs that run on keep their GPUs; the others take the emptiest nodes first.
     """
     order = _Remembered(order)
+    explain = partial(_reasons, view, order, overtaking=overtaking, describe=describe)
+    if view.demand <= view.num_gpus:
+        # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
+        free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
+        new = {job.job_id: free.pack(job.num_replicas) or () for job in waiting}
+        return Decision(new, True, valid_until=order_lasts_until, outdated_by=Change.ARRIVAL, explain=explain)
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
     outdated_by = Change.ARRIVAL
     if len(admitted) < len(view.jobs):
@@ -79,8 +87,16 @@ def schedule_gangs(
         _placements(view, admitted),
         valid_until=order_lasts_until,
         outdated_by=outdated_by,
-        explain=lambda jobs: _reasons(view, order, set(jobs), overtaking=overtaking, describe=describe),
+        explain=explain,
     )
+
+
+def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobView]:
+    """Return a few jobs in an order of all, of which no more is gone through than it takes."""
+    if len(few) < 2:
+        return few
+    wanted = {job.job_id for job in few}
+    return islice((job for job in order if job.job_id in wanted), len(wanted))
 
 
 def _placements(view: ClusterView, admitted: Iterable[JobView]) -> dict[JobId, Placement]:
@@ -116,14 +132,14 @@ def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> lis
 
 
 def _reasons(
-    view: ClusterView, order: Iterable[JobView], asked: set[JobId], *, overtaking: bool, describe: Describe
+    view: ClusterView, order: Iterable[JobView], jobs: Sequence[JobId], *, overtaking: bool, describe: Describe
 ) -> dict[JobId, Reason]:
     """Go through the order again, and say of the jobs asked about what they met when their turn came.
 
     Kinds: `gang-fits`; `gang-does-not-fit`, where the others are the nearest jobs ahead that got GPUs; and
     `behind-head-of-line`, where the other is the first job that does not fit and lets nobody past.
     """
-    left, head = view.num_gpus, None
+    asked, left, head = set(jobs), view.num_gpus, None
     ahead = deque[str](maxlen=NEAREST)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(order, start=1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,9 @@ class Srtf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
         node_size = max(view.gpus_per_node)
-        if view.demand <= view.num_gpus:
-            # Everybody fits, so that only those who get GPUs anew have to be in order.
-            order = [*view.running, *_by_remaining_time(view.waiting, node_size)]
-        else:
-            order = _by_remaining_time(view.jobs, node_size)
+        everybody_fits = view.demand <= view.num_gpus
+        first, others = (view.running, view.waiting) if everybody_fits else ((), view.jobs)
+        order = chain(first, _by_remaining_time(others, node_size))
         return schedule_gangs(
             view,
             order,

@@ -35,13 +35,17 @@ class Tiresias:
     """
 
     queue_threshold: float = 16 * 3600.0
+    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+    # When jobs that have GPUs will be demoted [s], or a little before.
+    _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs in queue order; a job that fits may overtake one that does not."""
         self._demote(view)
         decision = schedule_gangs(view, self._in_order(view), describe=self._describe)
-        return replace(decision, valid_until=view.time + NEARLY * self._next_demotion(view, decision))
+        self._foresee(view, decision)
+        return replace(decision, valid_until=min(self._due.values(), default=inf))
 
     def _describe(self, job: JobView) -> dict[str, float]:
         return {
@@ -52,16 +56,25 @@ class Tiresias:
 
     def _demote(self, view: ClusterView) -> None:
         """Move jobs that have had enough to the second queue, and forget those that are gone."""
+        self._jobs |= {job.job_id: job for job in view.changes.arrived}
         for job_id in view.changes.ended:
-            self._demoted.pop(job_id, None)
-        for job in view.running:
-            if job.job_id not in self._demoted and job.attained_service >= self.queue_threshold:
+            for table in (self._jobs, self._demoted, self._due):
+                table.pop(job_id, None)
+        due = [self._jobs[job_id] for job_id, time in self._due.items() if time <= view.time]
+        for job in sorted(due, key=lambda job: job.submit_time):
+            if job.attained_service >= self.queue_threshold:
                 self._demoted[job.job_id] = job
+            del self._due[job.job_id]
 
-    def _next_demotion(self, view: ClusterView, decision: Decision) -> float:
-        """Return the time until a job that has GPUs now is demoted [s]."""
-        running = (job for job in view.jobs if job.job_id in decision.allocation and job.job_id not in self._demoted)
-        return min(((self.queue_threshold - job.attained_service) / job.num_replicas for job in running), default=inf)
+    def _foresee(self, view: ClusterView, decision: Decision) -> None:
+        """Note when the jobs that have GPUs from now on will be demoted."""
+        if not decision.others_keep:
+            self._due = {job_id: time for job_id, time in self._due.items() if job_id in decision.allocation}
+        for job_id in decision.allocation:
+            if job_id not in self._demoted and job_id not in self._due:
+                job = self._jobs[job_id]
+                left = (self.queue_threshold - job.attained_service) / job.num_replicas
+                self._due[job_id] = view.time + NEARLY * left
 
     def _in_order(self, view: ClusterView) -> Iterator[JobView]:
         """Yield the first queue in order of submission, then the second in order of demotion."""

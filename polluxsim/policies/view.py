@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from polluxsim.errors import PolicyError, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
 
@@ -205,8 +205,8 @@ class Standing(NamedTuple):
 
     Attributes
     ----------
-    running
-        The jobs that hold GPUs, in order of submission.
+    running, waiting
+        The jobs that hold GPUs, and those that do not, in order of submission.
     free
         GPUs of each node that nobody holds.
     demand
@@ -214,18 +214,19 @@ class Standing(NamedTuple):
     """
 
     running: Sequence[JobView]
+    waiting: Sequence[JobView]
     free: Sequence[int]
     demand: int
 
     @classmethod
     def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView]) -> Standing:
         """Return what the jobs themselves say of it."""
-        running = [job for job in jobs if job.placement]
+        running, waiting = [job for job in jobs if job.placement], [job for job in jobs if not job.placement]
         free = list(gpus_per_node)
         for job in running:
             for node, gpus in job.placement:
                 free[node] -= gpus
-        return cls(running, free, sum(job.num_replicas for job in jobs))
+        return cls(running, waiting, free, sum(job.num_replicas for job in jobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +270,9 @@ class ClusterView:
         return self._standing.running
 
     @property
-    def waiting(self) -> Iterator[JobView]:
-        """Yield the jobs without GPUs in order of submission, one by one as they are asked for."""
-        return (job for job in self.jobs if not job.placement)
+    def waiting(self) -> Sequence[JobView]:
+        """Return the jobs without GPUs, in order of submission; only as many are looked up as are gone through."""
+        return self._standing.waiting
 
     @property
     def free(self) -> Sequence[int]:
