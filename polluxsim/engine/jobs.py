@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from polluxsim.engine.views import JobWindow
     from polluxsim.types import JobId
 
+ORDER = attrgetter("order")
+
 
 class Jobs:
     """Who is where.
@@ -24,7 +27,9 @@ class Jobs:
     active
         Jobs that are submitted and have not ended, in order of submission.
     placed
-        Those that hold GPUs, in the order in which they got them.
+        Those that hold GPUs.
+    running
+        The same, in order of submission.
     waiting
         Those that hold none, in order of submission.
     learning
@@ -49,14 +54,7 @@ class Jobs:
         self.totals = Totals()
         self._waiting: dict[JobId, ActiveJob] = {}
         self._waiting_are_in_order = True
-        self._running: list[ActiveJob] | None = []
-
-    @property
-    def running(self) -> list[ActiveJob]:
-        """Return the jobs that hold GPUs, in order of submission."""
-        if self._running is None:
-            self._running = in_order(self.placed.values())
-        return self._running
+        self.running: list[ActiveJob] = []
 
     @property
     def waiting(self) -> Iterable[ActiveJob]:
@@ -91,21 +89,26 @@ class Jobs:
             table.pop(job.job_id, None)
         self.totals.update(job)
         self.demand -= job.job.num_replicas
-        self._running = None
+        self._stops(job)
 
     def moved(self, job: ActiveJob) -> None:
         """Take note that a job got other GPUs, or lost them."""
+        self._stops(job)
         if job.placement:
             self.placed[job.job_id] = job
+            insort(self.running, job, key=ORDER)
             self._waiting.pop(job.job_id, None)
-        else:
-            self._waiting[job.job_id] = job
-            self._waiting_are_in_order = False
-            self.totals.update(job)
-            del self.placed[job.job_id]
-            self.learning.pop(job.job_id, None)
-            self.on_course.pop(job.job_id, None)
-        self._running = None
+            return
+        for table in (self.placed, self.learning, self.on_course):
+            table.pop(job.job_id, None)
+        self._waiting[job.job_id] = job
+        self._waiting_are_in_order = False
+        self.totals.update(job)
+
+    def _stops(self, job: ActiveJob) -> None:
+        place = bisect_left(self.running, job.order, key=ORDER)
+        if place < len(self.running) and self.running[place] is job:
+            del self.running[place]
 
     def trains(self, job: ActiveJob) -> None:
         """Take note that a job began another segment."""
@@ -118,4 +121,4 @@ class Jobs:
 
 def in_order(jobs: Iterable[ActiveJob]) -> list[ActiveJob]:
     """Return jobs in order of submission, in which all that happens at one instant happens to them."""
-    return sorted(jobs, key=attrgetter("order"))
+    return sorted(jobs, key=ORDER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,13 @@ def schedule_gangs(
         # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
         new = {job.job_id: free.pack(job.num_replicas) or () for job in waiting}
-        return Decision(new, True, valid_until=order_lasts_until, outdated_by=Change.ARRIVAL, explain=explain)
+        return Decision(
+            new,
+            others_keep=True,
+            valid_until=order_lasts_until,
+            outdated_by=Change.ARRIVAL,
+            explain=partial(_all_fit, view, order, describe),
+        )
     admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
     outdated_by = Change.ARRIVAL
     if len(admitted) < len(view.jobs):
@@ -129,6 +135,26 @@ def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> lis
         elif not overtaking:
             break
     return admitted
+
+
+def _all_fit(
+    view: ClusterView, order: Iterable[JobView], describe: Describe, jobs: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Say of the jobs asked about what they met when their turn came, where everybody fits."""
+    asked, num_gpus = set(jobs), view.num_gpus
+    ordered = list(order)
+    used = accumulate((job.num_replicas for job in ordered), initial=0)
+    return {
+        job.job_id: _fits(position, job, num_gpus - before, describe)
+        for position, (job, before) in enumerate(zip(ordered, used, strict=False), start=1)
+        if job.job_id in asked
+    }
+
+
+def _fits(position: int, job: JobView, left: int, describe: Describe) -> Reason:
+    return Reason(
+        "gang-fits", {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+    )
 
 
 def _reasons(
