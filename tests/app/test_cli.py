@@ -190,7 +190,7 @@ BAD = [
             "~workload.path",
             "+workload.num_jobs=100000000",
         ],
-        "workload.num_jobs is 99999999, allowed is a whole number ≥ 1 and ≤ 10000000",
+        "workload.num_jobs is 100000000, allowed is a whole number ≥ 1 and ≤ 10000000",
     ),
     (["policy=null"], ""),
     (["=3"], ""),
