@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, StepTime
@@ -61,9 +61,9 @@ class ToyProfile:
         return (self.epochs[-1] - self.epochs[epoch]) * self.init_batch_size / batch_size
 
 
-def toy_job(name: str, submit_time: float = 0.0, gpus: int = 1, application: str = "toy") -> Job:
+def toy_job(name: str, submit_time: float = 0.0, gpus: int = 1, application: str = "toy", **options: Any) -> Job:
     """Return a job that asks for as many M0 as GPUs: it makes `gpus` M0-steps in every step."""
-    return Job(name, submit_time, application, gpus, 10 * gpus)
+    return Job(name, submit_time, application, gpus, 10 * gpus, **options)
 
 
 def toy_workload(*jobs: Job) -> Workload:

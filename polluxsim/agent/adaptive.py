@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.batch_size import split_batch_size
@@ -89,6 +90,11 @@ class AdaptiveAgent:
             application.init_batch_size, application.min_atomic_batch_size * num_replicas
         )
         return split_batch_size(application, batch_size, num_replicas)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> AdaptiveAgent:
+        new = copy(self)  # models, statistics and θ_sys never change
+        new._observed = self._observed.copy()
+        return new
 
     def _fit(self) -> None:
         if self._known:

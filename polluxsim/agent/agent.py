@@ -87,3 +87,6 @@ class FixedBatchAgent:
     def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
         """Split the batch over the GPUs."""
         return split_batch_size(self.application, self.batch_size, num_replicas)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> FixedBatchAgent:
+        return self  # it never changes

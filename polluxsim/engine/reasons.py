@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Inquiry:
         self._gaps: dict[JobId, float] = {}
         self._queue: list[tuple[float, int, JobId]] = []
         self._count = 0
+        self._pending: set[JobId] = set()
 
     def submitted(self, job_id: JobId) -> None:
         """Take note of an arrival."""
@@ -46,20 +48,24 @@ class Inquiry:
         """Forget a job that has ended."""
         self._due.pop(job_id, None)
         self._gaps.pop(job_id, None)
+        self._pending.discard(job_id)
 
-    def due(
-        self, now: float, moved: Collection[JobId], active: Iterable[JobId], placed: Container[JobId]
-    ) -> list[JobId]:
-        """Return the jobs whose reasons are due; it is taken as granted that they are then asked for."""
+    def due(self, now: float, moved: Collection[JobId], active: Iterable[JobId]) -> list[JobId]:
+        """Return the jobs whose reasons are due, and remain so until `asked` is told of them."""
         if self._whose != "changes":
             return list(active) if self._whose == "rounds" else []
-        found = set(moved)
         while self._queue and self._queue[0][0] <= now:
             time, _, job_id = heappop(self._queue)
             if self._due.get(job_id) == time:
-                found.add(job_id)
+                self._pending.add(job_id)
         # In an order that does not depend on how a set is laid out in memory.
-        jobs = sorted(found)
+        return sorted(self._pending.union(moved))
+
+    def asked(self, now: float, jobs: Iterable[JobId], moved: Container[JobId], placed: Container[JobId]) -> None:
+        """Take note that the policy has been asked about jobs that were due."""
+        if self._whose != "changes":
+            return
+        self._pending.clear()
         for job_id in jobs:
             gap = self._gaps.get(job_id)
             if gap is None or job_id in moved:
@@ -67,9 +73,14 @@ class Inquiry:
             self._gaps[job_id] = 2 * gap
             # Half a round earlier, so that rounding cannot put it off to the round after.
             self._call(job_id, now + gap - self._interval / 2)
-        return jobs
 
     def _call(self, job_id: JobId, time: float) -> None:
         self._due[job_id] = time
         self._count += 1
         heappush(self._queue, (time, self._count, job_id))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Inquiry:
+        new = copy(self)
+        new._due, new._gaps, new._queue = self._due.copy(), self._gaps.copy(), self._queue.copy()
+        new._pending = self._pending.copy()
+        return new

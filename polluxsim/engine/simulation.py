@@ -288,8 +288,9 @@ class Simulation:
         state = self._state
         gone = {job_id for job_id, move in moves.items() if not move.placement}
         holding = (state.jobs.placed.keys() | moves.keys()) - gone if moves else state.jobs.placed.keys()
-        due = state.inquiry.due(self.time, moves.keys(), state.jobs.active, holding)
+        due = state.inquiry.due(self.time, moves.keys(), state.jobs.active)
         reasons = checked_reasons(decision.explain(due), due) if due else {}
+        state.inquiry.asked(self.time, due, moves.keys(), holding)
         return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
 
     def _end_round(self, moves: Collection[Move]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import ViewClosedError
@@ -64,6 +65,9 @@ class JobWindow:
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
+        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
 
     @property
     def user(self) -> str | None:

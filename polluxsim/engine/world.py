@@ -77,10 +77,13 @@ class World:
             self._next += 1
         self._call_next()
 
-    def _submit_one(self, event: Happening) -> None:
-        if event.about.job_id in self._waits_for:
-            del self._waits_for[event.about.job_id]
+    def _submit_follower(self, event: Happening) -> None:
         self._submit(event.about)
+
+    def _submit_released(self, event: Happening) -> None:
+        """Submit a job that waits for no other any more, unless it was cancelled meanwhile."""
+        if self._waits_for.pop(event.about.job_id, None) is not None:
+            self._submit(event.about)
 
     def _submit(self, job: Job) -> None:
         state = self._state
@@ -128,7 +131,7 @@ class World:
         left.discard(name)
         if not left:
             due = replace(job, submit_time=max(job.submit_time, now))
-            self._state.agenda.at(due.submit_time, Rank.ARRIVAL, self._submit_one, due)
+            self._state.agenda.at(due.submit_time, Rank.ARRIVAL, self._submit_released, due)
 
     def _give_up(self, job: Job) -> None:
         """Count a job as cancelled that was never submitted, and all that wait for it."""
@@ -153,7 +156,7 @@ class World:
             self.followers[follower.job_id] = follower
             self._names.add(follower.job_id)
             self.num_expected += 1
-            self._state.agenda.at(follower.submit_time, Rank.ARRIVAL, self._submit_one, follower)
+            self._state.agenda.at(follower.submit_time, Rank.ARRIVAL, self._submit_follower, follower)
 
     def _taken_names(self) -> set[JobId]:
         if not self._names:

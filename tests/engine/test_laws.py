@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 import pytest
+from drawn import POLICIES, PROFILES, AskedEveryRound, cases, policies, policies_and_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
@@ -17,70 +16,10 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.metrics.rounds import every_round
 from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
-from polluxsim.policies.pollux.genetic import GeneticSearch
-from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records import Result
 from polluxsim.types import Cluster
-from polluxsim.workloads.workload import Job, Workload
-
-POLICIES: dict[str, Callable[[], Policy]] = {
-    "fifo": Fifo,
-    "backfill": lambda: Fifo(backfill=True),
-    "srtf": Srtf,
-    "tiresias": lambda: Tiresias(queue_threshold=500.0),
-    "optimus": Optimus,
-    "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
-    "pollux-annealing": Pollux,
-}
-PROFILES = {
-    "toy": ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)),
-    "slow": ToyProfile(name="slow", seconds=4.0, epochs=(100.0, 200.0)),
-}
-
-clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda sizes: Cluster(tuple(sizes)))
-policies = st.sampled_from(sorted(POLICIES))
-
-
-@st.composite
-def cases(draw: st.DrawFn, with_rigid: bool = False) -> tuple[Cluster, Workload]:
-    cluster = draw(clusters)
-    jobs = [
-        toy_job(
-            f"job-{index}",
-            draw(st.integers(0, 40)) * 25.0,
-            draw(st.integers(1, cluster.num_gpus)),
-            draw(st.sampled_from(sorted(PROFILES))),
-        )
-        for index in range(draw(st.integers(1, 7)))
-    ]
-    if with_rigid:
-        durations = [draw(st.none() | st.integers(1, 80).map(lambda steps: steps * 12.5)) for _ in jobs]
-        jobs = [
-            job if duration is None else Job.rigid(job.job_id, job.submit_time, job.num_replicas, duration)
-            for job, duration in zip(jobs, durations, strict=True)
-        ]
-    return cluster, toy_workload(*jobs)
-
-
-# Every policy with jobs that it can do something with.
-policies_and_cases = policies.flatmap(
-    lambda name: st.tuples(st.just(name), cases(with_rigid=not traits_of(POLICIES[name]()).needs_profiles))
-)
-
-
-class AskedEveryRound:
-    """A policy whose decisions never stand."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.traits = traits_of(policy)
-
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        return replace(self._policy.allocate(view, rng), valid_until=-inf)
+from polluxsim.workloads.workload import Workload
 
 
 def held_service(result: Result) -> dict[str, float]:
