@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def print_remarks(folders: Sequence[Path]) -> None:
     """Print on standard error what there is to say of finished runs, the first of each kind of remark."""
     infos = {folder: info_of(folder) for folder in folders}
-    configs = {folder: info["config"] for folder, info in infos.items()}
+    configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
     for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
         if (remark := next(remarks, None)) is not None:
             print(f"polluxsim: {remark}", file=sys.stderr)
