@@ -15,10 +15,13 @@ __version__ = "0.1.0"
 # editors and checkers are in __init__.pyi.
 _ROOMS = {
     "polluxsim.api": (
-        "simulate", "compare", "read", "policy", "cluster", "workload", "profiles", "settings", "Result", "Comparison",
+        "simulate", "start", "compare", "read", "policy", "cluster", "workload", "profiles", "settings", "Result", "Comparison",
     ),
     "polluxsim.engine.settings": ("EngineSettings",),
+    "polluxsim.engine.scenario": ("Scenario",),
+    "polluxsim.engine.simulation": ("Simulation",),
     "polluxsim.errors": ("PolluxSimError",),
+    "polluxsim.policies.view": ("Decision", "Traits"),
     "polluxsim.types": ("Cluster",),
     "polluxsim.workloads.workload": ("Job", "Workload"),
 }  # fmt: skip

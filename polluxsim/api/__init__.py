@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from polluxsim.api.choices import Choice, cluster, policy, profiles, settings, workload
 from polluxsim.api.results import Comparison, Result, compare, read
-from polluxsim.api.simulating import simulate
+from polluxsim.api.simulating import simulate, start
 
 __all__ = [
     "Choice",
@@ -20,5 +20,6 @@ __all__ = [
     "read",
     "settings",
     "simulate",
+    "start",
     "workload",
 ]

@@ -1,4 +1,4 @@
-"""`polluxsim.simulate`: one run, from whatever says best what it is."""
+"""`polluxsim.simulate` and `polluxsim.start`: one run, whole or step by step, from whatever says best what it is."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from polluxsim.api.parts import ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
     from polluxsim.engine.simulation import Simulation
+    from polluxsim.policies.view import Policy
 
 
 def simulate(
@@ -73,13 +74,7 @@ def simulate(
     >>> len(result.jobs)
     160
     """
-    parts: dict[str, Part] = {
-        "profiles": profiles_part(profiles),
-        "workload": workload_part(workload),
-        "cluster": cluster_part(cluster),
-        "policy": policy_part(policy),
-        "engine": settings_part(settings),
-    }
+    parts = _parts(workload, policy, cluster, profiles, settings)
     execution = Execution(_configuration(parts, seed), _given(parts))
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
@@ -92,6 +87,56 @@ def simulate(
 
         result, summary = execution.simulate(watch)
     return Result(_name(parts["policy"]), execution.info(summary), result)
+
+
+def start(
+    workload: WorkloadLike | None = None,
+    *,
+    policy: PolicyLike | None = None,
+    cluster: ClusterLike | None = None,
+    profiles: ProfilesLike | None = None,
+    settings: SettingsLike | None = None,
+    seed: int = 0,
+) -> tuple[Simulation, Policy]:
+    """Begin a run that you step through yourself, decision by decision.
+
+    Parameters
+    ----------
+    workload, policy, cluster, profiles, settings, seed
+        As `simulate` takes them.
+
+    Returns
+    -------
+    tuple
+        The run, and a policy for it. `copy.deepcopy` of both together is a second future.
+
+    Examples
+    --------
+    >>> import polluxsim
+    >>> run, policy = polluxsim.start(policy="tiresias")
+    >>> while (view := run.advance()) is not None and view.time < 3600:
+    ...     run.commit(policy.allocate(view, run.rng))
+    >>> run.time, len(run.view.running), len(run.view.waiting)
+    (3600.0, 8, 1)
+    """
+    parts = _parts(workload, policy, cluster, profiles, settings)
+    return Execution(_configuration(parts, seed), _given(parts)).start()
+
+
+def _parts(
+    workload: WorkloadLike | None,
+    policy: PolicyLike | None,
+    cluster: ClusterLike | None,
+    profiles: ProfilesLike | None,
+    settings: SettingsLike | None,
+) -> dict[str, Part]:
+    return {
+        "profiles": profiles_part(profiles),
+        "workload": workload_part(workload),
+        "cluster": cluster_part(cluster),
+        "policy": policy_part(policy),
+        "engine": settings_part(settings),
+    }
 
 
 def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:

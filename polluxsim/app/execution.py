@@ -18,9 +18,11 @@ from polluxsim.app.building import build, in_words, missing
 from polluxsim.app.hydra_words import known_settings
 from polluxsim.app.identity import data_of, key_of
 from polluxsim.app.provenance import git_commit, versions
-from polluxsim.engine.simulation import simulate
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.metrics.summary import summarise
+from polluxsim.policies.view import traits_of
 from polluxsim.records import TimingRecord
 from polluxsim.storage import flat
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.simulation import Watcher
     from polluxsim.metrics.summary import Summary
     from polluxsim.models.profile import Profile
+    from polluxsim.policies.view import Policy
     from polluxsim.records import Result
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
@@ -89,6 +92,13 @@ class Execution:
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=(load, *result.timing_records))
         return result, summarise(result)
+
+    def start(self) -> tuple[Simulation, Policy]:
+        """Return the run before its first decision, and its policy."""
+        policy = self._part("policy")
+        traits, name = traits_of(policy), type(policy).__name__
+        scenario = Scenario(self.workload, self._profiles, self.cluster, self._part("engine"), traits, name)
+        return Simulation(scenario, self._config.seed), policy
 
     def _part(self, group: str) -> Any:
         return self._given[group] if group in self._given else build(self._config, group)
