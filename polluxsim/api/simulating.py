@@ -117,7 +117,7 @@ def start(
     >>> while (view := run.advance()) is not None and view.time < 3600:
     ...     run.commit(policy.allocate(view, run.rng))
     >>> run.time, len(run.view.running), len(run.view.waiting)
-    (3600.0, 8, 1)
+    (3600.0, 7, 2)
     """
     parts = _parts(workload, policy, cluster, profiles, settings)
     return Execution(_configuration(parts, seed), _given(parts)).start()
