@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.batch_size import split_batch_size
@@ -92,7 +91,8 @@ class AdaptiveAgent:
         return split_batch_size(application, batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> AdaptiveAgent:
-        new = copy(self)  # models, statistics and θ_sys never change
+        new = object.__new__(AdaptiveAgent)
+        new.__dict__ |= self.__dict__  # models, statistics and θ_sys never change
         new._observed = self._observed.copy()
         return new
 

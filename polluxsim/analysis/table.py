@@ -49,18 +49,17 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
     metrics = {"jobs": [str(run.num_jobs) for run in runs]}
     if any(run.cut_off for run in runs):
         metrics["cut off"] = [_names(run.cut_off) for run in runs]
+    if any(run.cancelled for run in runs):
+        metrics["cancelled"] = [_names(run.cancelled) for run in runs]
     if any(run.not_submitted for run in runs):
-        metrics["  not even submitted"] = [_names(run.not_submitted) for run in runs]
+        metrics["not even submitted"] = [_names(run.not_submitted) for run in runs]
     metrics |= {
         "average JCT": [_hours(run, run.avg_jct) for run in runs],
         "median JCT": [_hours(run, run.p50_jct) for run in runs],
         "99th percentile JCT": [_hours(run, run.p99_jct) for run in runs],
     }
     for application in sorted({name for run in runs for name in run.jct_by_application}):
-        metrics[f"  mean JCT {application}"] = [
-            _hours(run, run.jct_by_application[application]) if application in run.jct_by_application else "–"
-            for run in runs
-        ]
+        metrics[f"  mean JCT {application}"] = [_hours(run, run.jct_by_application.get(application)) for run in runs]
     metrics |= {
         "makespan": [_hours(run, run.makespan) for run in runs],
         "restarts": [str(run.restarts) for run in runs],
@@ -77,8 +76,8 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
     return metrics
 
 
-def _hours(run: Summary, seconds: float) -> str:
-    return f"{'≥ ' if run.cut_off else ''}{seconds / SECONDS_PER_HOUR:.3f}"
+def _hours(run: Summary, seconds: float | None) -> str:
+    return "–" if seconds is None else f"{'≥ ' if run.cut_off else ''}{seconds / SECONDS_PER_HOUR:.3f}"
 
 
 def _or_none(value: float | None, form: str, factor: float = 1.0) -> str:

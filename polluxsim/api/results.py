@@ -62,8 +62,9 @@ class Result(Run):
     def __repr__(self) -> str:
         if self.metrics is None:
             return f"Result({self.name!r}, no jobs)"
-        jct = self.metrics.avg_jct / SECONDS_PER_HOUR
-        return f"Result({self.name!r}, {self.metrics.num_jobs} jobs, average JCT {jct:.3f} h)"
+        mean = self.metrics.avg_jct
+        jct = "–" if mean is None else f"{mean / SECONDS_PER_HOUR:.3f} h"
+        return f"Result({self.name!r}, {self.metrics.num_jobs} jobs, average JCT {jct})"
 
     def _repr_html_(self) -> str:
         if self.metrics is None:

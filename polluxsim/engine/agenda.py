@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from enum import IntEnum
 from heapq import heappush
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import simpy
 
@@ -53,6 +54,10 @@ class Happening(simpy.Event):
         self.callbacks: list[Action] = [action]
         self.rank = rank
         self.about = about
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Happening:
+        (action,), agenda = self.callbacks, cast("Agenda", self.env)
+        return Happening(deepcopy(agenda, memo), self.rank, deepcopy(action, memo), deepcopy(self.about, memo))
 
 
 class Agenda(simpy.Environment):

@@ -98,19 +98,30 @@ def _plain_parts(decision: Decision, state: State) -> Decision:
     if bound is not None and (bound <= 0 or (fitness is not None and fitness > bound * (1 + ROUNDING))):
         allowed = "a number > 0" if bound <= 0 else f"no less than the fitness, {fitness!r}, or None"
         raise _wrong("upper_bound", decision.upper_bound, allowed)
-    until = decision.valid_until
-    if isinstance(until, bool) or not isinstance(until, Real) or isnan(until):
-        raise _wrong("valid_until", until, "a time [s], −inf to be asked at every round")
+    until = _real(decision.valid_until)
+    if until is None or isnan(until):
+        raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
-    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=float(until), num_nodes=wanted)
+    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted)
 
 
 def _number(name: str, value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+    number = _real(value)
+    if number is None or not isfinite(number):
         raise _wrong(name, value, "a finite number, or None")
-    return float(value)
+    return number
+
+
+def _real(value: object) -> float | None:
+    """Return a real number of any library as Python's; None for True and for what is too large."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _num_nodes(wanted: object, state: State) -> int:

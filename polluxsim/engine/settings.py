@@ -7,9 +7,13 @@ from math import isfinite
 
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError
+from polluxsim.types import MOST_SECONDS
 
 LONGEST_DELAY = 1e6
 """Eleven days; no job would come to anything with a longer one [s]."""
+
+SHORTEST_INTERVAL = 1e-9
+"""Rounds can be told apart up to 2^52 intervals: with a shorter one, for less than 52 days [s]."""
 
 REASONS = ("changes", "rounds", "none")
 """Whose reasons may be recorded."""
@@ -22,7 +26,7 @@ class EngineSettings:
     Parameters
     ----------
     round_interval
-        Time between scheduling rounds, which are at its multiples [s].
+        Time between scheduling rounds, which are at its multiples, from 1e-9 to 1e11 [s].
     restart_delay
         Time a job loses when its placement changes, its first start included [s].
     interference
@@ -44,7 +48,12 @@ class EngineSettings:
     reasons: str = "changes"
 
     def __post_init__(self) -> None:
-        _require("round_interval", self.round_interval, self.round_interval > 0, "a finite number > 0")
+        _require(
+            "round_interval",
+            self.round_interval,
+            SHORTEST_INTERVAL <= self.round_interval <= MOST_SECONDS,
+            f"a number from {SHORTEST_INTERVAL:g} to {MOST_SECONDS:g}",
+        )
         _require(
             "restart_delay",
             self.restart_delay,

@@ -250,7 +250,7 @@ class Simulation:
         state = self._state
         if not state.rounds.begin(event.about) or not state.jobs.active:
             return
-        if (why := self._standstill.at_round(state, self._world.num_expected)) is not None:
+        if (why := self._standstill.at_round(state, self._world.num_coming)) is not None:
             self._stand_still(why)
             return
         self._training.pass_epochs()

@@ -25,26 +25,32 @@ class Standstill:
         self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * settings.restart_delay
         self._since: float | None = None
 
-    def at_round(self, state: State, num_expected: int) -> str | None:
+    def at_round(self, state: State, num_coming: int) -> str | None:
         """Return why the run stands still, None if it does not or this cannot be said yet."""
         time = state.agenda.now
-        hopes = num_expected or state.nodes.are_coming(time)
+        hopes = num_coming or state.nodes.are_coming(time)
         if hopes or any(job.is_training(time) for job in state.jobs.placed.values()):
             self._since = None
-        elif self._since is None:
+        elif self._since is None or state.rounds.has_changed:
             self._since = time
-        elif time - self._since >= self._patience:
+        elif time - self._since >= self._patience and not _somebody_gives_up(state):
             return self.now(state)
         return None
 
     def now(self, state: State) -> str:
         """Return why the run stands still."""
         jobs, time = state.jobs.active, state.agenda.now
-        since = "" if self._since is None else f" has made any progress in the {time - self._since:g} s"
+        waited = 0.0 if self._since is None else time - self._since
         first = next(iter(jobs), "none")
         what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
-        how = f"{since} up to {time:g} s" if since else f" will make progress after {time:g} s"
+        how = f"has made any progress in the {waited:g} s up to" if waited else "will make progress after"
         counts, elastic = state.nodes.counts, ""
         if counts is not None and counts.requested == counts.least:
             elastic = f"; only {counts.least} of up to {counts.most} nodes are up, as the policy asked for no more"
-        return f"{what}{how}: policy {state.scenario.policy_name} gave no GPU, or moved them every time{elastic}"
+        guest = f"policy {state.scenario.policy_name} gave no GPU, or moved them every time"
+        return f"{what} {how} {time:g} s: {guest}{elastic}"
+
+
+def _somebody_gives_up(state: State) -> bool:
+    """Return whether a job is going to be cancelled, which may let others run."""
+    return any(job.job.cancel_time is not None for job in state.jobs.active.values())

@@ -49,13 +49,20 @@ class World:
         # Of jobs that wait for others: what they wait for, and who waits for each.
         self._waits_for: dict[JobId, set[JobId]] = {}
         self._waiting: defaultdict[JobId, list[Job]] = defaultdict(list)
+        self._num_blocked = 0
         for job in state.scenario.workload.jobs:
             if job.after:
                 self._let_wait(job)
         self._call_next()
 
+    @property
+    def num_coming(self) -> int:
+        """Return how many jobs are still to be submitted whatever becomes of those that are active."""
+        return self.num_expected - self._num_blocked
+
     def _let_wait(self, job: Job) -> None:
         self._waits_for[job.job_id] = set(job.after)
+        self._num_blocked += 1
         for name in job.after:
             self._waiting[name].append(job)
         if job.cancel_time is not None:
@@ -130,12 +137,13 @@ class World:
             return
         left.discard(name)
         if not left:
+            self._num_blocked -= 1
             due = replace(job, submit_time=max(job.submit_time, now))
             self._state.agenda.at(due.submit_time, Rank.ARRIVAL, self._submit_released, due)
 
     def _give_up(self, job: Job) -> None:
         """Count a job as cancelled that was never submitted, and all that wait for it."""
-        del self._waits_for[job.job_id]
+        self._num_blocked -= bool(self._waits_for.pop(job.job_id))
         self.num_expected -= 1
         self._state.records.never_submitted(job, Status.CANCELLED, self._state.agenda.now)
         for waiting in self._waiting.pop(job.job_id, ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,10 +23,9 @@ def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     interval
         Its round interval [s].
     """
-    following = [*result.round_records[1:], None]
     spans = _active_spans(result.job_records, result.end_time)
     span = next(spans, None)
-    for record, after in zip(result.round_records, following, strict=True):
+    for record, after in zip_longest(result.round_records, result.round_records[1:]):
         index = round(record.time / interval)
         end = result.end_time if after is None else after.time
         while (time := index * interval) < end or time == record.time:

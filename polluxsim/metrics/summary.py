@@ -12,7 +12,7 @@ from polluxsim.metrics.fairness import FAIR
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.records import JobRecord, Result
 
@@ -24,7 +24,8 @@ class Summary:
     """Metrics of one run.
 
     A job that was cut off counts with its age at the end of the run. So where there are such jobs, every completion
-    time here and the makespan are lower bounds; no job that was submitted is left out of a mean.
+    time here and the makespan are lower bounds. No other job that was submitted is left out of a mean but those that
+    ended without being complete, since their users gave up: they are named.
 
     Attributes
     ----------
@@ -33,13 +34,13 @@ class Summary:
     cut_off
         Names of those that were not complete when the run ended.
     not_submitted
-        Names of those of them that had not even been submitted: they have no age, and are in no mean.
+        Names of jobs that had not even been submitted: they have no age, and are in no mean.
     avg_jct, p50_jct, p99_jct
-        Mean and percentiles (linear between ranks) of the job completion time [s].
+        Mean and percentiles (linear between ranks) of the job completion time [s]; None if there is no job to tell.
     jct_by_application
         Mean completion time by application [s].
     makespan
-        Last completion less first submission [s].
+        Last completion less first submission [s]; None where the mean is.
     restarts
         Re-allocations of all jobs.
     gpu_hours
@@ -56,16 +57,18 @@ class Summary:
         Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
     unknown_fairness
         Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
+    cancelled
+        Names of those that their users gave up, or that could not come any more for that.
     """
 
     num_jobs: int
     cut_off: tuple[str, ...]
     not_submitted: tuple[str, ...]
-    avg_jct: float
-    p50_jct: float
-    p99_jct: float
+    avg_jct: float | None
+    p50_jct: float | None
+    p99_jct: float | None
     jct_by_application: Mapping[str, float]
-    makespan: float
+    makespan: float | None
     restarts: int
     gpu_hours: float
     time_between_restarts: float | None = None
@@ -74,31 +77,34 @@ class Summary:
     fair_share: float | None = None
     cost: float = 0.0
     unknown_fairness: int = 0
+    cancelled: tuple[str, ...] = ()
 
 
 def summarise(result: Result) -> Summary | None:
     """Return the metrics of a run, None if it had no jobs."""
-    jobs = result.job_records
-    if not jobs:
+    everybody = result.job_records
+    if not everybody:
         return None
-    never = tuple(job.job for job in jobs if job.submit_time > result.end_time)
-    jobs = tuple(job for job in jobs if job.submit_time <= result.end_time) or jobs
-    jcts = np.array([_jct(job, result.end_time) for job in jobs])
+    never = tuple(job.job for job in everybody if job.submit_time > result.end_time)
+    jobs = [job for job in everybody if job.submit_time <= result.end_time]
+    counted = [job for job in jobs if job.status in (Status.COMPLETED, Status.CUT_OFF)]
+    jcts = np.array([_jct(job, result.end_time) for job in counted])
     by_application = defaultdict[str, list[float]](list)
-    for job, jct in zip(jobs, jcts.tolist(), strict=True):
+    for job, jct in zip(counted, jcts.tolist(), strict=True):
         by_application[job.application].append(jct)
     run_time, restarts = sum(job.run_time for job in jobs), sum(job.num_restarts for job in jobs)
     fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
-    ends = [result.end_time if job.completion_time is None else job.completion_time for job in jobs]
+    ends = [result.end_time if job.completion_time is None else job.completion_time for job in counted]
     return Summary(
-        num_jobs=len(result.job_records),
+        num_jobs=len(everybody),
         not_submitted=never,
-        cut_off=tuple(job.job for job in result.job_records if job.status is Status.CUT_OFF),
-        avg_jct=float(jcts.mean()),
-        p50_jct=float(np.percentile(jcts, 50)),
-        p99_jct=float(np.percentile(jcts, 99)),
+        cut_off=_named(everybody, Status.CUT_OFF),
+        cancelled=_named(everybody, Status.CANCELLED),
+        avg_jct=float(jcts.mean()) if counted else None,
+        p50_jct=float(np.percentile(jcts, 50)) if counted else None,
+        p99_jct=float(np.percentile(jcts, 99)) if counted else None,
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
-        makespan=max(max(ends) - min(job.submit_time for job in jobs), 0.0),
+        makespan=max(ends) - min(job.submit_time for job in counted) if counted else None,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / SECONDS_PER_HOUR,
         time_between_restarts=run_time / restarts if restarts else None,
@@ -108,6 +114,10 @@ def summarise(result: Result) -> Summary | None:
         cost=_cost(result),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
+
+
+def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
+    return tuple(job.job for job in jobs if job.status is status)
 
 
 def _cost(result: Result) -> float:

@@ -140,7 +140,7 @@ def test_a_copy_draws_as_the_original_would() -> None:
 
 
 def test_a_copy_shares_what_never_changes() -> None:
-    run, policy = begun(toy_workload(toy_job("a")), Cluster.uniform(1, 1), Pollux()), Pollux()
+    run, policy = begun(toy_workload(toy_job("a", application="slow")), Cluster.uniform(1, 1), Pollux()), Pollux()
     for _ in range(3):
         view = run.advance()
         assert view is not None
@@ -152,8 +152,10 @@ def test_a_copy_shares_what_never_changes() -> None:
     (job,), (its,) = view.jobs, copied.view.jobs
     assert job.goodput is not None
     assert its.goodput is job.goodput
-    assert its.oracle.application is job.oracle.application
     assert copied._state.scenario is run._state.scenario
+    actives = [one._state.jobs.active["a"] for one in (run, copied)]
+    assert actives[0].tenure is not actives[1].tenure
+    assert actives[0].truth is actives[1].truth
 
 
 def time_of_copy(run: Simulation, policy: Policy) -> float:

@@ -34,6 +34,8 @@ def lines(summaries: Sequence[Summary]) -> list[Line]:
     found = [Line("jobs", "", [Cell(f"{run.num_jobs:,}") for run in summaries])]
     if any(run.cut_off for run in summaries):
         found.append(Line("cut off", "jobs", [Cell(f"{len(run.cut_off):,}") for run in summaries]))
+    if any(run.cancelled for run in summaries):
+        found.append(Line("cancelled", "jobs", [Cell(f"{len(run.cancelled):,}") for run in summaries]))
     found += [
         _times("average JCT", summaries, [run.avg_jct for run in summaries]),
         _times("median JCT", summaries, [run.p50_jct for run in summaries]),

@@ -137,7 +137,7 @@ def autoscaling(runs: Runs) -> Iterator[Sample]:
     """Yield completion time, cost and stages of every run."""
     for run in runs.made:
         result = run.read().result
-        if (summary := summarise(result)) is not None:
+        if (summary := summarise(result)) is not None and summary.avg_jct is not None:
             yield Sample("completion time", run.arm.name, summary.avg_jct, run.workload, run.seed)
             yield Sample("cost", run.arm.name, summary.cost, run.workload, run.seed)
         yield Sample("stages", run.arm.name, float(len(stages(result))), run.workload, run.seed)
