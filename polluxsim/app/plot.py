@@ -15,8 +15,9 @@ from polluxsim.analysis.figures.groups import grouped, policy_name, settings_of
 from polluxsim.analysis.figures.job import job_life, lives_of
 from polluxsim.analysis.figures.scaling import decision_labels, decision_times, read_times, scaling
 from polluxsim.analysis.figures.style import check_ending, save
-from polluxsim.analysis.figures.sweep import sweep, sweep_frame
+from polluxsim.analysis.figures.sweep import sweep
 from polluxsim.analysis.figures.usage import usage
+from polluxsim.analysis.replication import frame_of
 from polluxsim.app.folders import run_folders
 from polluxsim.app.own_profiles import own_profiles
 from polluxsim.errors import InvalidConfigError, InvalidInputError
@@ -98,7 +99,7 @@ def _frame(paths: Sequence[Path]) -> pd.DataFrame:
     tables = [path for path in paths if path.suffix == ".parquet"]
     frames = [_table(path) for path in tables]
     if folders := [path for path in paths if path not in tables]:
-        frames.append(sweep_frame(_read(folders)))
+        frames.append(frame_of(_read(folders)))
     return pd.concat(frames, ignore_index=True)
 
 
