@@ -15,7 +15,9 @@ __version__ = "0.1.0"
 # editors and checkers are in __init__.pyi.
 _ROOMS = {
     "polluxsim.api": (
-        "simulate", "compare", "read", "policy", "cluster", "workload", "profiles", "settings", "Result", "Comparison",
+        "simulate", "sweep", "compare", "read", "read_sweep",
+        "policy", "cluster", "workload", "profiles", "settings", "Result", "Comparison",
+        "Sweep",
     ),
     "polluxsim.engine.settings": ("EngineSettings",),
     "polluxsim.errors": ("PolluxSimError",),

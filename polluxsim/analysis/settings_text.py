@@ -87,7 +87,8 @@ def as_frame(table: SettingsTable) -> pd.DataFrame:
     """
     rows = {label: dict(_parts(row)) for label, row in table.cells.items()}
     frame = pd.DataFrame.from_dict(rows, orient="index").astype(float).rename_axis("setting")
-    frame.columns = pd.MultiIndex.from_tuples(frame.columns, names=["metric", "part"])
+    columns = dict.fromkeys(key for row in rows.values() for key in row)
+    frame.columns = pd.MultiIndex.from_tuples(columns, names=["metric", "part"])
     return frame
 
 
@@ -126,9 +127,9 @@ def verdict(table: SettingsTable) -> str:
     if not judged:
         return "Which differences are real cannot be said: that takes six workloads or seeds in common."
     real: dict[str, list[str]] = {}
-    for metric, label, change in judged:
-        if is_real(change):
-            real.setdefault(unit_of(metric)[0], []).append(f"{label} ({100 * change.value:+.0f} %)".replace("-", "−"))
+    for metric, label, estimate in judged:
+        if is_real(estimate):
+            real.setdefault(unit_of(metric)[0], []).append(f"{label} ({100 * estimate.value:+.0f} %)".replace("-", "−"))
     chance = f"of {len(judged)} comparisons, about {0.05 * len(judged):.0f} would look real by chance"
     if not real:
         return f"No difference {_against(table)} is real by 95 % intervals of pairs."

@@ -8,17 +8,21 @@ from __future__ import annotations
 from polluxsim.api.choices import Choice, cluster, policy, profiles, settings, workload
 from polluxsim.api.results import Comparison, Result, compare, read
 from polluxsim.api.simulating import simulate
+from polluxsim.api.sweeps import Sweep, read_sweep, sweep
 
 __all__ = [
     "Choice",
     "Comparison",
     "Result",
+    "Sweep",
     "cluster",
     "compare",
     "policy",
     "profiles",
     "read",
+    "read_sweep",
     "settings",
     "simulate",
+    "sweep",
     "workload",
 ]

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with ending_at_once():
                 return _run(arguments[1:])
         with raising():
-            options = _parsed(arguments)
+            options = parsed(arguments)
             return int(options.action(options))
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)

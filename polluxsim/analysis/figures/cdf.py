@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
     from polluxsim.analysis.figures.groups import Group
-    from polluxsim.analysis.figures.style import Look
+    from polluxsim.analysis.figures.style import Drawing, Look
     from polluxsim.records import Result
 
 FAIRNESS = "finish_time_fairness"
 
 
 @styled
-def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
+def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
     Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
@@ -45,7 +44,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
 
 
 @styled
-def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
+def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair.
 
     Raises
@@ -125,7 +124,7 @@ def _line(axes: Axes, group: Group, look: Look, runs: Sequence[tuple[NDArray[np.
         )
 
 
-def _finished(axes: Axes, groups: Sequence[Group]) -> Figure:
+def _finished(axes: Axes, groups: Sequence[Group]) -> Drawing:
     lines = axes.get_lines()[: len(groups)]
     name_lines(axes, {line: group.label for line, group in zip(lines, groups, strict=True)})
     return axes.figure  # type: ignore[return-value]

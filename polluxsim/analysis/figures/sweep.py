@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from polluxsim.analysis.comparison import Samples
-    from polluxsim.analysis.figures.style import Look
+    from polluxsim.analysis.figures.style import Drawing, Look
     from polluxsim.analysis.replication import Row
 
     Array = NDArray[np.float64]
@@ -93,7 +92,7 @@ class Drawn:
 @styled
 def sweep(
     frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
-) -> Figure:
+) -> Drawing:
     """Draw the mean of a metric against a setting, with 95 % intervals where there are enough runs for them.
 
     Where runs are pairs, alike in workload and seed, bars are intervals of the change against one value, which has
@@ -164,7 +163,7 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
         As for `sweep`.
     """
     if x == POLICIES and POLICY in frame:
-        frame = frame.assign(**{POLICIES: [policy_name(row) for row in frame.to_dict("records")]})
+        frame = frame.assign(**{POLICIES: [policy_name({POLICY: name}) for name in frame[POLICY]]})
     _check(frame, x, metric, by)
     rows = [row for row in rows_of(frame) if metric in row]
     places, names = _places([row.get(x) for row in rows], x)
@@ -262,7 +261,7 @@ def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -
 def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
     settings = [settings_in(row) for row in rows]
     if x == POLICIES:  # what else differs between policies is theirs
-        settings = [{key: value for key, value in row.items() if not key.startswith("policy.")} for row in settings]
+        settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
         differing = labels_of([row | {POLICY: ""} for row in settings])
         return ["" if len(set(differing)) == 1 else label for label in differing]
     if by is None:
