@@ -86,10 +86,10 @@ def as_frame(table: SettingsTable) -> pd.DataFrame:
     share of it: change, change low, change high. What is not known is nan.
     """
     rows = {label: dict(_parts(row)) for label, row in table.cells.items()}
-    frame = pd.DataFrame.from_dict(rows, orient="index").astype(float).rename_axis("setting")
-    columns = dict.fromkeys(key for row in rows.values() for key in row)
-    frame.columns = pd.MultiIndex.from_tuples(columns, names=["metric", "part"])
-    return frame
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    columns = pd.MultiIndex.from_tuples(keys, names=["metric", "part"])
+    values = [[row.get(key) for key in keys] for row in rows.values()]
+    return pd.DataFrame(values, index=list(rows), columns=columns, dtype=float).rename_axis("setting")
 
 
 def _parts(row: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], float | None]]:

@@ -13,11 +13,12 @@ import pandas as pd
 from polluxsim.analysis.html_summary import crowd_html, runs_html
 from polluxsim.analysis.replication import counted
 from polluxsim.analysis.table import comparison
+from polluxsim.analysis.why.story import at, find_job
 from polluxsim.api.plotting import figure_of
 from polluxsim.app.plot import Subject
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
-from polluxsim.storage import Run, read_run, read_timings, write_run
+from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -64,6 +65,10 @@ class Result(Run):
         write_run(Path(folder), self.result, self.info)
         return Path(folder)
 
+    def why(self, job: str, time: float) -> str:
+        """Return how a job stood at a time [s], and why, in the words of `polluxsim why`."""
+        return at(self, self.result.reason_records, find_job(self, job), time)
+
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw what `polluxsim plot KIND` draws, with its options by name: `run.plot("usage", bin=10)`.
 
@@ -92,7 +97,8 @@ def read(folder: str | PathLike[str]) -> Result:
         If the folder does not hold a finished run.
     """
     run = read_run(Path(folder))
-    result = replace(run.result, timing_records=read_timings(Path(folder)))
+    reasons = read_reasons(Path(folder)) or ()
+    result = replace(run.result, timing_records=read_timings(Path(folder)), reason_records=reasons)
     return Result(run.name, run.info, result)
 
 

@@ -11,7 +11,7 @@ from polluxsim.analysis.replication import SettingsTable, frame_of, settings_tab
 from polluxsim.analysis.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
 from polluxsim.api.notebook import counting
 from polluxsim.api.plotting import figure_of
-from polluxsim.api.results import Result
+from polluxsim.api.results import Result, read
 from polluxsim.api.simulating import simulate
 from polluxsim.app.plot import Subject
 from polluxsim.app.reading import PARQUET, frame_at
@@ -79,7 +79,9 @@ class Sweep:
     @property
     def runs(self) -> Sequence[Result]:
         """Return the runs, read from their folders where they are not at hand."""
-        return [Result(run.name, run.info, run.result) for run in self.subject.read()]
+        if self.subject.runs:
+            return [Result(run.name, run.info, run.result) for run in self.subject.runs]
+        return list(map(read, self.subject.paths))
 
     def table(self, metrics: Sequence[str] = (), against: str | None = None) -> Table:
         """Return means and changes by setting, as `polluxsim table` prints them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from polluxsim.analysis.figures.lines import name_lines
 from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, share_axis, styled
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from polluxsim.analysis.figures.groups import Group
     from polluxsim.analysis.figures.style import Drawing, Look
     from polluxsim.records import Result
+
+MOST_TICKS = 15
+"""A time axis whose ends differ by less than this factor has ticks between the powers of ten."""
 
 FAIRNESS = "finish_time_fairness"
 
@@ -109,6 +112,10 @@ def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.
     for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
         _line(axes, group, look, runs)
     share_axis(axes, "share of jobs")
+    low, high = axes.get_xlim()
+    if high < MOST_TICKS * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     return axes
 

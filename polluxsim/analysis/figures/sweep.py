@@ -162,8 +162,8 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     InvalidInputError
         As for `sweep`.
     """
-    if x == POLICIES and POLICY in frame:
-        frame = frame.assign(**{POLICIES: [policy_name({POLICY: name}) for name in frame[POLICY]]})
+    if x == POLICIES:
+        frame = frame.assign(**{POLICIES: list(map(policy_name, rows_of(frame)))})
     _check(frame, x, metric, by)
     rows = [row for row in rows_of(frame) if metric in row]
     places, names = _places([row.get(x) for row in rows], x)
