@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 # editors and checkers are in __init__.pyi.
 _ROOMS = {
     "polluxsim.api": (
-        "simulate", "start", "compare", "read", "policy", "cluster", "workload", "profiles", "settings", "Result",
-        "Comparison",
+        "simulate", "start", "sweep", "compare", "read", "read_sweep", "policy", "cluster", "workload", "profiles",
+        "settings", "Result", "Comparison", "Sweep",
     ),
     "polluxsim.engine.settings": ("EngineSettings",),
     "polluxsim.engine.scenario": ("Scenario",),

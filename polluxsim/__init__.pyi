@@ -1,13 +1,16 @@
 from polluxsim.api import Comparison as Comparison
 from polluxsim.api import Result as Result
+from polluxsim.api import Sweep as Sweep
 from polluxsim.api import cluster as cluster
 from polluxsim.api import compare as compare
 from polluxsim.api import policy as policy
 from polluxsim.api import profiles as profiles
 from polluxsim.api import read as read
+from polluxsim.api import read_sweep as read_sweep
 from polluxsim.api import settings as settings
 from polluxsim.api import simulate as simulate
 from polluxsim.api import start as start
+from polluxsim.api import sweep as sweep
 from polluxsim.api import workload as workload
 from polluxsim.engine.scenario import Scenario as Scenario
 from polluxsim.engine.settings import EngineSettings as EngineSettings

@@ -8,18 +8,22 @@ from __future__ import annotations
 from polluxsim.api.choices import Choice, cluster, policy, profiles, settings, workload
 from polluxsim.api.results import Comparison, Result, compare, read
 from polluxsim.api.simulating import simulate, start
+from polluxsim.api.sweeps import Sweep, read_sweep, sweep
 
 __all__ = [
     "Choice",
     "Comparison",
     "Result",
+    "Sweep",
     "cluster",
     "compare",
     "policy",
     "profiles",
     "read",
+    "read_sweep",
     "settings",
     "simulate",
     "start",
+    "sweep",
     "workload",
 ]

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.app.interrupt import in_main_thread
 from polluxsim.app.progress import ignore, num_expected, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from polluxsim.engine.simulation import Simulation, Watcher
     from polluxsim.records import RoundRecord
@@ -34,6 +35,16 @@ def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> Ite
             yield watch
 
 
+@contextmanager
+def counting(total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that says how many of several runs are done: in a notebook a bar, elsewhere nothing."""
+    if not (_in_notebook() and in_main_thread()):
+        yield lambda _: None
+        return
+    with _display(_progress(0, total, "runs")) as handle:
+        yield lambda done: handle(_progress(done, total, "runs"))
+
+
 def _in_notebook() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
@@ -42,27 +53,37 @@ def _in_notebook() -> bool:
 @contextmanager
 def _bar(workload: Workload) -> Iterator[Watcher]:
     """Give a watcher that keeps a bar below the cell, which goes when the run ends."""
+    with _display("starting; the first run ever compiles its kernels") as update:
+        shown = perf_counter()
+
+        def watch(run: Simulation) -> None:
+            nonlocal shown
+            if perf_counter() - shown >= REFRESH and run.last_round is not None:
+                shown = perf_counter()
+                update(bar_html(run.num_ended, num_expected(workload, run), run.last_round))
+
+        yield watch
+
+
+@contextmanager
+def _display(html: str) -> Iterator[Callable[[str], None]]:
+    """Show HTML below the cell, give a function that changes it, and take it away in the end."""
     from IPython.display import HTML, display  # noqa: PLC0415  (there only in a notebook)
 
     show: Any = HTML  # IPython has no types
-    handle: Any = display(show("starting; the first run ever compiles its kernels"), display_id=True)  # type: ignore[no-untyped-call]
-    shown = perf_counter()
-
-    def watch(run: Simulation) -> None:
-        nonlocal shown
-        if perf_counter() - shown >= REFRESH and run.last_round is not None:
-            shown = perf_counter()
-            handle.update(show(bar_html(run.num_ended, num_expected(workload, run), run.last_round)))
-
+    handle: Any = display(show(html), display_id=True)  # type: ignore[no-untyped-call]
     try:
-        yield watch
+        yield lambda text: handle.update(show(text))
     finally:
         handle.update(show(""))
 
 
 def bar_html(complete: int, jobs: int, record: RoundRecord) -> str:
     """Return a bar with what it says."""
-    return (
-        f'<progress value="{complete}" max="{jobs}" style="width: 16em; vertical-align: middle"></progress> '
-        f"{complete} of {jobs} jobs complete, {record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active"
-    )
+    where = f" complete, {record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active"
+    return _progress(complete, jobs, "jobs") + where
+
+
+def _progress(done: int, total: int, what: str) -> str:
+    bar = f'<progress value="{done}" max="{total}" style="width: 16em; vertical-align: middle"></progress>'
+    return f"{bar} {done} of {total} {what}"

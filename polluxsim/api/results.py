@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from polluxsim.analysis.html_summary import crowd_html, runs_html
+from polluxsim.analysis.replication import counted
 from polluxsim.analysis.table import comparison
+from polluxsim.analysis.why.story import at, find_job
+from polluxsim.api.plotting import figure_of
+from polluxsim.app.plot import Subject
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
-from polluxsim.storage import Run, flat, read_run, write_run
+from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from polluxsim.analysis.figures.style import Drawing
 
 
 class Result(Run):
@@ -59,6 +65,17 @@ class Result(Run):
         write_run(Path(folder), self.result, self.info)
         return Path(folder)
 
+    def why(self, job: str, time: float) -> str:
+        """Return how a job stood at a time [s], and why, in the words of `polluxsim why`."""
+        return at(self, self.result.reason_records, find_job(self, job), time)
+
+    def plot(self, kind: str, **options: object) -> Drawing:
+        """Draw what `polluxsim plot KIND` draws, with its options by name: `run.plot("usage", bin=10)`.
+
+        The figure shows itself in a notebook; its `axes` can be changed, `save(path)` writes it.
+        """
+        return figure_of(kind, Subject(runs=[self]), options)
+
     def __repr__(self) -> str:
         if self.metrics is None:
             return f"Result({self.name!r}, no jobs)"
@@ -81,7 +98,9 @@ def read(folder: str | PathLike[str]) -> Result:
         If the folder does not hold a finished run.
     """
     run = read_run(Path(folder))
-    return Result(run.name, run.info, run.result)
+    reasons = read_reasons(Path(folder)) or ()
+    result = replace(run.result, timing_records=read_timings(Path(folder)), reason_records=reasons)
+    return Result(run.name, run.info, result)
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,8 +129,12 @@ class Comparison:
         The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, and the mean
         JCT of each application as `jct_by_application.NAME`.
         """
-        rows = {name: _counted(flat(asdict(summary))) for name, summary in self.metrics.items()}
+        rows = {name: counted(summary) for name, summary in self.metrics.items()}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+
+    def plot(self, kind: str, **options: object) -> Drawing:
+        """Draw what `polluxsim plot KIND` draws of several runs, with its options by name; names are those given."""
+        return figure_of(kind, Subject(runs=tuple(self.runs.values()), names=tuple(self.runs)), options)
 
     def __repr__(self) -> str:
         from rich.console import Console  # noqa: PLC0415  (a notebook never prints)
@@ -144,7 +167,3 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
     if not isinstance(runs, Mapping):
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
     return Comparison(dict(runs))
-
-
-def _counted(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: len(value) if isinstance(value, tuple) else value for name, value in values.items()}

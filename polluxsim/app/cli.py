@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with ending_at_once():
                 return _run(arguments[1:])
         with raising():
-            options = _parsed(arguments)
+            options = parsed(arguments)
             return int(options.action(options))
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
@@ -132,8 +132,19 @@ def _overview() -> str:
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Print completion times, makespan, restarts and GPU time of finished runs side by side."
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.description = (
+        "Print up to four runs side by side; of a sweep, a row for each setting: means over seeds and workloads "
+        "with 95 % intervals, their changes against one setting by pairs, and which of these are real."
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                        help="folder of a finished run or of a sweep, or a sweep's Parquet dataset")  # fmt: skip
+    parser.add_argument("--metric", action="append", metavar="NAME",
+                        help="a column, like p50_jct; may be given again (default: the usual six)")  # fmt: skip
+    parser.add_argument("--against", metavar="SETTING",
+                        help="what to compare with, like policy.p=-1 (default: nearest to the defaults)")  # fmt: skip
+    forms = parser.add_mutually_exclusive_group()
+    for form, what in (("markdown", "Markdown"), ("latex", "LaTeX"), ("csv", "CSV, a column for each number")):
+        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {what}")
     parser.set_defaults(action=_table)
 
 
@@ -289,7 +300,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _table(options: argparse.Namespace) -> int:
     from polluxsim.app.files import show_table
 
-    return show_table(options.runs)
+    return show_table(options)
 
 
 def _reproduce(options: argparse.Namespace) -> int:

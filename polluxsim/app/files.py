@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from polluxsim.analysis.fit_figure import compare, draw, error_table
-from polluxsim.analysis.table import comparison
+from polluxsim.analysis.replication import settings_table
+from polluxsim.analysis.settings_text import FORMS, as_text
+from polluxsim.analysis.table import MOST_COLUMNS, comparison
 from polluxsim.app.console import console
-from polluxsim.app.folders import run_folders
+from polluxsim.app.folders import runs_below
+from polluxsim.app.reading import PARQUET, frame_at
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.card import CardProfile
@@ -23,10 +27,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def show_table(folders: Sequence[Path]) -> int:
-    """Print runs side by side; a folder of several runs stands for all of them."""
+def show_table(options: Namespace) -> int:
+    """Print a few runs side by side, or settings with their means and changes."""
+    if options.form or options.metric or options.against or not _are_few_runs(options.runs):
+        table = settings_table(frame_at(options.runs), options.metric or (), options.against)
+        width = console().width if sys.stdout.isatty() else 80
+        print(as_text(table, width) if options.form is None else FORMS[options.form](table))
+        return 0
     summaries = {}
-    for folder in run_folders(folders):
+    for folder in options.runs:
         run = read_run(folder)
         summary = summarise(run.result)
         if summary is None:
@@ -35,6 +44,10 @@ def show_table(folders: Sequence[Path]) -> int:
         summaries[name] = summary
     console().print(comparison(summaries))
     return 0
+
+
+def _are_few_runs(paths: Sequence[Path]) -> bool:
+    return len(paths) <= MOST_COLUMNS and not any(path.suffix == PARQUET or runs_below(path) for path in paths)
 
 
 def import_log(options: Namespace) -> int:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 
 from polluxsim.analysis.figures.applications import jct_by_application
 from polluxsim.analysis.figures.cdf import fairness_cdf, jct_cdf
-from polluxsim.analysis.figures.groups import grouped, policy_name, settings_of
+from polluxsim.analysis.figures.groups import Group, grouped, policy_name, settings_of
 from polluxsim.analysis.figures.job import job_life, lives_of
 from polluxsim.analysis.figures.scaling import decision_labels, decision_times, read_times, scaling
 from polluxsim.analysis.figures.style import check_ending, save
-from polluxsim.analysis.figures.sweep import sweep, sweep_frame
+from polluxsim.analysis.figures.sweep import sweep
 from polluxsim.analysis.figures.usage import usage
+from polluxsim.analysis.replication import frame_of
 from polluxsim.app.folders import run_folders
 from polluxsim.app.own_profiles import own_profiles
+from polluxsim.app.reading import frame_at, runs_at
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.storage import read_run, read_timings
 
@@ -27,14 +28,63 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from matplotlib.figure import Figure
-
-    from polluxsim.analysis.figures.groups import Group
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.models.profile import Profile
+    from polluxsim.records import TimingRecord
     from polluxsim.storage import Run
 
 WIDTHS = (5.0, 60.0)
 """The least and the most that can be drawn legibly [cm]."""
+
+
+class Subject(NamedTuple):
+    """What is drawn: runs at hand, or folders and files to read them from.
+
+    Attributes
+    ----------
+    paths
+        Where they are.
+    runs
+        Runs at hand.
+    names
+        What these are to be called; None names them by what differs.
+    frame
+        A row for each run, where these are all there is.
+    """
+
+    paths: Sequence[Path] = ()
+    runs: Sequence[Run] = ()
+    names: Sequence[str] | None = None
+    frame: pd.DataFrame | None = None
+
+    def read(self) -> Sequence[Run]:
+        """Return the runs."""
+        if not self.runs and not self.paths:
+            raise InvalidInputError("the sweep's runs are not at hand, only their metrics; allowed is the kind sweep")
+        return self.runs or runs_at(self.paths)
+
+    def groups(self, *, each: bool) -> tuple[Group, ...]:
+        """Return what is drawn as one line each."""
+        runs = self.read()
+        if self.names is None:
+            return grouped(runs, each=each)
+        return tuple(
+            Group(name, policy_name(settings_of(run)), (run,)) for name, run in zip(self.names, runs, strict=True)
+        )
+
+    def metrics(self) -> pd.DataFrame:
+        """Return a row for each run."""
+        if self.frame is not None:
+            return self.frame
+        return frame_of(self.runs) if self.runs else frame_at(self.paths)
+
+    def times(self) -> tuple[Sequence[Run], list[Sequence[TimingRecord]], list[pd.DataFrame]]:
+        """Return runs, the wall-clock times of each, and the times of benchmarks."""
+        if self.runs:
+            return self.runs, [run.result.timing_records for run in self.runs], []
+        tables = [path for path in self.paths if path.suffix == ".csv"]
+        folders = run_folders([path for path in self.paths if path not in tables])
+        return list(map(read_run, folders)), list(map(read_timings, folders)), list(map(read_times, tables))
 
 
 def plot(options: Namespace) -> int:
@@ -46,33 +96,39 @@ def plot(options: Namespace) -> int:
         If an option or a run is not what it should be; nothing is written then.
     """
     check_ending(options.output)
-    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
-        raise InvalidConfigError(f"--width is {options.width:g}, allowed are {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
-    save(_DRAW[options.kind](options), options.output)
+    save(draw(options, Subject(getattr(options, "runs", ()))), options.output)
     print(f"wrote {options.output}")
     return 0
 
 
-def _groups(options: Namespace) -> tuple[Group, ...]:
-    return grouped(_read(options.runs), each=options.each)
+def draw(options: Namespace, subject: Subject) -> Drawing:
+    """Draw a figure.
+
+    Parameters
+    ----------
+    options
+        As the command line has them.
+    subject
+        What is drawn.
+
+    Raises
+    ------
+    PolluxSimError
+        If an option or a run is not what it should be.
+    """
+    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
+        raise InvalidConfigError(f"--width is {options.width:g}, allowed are {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
+    return _DRAW[options.kind](options, subject)
 
 
-def _read(folders: Sequence[Path]) -> list[Run]:
-    runs = [read_run(folder) for folder in dict.fromkeys(path.resolve() for path in run_folders(folders))]
-    for run in runs:
-        if not run.result.job_records:
-            raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
-    return runs
-
-
-def _usage(options: Namespace) -> Figure:
+def _usage(options: Namespace, subject: Subject) -> Drawing:
     if not (math.isfinite(options.bin) and options.bin >= 1):
         raise InvalidConfigError(f"--bin is {options.bin:g}, allowed are minutes ≥ 1")
-    return usage(_groups(options), 60.0 * options.bin, options.width)
+    return usage(subject.groups(each=options.each), 60.0 * options.bin, options.width)
 
 
-def _job(options: Namespace) -> Figure:
-    groups = grouped(_read(options.runs), each=True)
+def _job(options: Namespace, subject: Subject) -> Drawing:
+    groups = subject.groups(each=True)
     profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
     lives, contention = lives_of(groups, options.job, profiles)
     return job_life(lives, contention, options.width)
@@ -90,62 +146,46 @@ def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
         return None
 
 
-def _sweep(options: Namespace) -> Figure:
-    return sweep(_frame(options.runs), options.x, options.metric, options.by, options.width)
+def _sweep(options: Namespace, subject: Subject) -> Drawing:
+    return sweep(subject.metrics(), options.x, options.metric, options.by, options.width)
 
 
-def _frame(paths: Sequence[Path]) -> pd.DataFrame:
-    tables = [path for path in paths if path.suffix == ".parquet"]
-    frames = [_table(path) for path in tables]
-    if folders := [path for path in paths if path not in tables]:
-        frames.append(sweep_frame(_read(folders)))
-    return pd.concat(frames, ignore_index=True)
-
-
-def _table(path: Path) -> pd.DataFrame:
-    if not path.exists():
-        raise InvalidInputError(f"{path}: no such file")
-    try:
-        return pd.read_parquet(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidInputError(f"{path}: not a Parquet dataset ({str(error).splitlines()[0]})") from None
-
-
-def _throughput(options: Namespace) -> Figure:
+def _throughput(options: Namespace, _: Subject) -> Drawing:
     from polluxsim.app.plot_profiles import draw_throughput
 
     return draw_throughput(options)
 
 
-def _batch_size(options: Namespace) -> Figure:
+def _batch_size(options: Namespace, _: Subject) -> Drawing:
     from polluxsim.app.plot_profiles import draw_batch_size
 
     return draw_batch_size(options)
 
 
-def _training(options: Namespace) -> Figure:
+def _training(options: Namespace, _: Subject) -> Drawing:
     from polluxsim.app.plot_profiles import draw_training
 
     return draw_training(options)
 
 
-def _scaling(options: Namespace) -> Figure:
-    tables = [path for path in options.runs if path.suffix == ".csv"]
-    frames = [read_times(path) for path in tables]
-    folders = run_folders([path for path in options.runs if path not in tables])
-    runs = [read_run(folder) for folder in folders]
+def _scaling(options: Namespace, subject: Subject) -> Drawing:
+    runs, timings, frames = subject.times()
     labels = decision_labels(runs)
-    frames += [decision_times(*row) for row in zip(labels, runs, map(read_timings, folders), strict=True)]
+    frames += [decision_times(*row) for row in zip(labels, runs, timings, strict=True)]
     policies = {label: policy_name(settings_of(run)) for label, run in zip(labels, runs, strict=True)}
     return scaling(pd.concat(frames, ignore_index=True), policies, options.width)
 
 
-_DRAW: Mapping[str, Callable[[Namespace], Figure]] = {
-    "jct-cdf": lambda options: jct_cdf(_groups(options), options.width),
-    "jct-by-application": lambda options: jct_by_application(_groups(options), options.width),
+def _of_jobs(figure: Callable[[Sequence[Group], float], Drawing]) -> Callable[[Namespace, Subject], Drawing]:
+    return lambda options, subject: figure(subject.groups(each=options.each), options.width)
+
+
+_DRAW: Mapping[str, Callable[[Namespace, Subject], Drawing]] = {
+    "jct-cdf": _of_jobs(jct_cdf),
+    "jct-by-application": _of_jobs(jct_by_application),
     "usage": _usage,
     "job": _job,
-    "fairness-cdf": lambda options: fairness_cdf(_groups(options), options.width),
+    "fairness-cdf": _of_jobs(fairness_cdf),
     "sweep": _sweep,
     "throughput": _throughput,
     "scaling": _scaling,

@@ -21,7 +21,10 @@ KINDS = {
     "training": "statistical efficiency over training, by batch size",
 }
 
-WIDE = {"throughput", "scaling", "batch-size", "training"}
+OF_PROFILES = ("throughput", "batch-size", "training")
+"""Kinds that show profiles rather than runs."""
+
+WIDE = {*OF_PROFILES, "scaling"}
 """Kinds with panels side by side."""
 
 
@@ -63,8 +66,8 @@ def _job(parser: argparse.ArgumentParser) -> None:
 def _sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
                         help="folder of a sweep or of a finished run, or a sweep's Parquet dataset")  # fmt: skip
-    parser.add_argument("--x", required=True, metavar="SETTING", help="along the axis, like policy.p")
-    parser.add_argument("--metric", default="avg_jct", help="what to draw (default: %(default)s)")
+    parser.add_argument("--x", required=True, metavar="SETTING", help="along the axis, like policy.p, or policy")
+    parser.add_argument("--metric", "--y", default="avg_jct", help="what to draw (default: %(default)s)")
     parser.add_argument("--by", action="append", metavar="SETTING",
                         help="a line for each of its values (default: all settings that differ)")  # fmt: skip
 

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from matplotlib.figure import Figure
-
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.models.profile import Profile
 
 
-def draw_throughput(options: Namespace) -> Figure:
+def draw_throughput(options: Namespace) -> Drawing:
     """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
     profiles = _profiles(options.profiles)
     cards = None if options.cards is None else _profiles(options.cards)
@@ -34,12 +33,12 @@ def draw_throughput(options: Namespace) -> Figure:
     return throughput([compare(profiles[name], fitted[name], name) for name in chosen], names, options.width)
 
 
-def draw_batch_size(options: Namespace) -> Figure:
+def draw_batch_size(options: Namespace) -> Drawing:
     """Draw the best batch sizes of one application."""
     return best_batch_sizes(_one(options), options.width)
 
 
-def draw_training(options: Namespace) -> Figure:
+def draw_training(options: Namespace) -> Drawing:
     """Draw the efficiency of one application over training."""
     return training_curves(_one(options), options.width)
 

@@ -55,6 +55,8 @@ class Summary:
         Part of the complete jobs with a ρ that have ρ < 2; None if there was none.
     cost
         Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
+    p99_fairness
+        99th percentile of the ρ of complete jobs (linear between ranks); None if none has one.
     unknown_fairness
         Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
     cancelled
@@ -78,6 +80,7 @@ class Summary:
     cost: float = 0.0
     unknown_fairness: int = 0
     cancelled: tuple[str, ...] = ()
+    p99_fairness: float | None = None
 
 
 def summarise(result: Result) -> Summary | None:
@@ -110,6 +113,7 @@ def summarise(result: Result) -> Summary | None:
         time_between_restarts=run_time / restarts if restarts else None,
         restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
         max_fairness=float(fairness.max()) if fairness.size else None,
+        p99_fairness=float(np.percentile(fairness, 99)) if fairness.size else None,
         fair_share=float((fairness < FAIR).mean()) if fairness.size else None,
         cost=_cost(result),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),

@@ -17,9 +17,10 @@ from polluxsim.analysis.figures.cdf import cdf, fairness_cdf, fairness_of, jct_c
 from polluxsim.analysis.figures.groups import Group, grouped
 from polluxsim.analysis.figures.job import active_jobs, job_life, lives_of
 from polluxsim.analysis.figures.scaling import COLUMNS, decision_times, scaling, summary
-from polluxsim.analysis.figures.sweep import series_of, sweep, sweep_frame
+from polluxsim.analysis.figures.sweep import drawn_of, sweep
 from polluxsim.analysis.figures.usage import bin_edges, by_bin, gpus_over_time, usage
 from polluxsim.analysis.progress import progress_of
+from polluxsim.analysis.replication import frame_of
 from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
@@ -232,7 +233,7 @@ def test_a_sweep_by_hand() -> None:
             "avg_jct": [3600, 7200, 1800, 1800, 10800, 14400],
         }
     )
-    pollux, tiresias = series_of(frame, "policy.p", "avg_jct")
+    pollux, tiresias = drawn_of(frame, "policy.p", "avg_jct").series
     assert (pollux.label, pollux.x.tolist(), pollux.mean.tolist()) == ("Pollux", [-1, 1], [0.5, 1.5])
     assert np.isnan([pollux.low, pollux.high]).all()  # two runs are too few for an interval
     assert np.isnan(tiresias.x).all()
@@ -243,17 +244,17 @@ def test_a_sweep_by_hand() -> None:
     for arguments, message in (
         (("policy.q", "avg_jct"), r"no setting 'policy.q', allowed are policy._target_, policy.p, seed"),
         (("policy.p", "speed"), r"no metric 'speed', allowed are avg_jct"),
-        (("policy._target_", "avg_jct"), r"policy._target_ is 'a.Pollux' in a run, allowed are numbers"),
+        (("policy.p", "policy.p"), r"no metric 'policy.p'"),
         (("policy.p", "avg_jct", ["policy.z"]), r"no setting 'policy.z'"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            series_of(frame, *arguments)
+            drawn_of(frame, *arguments)
 
 
 def test_runs_and_their_sweep_draw_the_same(runs: list[Run]) -> None:
-    frame = sweep_frame(runs)
+    frame = frame_of(runs)
     assert frame["avg_jct"].tolist() == [run.info["summary"]["avg_jct"] for run in runs]
-    (series,) = series_of(frame[:2], "seed", "makespan")
+    (series,) = drawn_of(frame[:2], "seed", "makespan").series
     np.testing.assert_allclose(series.mean * 3600, [run.info["summary"]["makespan"] for run in runs[:2]])
 
 
@@ -266,10 +267,13 @@ def test_a_sweep_has_the_intervals_of_the_table_of_findings() -> None:
         frame = pd.DataFrame(runs, columns=["workload.path", "seed"]).assign(avg_jct=jcts)
         frame["policy._target_"], frame["policy.p"] = "a.Pollux", -1.0
         samples = [Sample("jct", "a", jct, *run) for run, jct in zip(runs, jcts / 3600, strict=True)]
-        (drawn,) = series_of(frame, "policy.p", "avg_jct")
-        expected, _ = Samples(samples).estimate(("jct", "a", ""))
+        (drawn,) = drawn_of(frame, "policy.p", "avg_jct").series
+        measured = Samples(samples).measured(("jct", "a", ""))
+        assert measured is not None
         np.testing.assert_allclose(
-            [drawn.mean[0], drawn.low[0], drawn.high[0]], np.array(expected, dtype=float), err_msg=f"{workloads}"
+            [drawn.mean[0], drawn.low[0], drawn.high[0]],
+            np.array(measured.estimate, dtype=float),
+            err_msg=f"{workloads}",
         )
         bars = [bar for bar in sweep(frame, "policy.p").axes[0].collections if len(bar.get_paths())]
         assert bool(bars) == (workloads * seeds >= 6)

@@ -13,10 +13,10 @@ from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from polluxsim.analysis.figures.groups import Group
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.records import Result
 
 
@@ -29,7 +29,7 @@ class Spread(NamedTuple):
 
 
 @styled
-def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
+def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the mean completion time of each application's jobs, with a bar from the 10th to the 90th percentile.
 
     A job that was cut off counts with its age at the end of the run, as in the table of runs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from polluxsim.analysis.figures.lines import name_lines
 from polluxsim.analysis.figures.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, share_axis, styled
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
     from polluxsim.analysis.figures.groups import Group
-    from polluxsim.analysis.figures.style import Look
+    from polluxsim.analysis.figures.style import Drawing, Look
     from polluxsim.records import Result
+
+MOST_TICKS = 15
+"""A time axis whose ends differ by less than this factor has ticks between the powers of ten."""
 
 FAIRNESS = "finish_time_fairness"
 
 
 @styled
-def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
+def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
     Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
@@ -45,7 +47,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
 
 
 @styled
-def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Figure:
+def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair.
 
     Raises
@@ -110,6 +112,10 @@ def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.
     for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
         _line(axes, group, look, runs)
     share_axis(axes, "share of jobs")
+    low, high = axes.get_xlim()
+    if high < MOST_TICKS * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     return axes
 
@@ -125,7 +131,7 @@ def _line(axes: Axes, group: Group, look: Look, runs: Sequence[tuple[NDArray[np.
         )
 
 
-def _finished(axes: Axes, groups: Sequence[Group]) -> Figure:
+def _finished(axes: Axes, groups: Sequence[Group]) -> Drawing:
     lines = axes.get_lines()[: len(groups)]
     name_lines(axes, {line: group.label for line, group in zip(lines, groups, strict=True)})
     return axes.figure  # type: ignore[return-value]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from polluxsim.analysis.comparison import Finding
+    from polluxsim.analysis.figures.style import Drawing
 
 OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
 POINTS = {
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 @styled
-def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Figure:
+def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
     """Draw every quantity, a panel for each metric.
 
     Parameters

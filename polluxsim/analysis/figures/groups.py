@@ -21,6 +21,8 @@ REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings whose values stand for samples of the same thing: runs that differ in them alone are pooled."""
 
 POLICY = "policy._target_"
+OBJECT = "policy.object"
+"""Where a run made in Python says the class of a policy that was given as an object."""
 
 POLICY_NAMES = {"Fifo": "FIFO", "Srtf": "SRTF"}
 """What a policy is called where that is not the name of its class."""
@@ -80,7 +82,7 @@ def policy_name(settings: Settings) -> str:
     >>> policy_name({"policy._target_": "polluxsim.policies.fifo.Fifo"})
     'FIFO'
     """
-    name = str(settings.get(POLICY, "unknown policy")).rpartition(".")[2]
+    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
     return POLICY_NAMES.get(name, name)
 
 
@@ -99,7 +101,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     ignoring
         More of them, as the one along the x axis of a sweep.
     """
-    left_out = {*pooled, *ignoring, POLICY}
+    left_out = {*pooled, *ignoring, POLICY, OBJECT}
     several = len({policy_name(row) for row in rows}) > 1
     common = _differing(rows, left_out, of_policy=False)
     own = {

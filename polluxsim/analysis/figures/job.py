@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from polluxsim.analysis.figures.groups import Group
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.models.profile import Profile
     from polluxsim.records import JobRecord, Result
     from polluxsim.storage import Run
@@ -85,7 +85,7 @@ class Life:
 
 
 @styled
-def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN) -> Figure:
+def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
     Parameters

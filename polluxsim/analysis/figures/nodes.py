@@ -20,13 +20,12 @@ from polluxsim.analysis.figures.style import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matplotlib.figure import Figure
-
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.records import Result
 
 
 @styled
-def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Figure:
+def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Drawing:
     """Draw the nodes that are up, and the efficiency their GPUs are used at, until each run ends.
 
     Parameters

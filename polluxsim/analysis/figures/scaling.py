@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    from polluxsim.analysis.figures.style import Look
+    from polluxsim.analysis.figures.style import Drawing, Look
     from polluxsim.records import TimingRecord
     from polluxsim.storage import Run
 
@@ -88,7 +87,7 @@ def read_times(path: Path) -> pd.DataFrame:
 
 
 @styled
-def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Figure:
+def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the median time of a decision, with bars from the 10th to the 90th percentile.
 
     Parameters

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, ParamSpec, TypeVar
 
 import matplotlib.style
 import numpy as np
@@ -19,7 +22,7 @@ from polluxsim.files import appearing_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from os import PathLike
 
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from polluxsim.analysis.figures.groups import Group
 
 _P = ParamSpec("_P")
+_F = TypeVar("_F", bound="Figure")
 
 ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
 """Widths in print [cm]."""
@@ -34,6 +38,8 @@ ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
 ENDINGS = (".pdf", ".png", ".svg")
 
 PNG_DPI = 200
+SCREEN_DPI = 144
+"""At which a notebook shows what has more pixels: small type can be read, and stays sharp."""
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -154,21 +160,36 @@ def in_style() -> Iterator[None]:
         yield
 
 
-def styled(draw: Callable[_P, Figure]) -> Callable[_P, Figure]:
+def styled(draw: Callable[_P, _F]) -> Callable[_P, _F]:
     """Make a function draw its figure in the house's style."""
 
     @wraps(draw)
-    def wrapped(*arguments: _P.args, **named: _P.kwargs) -> Figure:
+    def wrapped(*arguments: _P.args, **named: _P.kwargs) -> _F:
         with in_style():
             return draw(*arguments, **named)
 
     return wrapped
 
 
-def new_figure(width: float, height: float) -> Figure:
+class Drawing(Figure):
+    """A figure that shows itself in a notebook, without pyplot; `axes` are there for those who want to change it."""
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it as `polluxsim plot` does, its kind by the file's ending: .png, .pdf or .svg."""
+        save(self, Path(path))
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, object], dict[str, object]]:
+        buffer = BytesIO()
+        _write(self, buffer, ".png")
+        width, height = (round(SCREEN_DPI * inches) for inches in self.get_size_inches())
+        data: dict[str, object] = {"image/png": b64encode(buffer.getvalue()).decode("ascii"), "text/plain": repr(self)}
+        return data, {"image/png": {"width": width, "height": height}}
+
+
+def new_figure(width: float, height: float) -> Drawing:
     """Return an empty figure that needs no display [cm; cm]."""
     engine = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Figure(figsize=(width / 2.54, height / 2.54), layout=engine)
+    figure = Drawing(figsize=(width / 2.54, height / 2.54), layout=engine)
     FigureCanvasAgg(figure)
     return figure
 
@@ -194,11 +215,16 @@ def save(figure: Figure, path: Path) -> None:
         If the ending is not that of a kind of image.
     """
     check_ending(path)
-    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with in_style(), appearing_whole(path) as temporary:
+    with appearing_whole(path) as temporary:
+        _write(figure, temporary, path.suffix)
+
+
+def _write(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
+    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
+    with in_style():
         figure.draw_without_rendering()  # the layout of a second drawing is the one that stays
-        figure.savefig(temporary, format=path.suffix[1:], metadata=dates[path.suffix])
+        figure.savefig(where, format=ending[1:], metadata=dates[ending])
 
 
 def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.analysis.fit_figure import Comparison, Curve
 
 GPU_TICKS = (1, 4, 16, 64)
@@ -24,7 +24,7 @@ GPU_TICKS = (1, 4, 16, 64)
 @styled
 def throughput(
     comparisons: Sequence[Comparison], names: tuple[str, str] = ("measured", "card"), width: float = TWO_COLUMNS
-) -> Figure:
+) -> Drawing:
     """Draw two panels for each application: by GPUs at a batch size each, and by batch size on a number of GPUs.
 
     Parameters

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
+    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.models.profile import Profile
     from polluxsim.types import BatchChoice
 
@@ -36,7 +36,7 @@ MOST_SIZES = 6
 
 
 @styled
-def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
+def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw throughput by GPUs at a small and at a large batch size, and the best batch size by GPUs and stage.
 
     Parameters
@@ -48,7 +48,7 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
     """
     limits = profile.application
     left, right = _panels(width, 2)
-    figure = cast("Figure", left.figure)
+    figure = cast("Drawing", left.figure)
     sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
     lines = {}
     for place, size in enumerate(dict.fromkeys(sizes)):
@@ -77,7 +77,7 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
 
 
 @styled
-def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
+def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
 
     Parameters
@@ -105,7 +105,7 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Figure:
     for axes in panels:
         axes.set_xlabel("statistical epoch")
     panels[0].set_title(f"{limits.name}, by batch size [examples]", loc="left")
-    legend(figure := cast("Figure", panels[0].figure), lines)
+    legend(figure := cast("Drawing", panels[0].figure), lines)
     return figure
 
 

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from polluxsim.analysis.figures.groups import Group
-    from polluxsim.analysis.figures.style import Look
+    from polluxsim.analysis.figures.style import Drawing, Look
     from polluxsim.records import Result
     from polluxsim.storage import Run
 
@@ -39,7 +38,7 @@ BIN = 1800.0
 
 
 @styled
-def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Figure:
+def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
     """Draw GPUs in use, and the efficiency they are used at weighted by GPUs, over time.
 
     Parameters

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
-from polluxsim.analysis.table import comparison
+from polluxsim.analysis.replication import settings_table
+from polluxsim.analysis.settings_text import as_text
 from polluxsim.app.console import console
-from polluxsim.app.folders import info_of
 from polluxsim.app.remarks import print_remarks
 from polluxsim.app.sweep.dataset import DATASET
 from polluxsim.app.sweep.launchers import chosen_workers
 from polluxsim.app.sweep.plan import Composer, entry_of
 from polluxsim.app.sweep.sweep import complete
 from polluxsim.files import appearing_whole
-from polluxsim.metrics.summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
     from hydra.types import HydraContext
     from omegaconf import DictConfig
 
     from polluxsim.app.sweep.plan import Entry
 
 MOST_ROWS = 40
-"""Sweeps of more runs than this print no table of them."""
+"""Sweeps of more settings than this print no table of them."""
 
 
 class Workplace(NamedTuple):
@@ -66,11 +67,10 @@ def sweep_by_command(
     folder = Path(config.hydra.sweep.dir)
     doing = chosen_workers(config, context, workers)
     planned = _composed(plan, folder, config, context)
-    done, entries, _ = complete(planned, folder, doing, None if cache is None else Path(cache))
+    done, entries, table = complete(planned, folder, doing, None if cache is None else Path(cache))
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)
-    if len(entries) <= MOST_ROWS:
-        _print_table(entries, folder)
+    _print_results(table.to_pandas())
     print_remarks([entry.folder for entry in entries])
     found = f", {len(entries) - done} of them found finished" if done < len(entries) else ""
     print(f"wrote {folder / DATASET}: {len(entries)} runs{found}")
@@ -95,7 +95,9 @@ def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, c
     return entries
 
 
-def _print_table(entries: Sequence[Entry], folder: Path) -> None:
-    summaries = {entry.folder.relative_to(folder).as_posix(): info_of(entry.folder)["summary"] for entry in entries}
-    if known := {name: Summary(**summary) for name, summary in summaries.items() if summary is not None}:
-        console().print(comparison(known))
+def _print_results(frame: pd.DataFrame) -> None:
+    if "avg_jct" not in frame:
+        return  # no run had a job
+    table = settings_table(frame)
+    if len(table.cells) <= MOST_ROWS:
+        print(as_text(table, console().width if sys.stdout.isatty() else 80))

@@ -1,0 +1,56 @@
+"""`run.plot("jct-cdf")`: the figures of `polluxsim plot`, by the same code and with the same options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.analysis.figures.groups import settings_of
+from polluxsim.app.cli import parsed
+from polluxsim.app.plot_options import KINDS, OF_PROFILES
+from polluxsim.errors import InvalidConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from polluxsim.analysis.figures.style import Drawing
+    from polluxsim.app.plot import Subject
+
+
+def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawing:
+    """Draw a figure of runs at hand.
+
+    Parameters
+    ----------
+    kind
+        As `polluxsim plot` names it.
+    subject
+        What is drawn.
+    given
+        Options of that kind by their names, as `bin=10` or `job=["a", "b"]`.
+
+    Raises
+    ------
+    PolluxSimError
+        If there is no such kind or option, or a run is not what it should be.
+    """
+    from polluxsim.app.plot import draw  # noqa: PLC0415  (matplotlib is slow to load)
+
+    if kind not in KINDS:
+        raise InvalidConfigError(f"plot {kind!r} is unknown, allowed are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+    options = dict(given)
+    where = ["."]
+    if kind in OF_PROFILES:
+        folder = options.pop("profiles", None) or settings_of(subject.read()[0]).get("profiles.path")
+        where = [] if folder is None else [str(folder)]
+    return draw(parsed(["plot", kind, *where, *_words(options)]), subject)
+
+
+def _words(options: Mapping[str, object]) -> Iterator[str]:
+    """Yield options as they stand on the command line."""
+    for name, value in options.items():
+        word = f"--{name.replace('_', '-')}"
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is True:
+                yield word
+            elif item is not None and item is not False:
+                yield f"{word}={item}"

@@ -1,0 +1,161 @@
+"""Many runs at once: every combination of what is given, as a table of settings and as figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.analysis.replication import SettingsTable, frame_of, settings_table
+from polluxsim.analysis.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
+from polluxsim.api.notebook import counting
+from polluxsim.api.plotting import figure_of
+from polluxsim.api.results import Result, read
+from polluxsim.api.simulating import simulate
+from polluxsim.app.plot import Subject
+from polluxsim.app.reading import PARQUET, frame_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from os import PathLike
+
+    import pandas as pd
+
+    from polluxsim.analysis.figures.style import Drawing
+    from polluxsim.api.parts import ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Settings by metrics: means over what replicates them, and changes by pairs, with 95 % intervals.
+
+    Parameters
+    ----------
+    settings
+        The numbers.
+    """
+
+    settings: SettingsTable
+
+    def frame(self) -> pd.DataFrame:
+        """Return the numbers: a row per setting, columns (metric, part): mean, low, high, change, …."""
+        return as_frame(self.settings)
+
+    def markdown(self) -> str:
+        """Return it as Markdown."""
+        return as_markdown(self.settings)
+
+    def latex(self) -> str:
+        """Return it as LaTeX."""
+        return as_latex(self.settings)
+
+    def csv(self) -> str:
+        """Return it as CSV, a column for each number."""
+        return as_csv(self.settings)
+
+    def __repr__(self) -> str:
+        return as_text(self.settings)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.settings)
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """Runs of several settings, replicated by seeds and workloads.
+
+    Parameters
+    ----------
+    frame
+        A row for each run: settings by their path, like `policy.p`, and the metrics of `Summary`.
+    subject
+        The runs, or where they are.
+    """
+
+    frame: pd.DataFrame
+    subject: Subject
+
+    @property
+    def runs(self) -> Sequence[Result]:
+        """Return the runs, read from their folders where they are not at hand."""
+        if self.subject.runs:
+            return [Result(run.name, run.info, run.result) for run in self.subject.runs]
+        return list(map(read, self.subject.paths))
+
+    def table(self, metrics: Sequence[str] = (), against: str | None = None) -> Table:
+        """Return means and changes by setting, as `polluxsim table` prints them.
+
+        Parameters
+        ----------
+        metrics
+            Columns of `frame`; by default the usual six.
+        against
+            The setting to compare with, like `policy.p=-1` or `policy=pollux`; by default the nearest to the defaults.
+        """
+        return Table(settings_table(self.frame, metrics, against))
+
+    def plot(self, kind: str = "sweep", **options: object) -> Drawing:
+        """Draw what `polluxsim plot KIND` draws of a sweep, with its options by name; `y` is the metric.
+
+        Examples
+        --------
+        `sweep.plot(x="policy.p", y="p99_fairness")`, `sweep.plot("jct-cdf")`
+        """
+        return figure_of(kind, self.subject, options)
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def sweep(
+    workload: WorkloadLike | list[WorkloadLike] | None = None,
+    *,
+    policy: PolicyLike | list[PolicyLike] | None = None,
+    cluster: ClusterLike | list[ClusterLike] | None = None,
+    profiles: ProfilesLike | None = None,
+    settings: SettingsLike | list[SettingsLike] | None = None,
+    seeds: Iterable[int] = (0,),
+) -> Sweep:
+    """Simulate every combination of what is given in lists, with every seed, one run after the other.
+
+    What the parts may be is said of `simulate`. A workload that is drawn is another one for each seed, so that seeds
+    replicate it. `polluxsim run -m` does the same with all cores, and keeps the runs.
+
+    Examples
+    --------
+    >>> import polluxsim
+    >>> small = polluxsim.workload("philly-like", num_jobs=10, hours=1)
+    >>> found = polluxsim.sweep(small, policy=["fifo", "tiresias"], seeds=range(2))
+    >>> len(found.frame)
+    4
+    """
+    parts = {"workload": workload, "policy": policy, "cluster": cluster, "settings": settings}
+    choices = [value if isinstance(value, list) else [value] for value in parts.values()]
+    plan = list(product(product(*choices), seeds))
+    runs = []
+    with counting(len(plan)) as done:
+        for chosen, seed in plan:
+            named: dict[str, Any] = dict(zip(parts, chosen, strict=True))
+            runs.append(simulate(**named, profiles=profiles, seed=seed, progress=False))
+            done(len(runs))
+    frame = frame_of(runs)
+    return Sweep(frame, Subject(runs=runs, frame=frame))
+
+
+def read_sweep(folder: str | PathLike[str]) -> Sweep:
+    """Read a sweep that `polluxsim run -m` left: its folder, or its Parquet file alone.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no finished run.
+    """
+    path = Path(folder)
+    table = path if path.suffix == PARQUET else path / "sweep.parquet"
+    frame = frame_at([table if table.exists() else path])
+    runs = [table.parent / name for name in frame.folder] if table.exists() else [path]
+    return Sweep(frame, Subject(paths=[run for run in runs if run.exists()], frame=frame))
