@@ -115,12 +115,11 @@ def test_who_waits_for_a_job_that_was_given_up_cannot_come() -> None:
 
 @pytest.mark.parametrize("cancel_time", [100.0, 190.0, 400.0, 500.0])
 def test_a_job_given_up_while_it_waits_for_others_never_comes(cancel_time: float) -> None:
-    """Until it is submitted at 500 s, that instant included."""
-    times = {"submit_time": 500.0} if cancel_time == 500.0 else {"submit_time": 0.0}
-    if cancel_time == 400.0:
-        times["submit_time"] = 400.0
-    result = run_of(toy_job("a"), toy_job("b", after=("a",), cancel_time=cancel_time, **times))
-    assert len(result.job_records) == 2
+    """Until it is submitted, that instant included; others go on meanwhile."""
+    submit_time = cancel_time if cancel_time >= 400.0 else 0.0
+    waits = toy_job("b", submit_time, after=("a",), cancel_time=cancel_time)
+    result = run_of(toy_job("a"), waits, *(toy_job(f"{number}") for number in range(5)))
+    assert len(result.job_records) == 7
     job = by_name(result)["b"]
     assert (job.status, job.submit_time, job.end_time) == (Status.CANCELLED, inf, cancel_time)
     assert job.gpu_seconds == 0.0

@@ -140,12 +140,10 @@ def test_a_copy_draws_as_the_original_would() -> None:
 
 
 def test_a_copy_shares_what_never_changes() -> None:
-    run, policy = begun(toy_workload(toy_job("a", application="slow")), Cluster.uniform(1, 1), Pollux()), Pollux()
-    for _ in range(3):
-        view = run.advance()
-        assert view is not None
-        run.commit(policy.allocate(view, run.rng))
-    view = run.advance()
+    run = begun(toy_workload(toy_job("a", application="slow")), Cluster.uniform(1, 1), Pollux())
+    run.advance()
+    run.commit({"a": ((0, 1),)})
+    view = run.advance()  # at which its agent has seen something
     copied = deepcopy(run)
     assert view is not None
     assert copied.view is not None
