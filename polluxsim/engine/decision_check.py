@@ -9,13 +9,13 @@ from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidAllocationError, PolicyError, PolluxSimError, short
+from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.view import Change, Decision, Reason
+from polluxsim.policies.view import Change, Decision
 from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.state import State
@@ -232,32 +232,3 @@ def _whole(number: object) -> int | None:
         return index(number)  # type: ignore[arg-type]
     except TypeError:
         return None
-
-
-def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Reason]:
-    """Return a policy's reasons with plain numbers, of the jobs asked about that it speaks of.
-
-    Raises
-    ------
-    PolicyError
-        If they are not a mapping of jobs to reasons, or of others than those asked about.
-    """
-    if not isinstance(answer, Mapping):
-        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
-    known = set(asked)
-    if stray := [job_id for job_id in answer if job_id not in known]:
-        raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
-    return {job_id: _reason(job_id, reason) for job_id, reason in answer.items()}
-
-
-def _reason(job_id: object, reason: object) -> Reason:
-    try:
-        kind, numbers, others = reason  # type: ignore[misc]
-        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
-        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
-            raise TypeError
-        return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
-    except (TypeError, ValueError, AttributeError):
-        raise PolicyError(
-            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
-        ) from None

@@ -3,105 +3,23 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polluxsim.agent.agent import Observation
-from polluxsim.engine.time_rules import Milestone
-from polluxsim.types import BatchChoice, gpus_by_node
+from polluxsim.engine.segment import NEVER, Segment
+from polluxsim.engine.tenure import Tenure
+from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
-    from polluxsim.engine.time_rules import TimeRule
+    from polluxsim.engine.time_rules import Milestone, TimeRule
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
 
+SlottedT = TypeVar("SlottedT", bound="ActiveJob | Tenure")
+
 NO_BATCH = BatchChoice(0, 0)
-NEVER = Milestone(inf)
-
-SlottedT = TypeVar("SlottedT", "Tenure", "ActiveJob")
-
-
-class Segment(NamedTuple):
-    """A stretch of constant progress, from one change to the next.
-
-    Attributes
-    ----------
-    epoch
-        The epoch it is in, from 0.
-    progress
-        Work done at its start [M0-steps].
-    start
-        Time from which it goes on; before it, the job restarts [s].
-    rate
-        Progress per second, 0 without GPUs [M0-steps/s].
-    goodput
-        The same [M0-equivalent examples/s].
-    efficiency
-        What a larger batch is worth.
-    milestone
-        When the epoch ends if nothing changes before.
-    """
-
-    epoch: int = 0
-    progress: float = 0.0
-    start: float = 0.0
-    rate: float = 0.0
-    goodput: float = 0.0
-    efficiency: float = 0.0
-    milestone: Milestone = NEVER
-
-    def progress_at(self, now: float, rule: TimeRule) -> float:
-        """Return the work done by a time within it [M0-steps]."""
-        if now <= self.start or not self.rate:
-            return self.progress
-        return rule.progress_at(self.progress, self.rate, self.start, now)
-
-
-class Tenure:
-    """The GPUs that a job holds, and what it has had so far."""
-
-    __slots__ = (
-        "num_replicas", "num_starts", "placement", "restart_time", "run_time", "service", "shape", "since",
-        "start_time",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.placement: Placement = ()
-        self.shape: tuple[int, ...] = ()
-        self.num_replicas = 0
-        self.since = 0.0
-        self.service = self.run_time = self.restart_time = 0.0
-        self.num_starts = 0
-        self.start_time: float | None = None
-
-    @property
-    def num_restarts(self) -> int:
-        """Return the re-allocations since the first start."""
-        return max(self.num_starts - 1, 0)
-
-    def attained_service(self, now: float) -> float:
-        """Return time held × GPUs so far [GPU s]."""
-        return self.service + (now - self.since) * self.num_replicas
-
-    def times(self, now: float, restart_delay: float) -> tuple[float, float]:
-        """Return how long it has held GPUs, and how much of that went into starts and restarts [s]."""
-        held = now - self.since if self.num_replicas else 0.0
-        return self.run_time + held, self.restart_time + min(held, restart_delay)
-
-    def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
-        """Let go of the GPUs held so far, and hold others, or none."""
-        self.run_time, self.restart_time = self.times(now, restart_delay)
-        self.service = self.attained_service(now)
-        self.since = now
-        self.placement = placement
-        self.shape = gpus_by_node(placement)
-        self.num_replicas = sum(self.shape)
-        if placement:
-            self.num_starts += 1
-            if self.start_time is None:
-                self.start_time = now
 
 
 class ActiveJob:

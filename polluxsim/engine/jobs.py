@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from polluxsim.engine.job import NEVER
+from polluxsim.engine.segment import NEVER
 from polluxsim.engine.totals import Totals
 
 if TYPE_CHECKING:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from heapq import heappop, heappush
+from math import isnan
 from typing import TYPE_CHECKING
+
+from polluxsim.errors import PolicyError, short
+from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
@@ -84,3 +89,32 @@ class Inquiry:
         new._due, new._gaps, new._queue = self._due.copy(), self._gaps.copy(), self._queue.copy()
         new._pending = self._pending.copy()
         return new
+
+
+def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Reason]:
+    """Return a policy's reasons with plain numbers, of the jobs asked about that it speaks of.
+
+    Raises
+    ------
+    PolicyError
+        If they are not a mapping of jobs to reasons, or of others than those asked about.
+    """
+    if not isinstance(answer, Mapping):
+        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
+    known = set(asked)
+    if stray := [job_id for job_id in answer if job_id not in known]:
+        raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
+    return {job_id: _reason(job_id, reason) for job_id, reason in answer.items()}
+
+
+def _reason(job_id: object, reason: object) -> Reason:
+    try:
+        kind, numbers, others = reason  # type: ignore[misc]
+        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
+        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
+            raise TypeError
+        return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
+    except (TypeError, ValueError, AttributeError):
+        raise PolicyError(
+            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
+        ) from None

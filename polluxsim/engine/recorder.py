@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.columns import Records
-from polluxsim.engine.job import Tenure
+from polluxsim.engine.tenure import Tenure
 from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, RoundRecord, Status, TimingRecord
 
 if TYPE_CHECKING:

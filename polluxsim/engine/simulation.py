@@ -1,43 +1,25 @@
-"""A run that takes turns: it goes on to the next decision, is told that decision, and goes on."""
+"""Replay a workload under a policy: the loop over a run's turns."""
 
 from __future__ import annotations
 
-from math import inf
-from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from polluxsim.engine.afterwards import finished
-from polluxsim.engine.agenda import Agenda, Rank
-from polluxsim.engine.decision_check import checked, checked_reasons
 from polluxsim.engine.guests import guest
-from polluxsim.engine.jobs import Jobs
-from polluxsim.engine.nodes import Nodes
-from polluxsim.engine.reasons import Inquiry
-from polluxsim.engine.recorder import Recorder
-from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.standstill import Standstill
-from polluxsim.engine.state import State
-from polluxsim.engine.training import Training
-from polluxsim.engine.views import JobWindows, Shutter
-from polluxsim.engine.world import World
-from polluxsim.errors import TurnError
-from polluxsim.policies.view import ClusterView, Standing, traits_of
+from polluxsim.engine.turns import Simulation
+from polluxsim.policies.view import traits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.decision_check import Move
-    from polluxsim.engine.job import ActiveJob
     from polluxsim.models.profile import Profile
-    from polluxsim.policies.view import Decision, Policy, Reason
-    from polluxsim.records import Result, RoundRecord
-    from polluxsim.types import Allocation, Cluster, JobId, Placement
+    from polluxsim.policies.view import Policy
+    from polluxsim.records import Result
+    from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
+
+__all__ = ["Simulation", "Watcher", "simulate"]
 
 
 class Watcher(Protocol):
@@ -101,209 +83,3 @@ def simulate(
         if watcher is not None:
             watcher(run)
     return run.result()
-
-
-class Simulation:
-    """One run, turn by turn.
-
-    `advance` goes on to the next round at which a decision is due and shows the cluster, `commit` carries a decision
-    out, and `result` tells all when `advance` has returned None. Between turns `copy.deepcopy` gives a second future,
-    which goes on exactly as the first would; a policy that remembers things is copied with the run it belongs to, in
-    one call: `copy.deepcopy((run, policy))`.
-
-    Parameters
-    ----------
-    scenario
-        What is simulated.
-    seed
-        Seed of the policy's random generator.
-
-    Attributes
-    ----------
-    rng
-        The policy's random generator.
-    view
-        What there is to see while a decision is due; else None.
-    standstill
-        Why the run was broken off, if it was.
-
-    Examples
-    --------
-    >>> run = Simulation(scenario, seed=0)                    # doctest: +SKIP
-    >>> while (view := run.advance()) is not None:            # doctest: +SKIP
-    ...     run.commit(policy.allocate(view, run.rng))
-    >>> result = run.result()                                 # doctest: +SKIP
-    """
-
-    def __init__(self, scenario: Scenario, seed: int = 0) -> None:
-        agenda, settings = Agenda(), scenario.settings
-        rounds = Rounds(agenda, settings.round_interval, self._round)
-        inquiry = Inquiry(settings.reasons, settings.round_interval)
-        shutter = Shutter(settings.time_rule)
-        records = Recorder(settings.restart_delay)
-        self._state = State(scenario, agenda, Jobs(), Nodes(scenario.cluster), rounds, inquiry, records, shutter)
-        self._world = World(self._state)
-        self._training = Training(self._state, self._world)
-        self._standstill = Standstill(settings)
-        self._chosen_anew: list[ActiveJob] = []
-        self.view: ClusterView | None = None
-        self.standstill: str | None = None
-        self._is_over = not self._world.num_expected
-        self._started = perf_counter()
-        if settings.horizon is not None:
-            agenda.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
-        (policy_seed,) = np.random.SeedSequence(seed).spawn(1)
-        self.rng = np.random.default_rng(policy_seed)
-
-    def advance(self) -> ClusterView | None:
-        """Go on until a decision is due, and return what there is to see; None once the run is over.
-
-        Raises
-        ------
-        TurnError
-            If a decision is due already.
-        """
-        if self.view is not None:
-            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
-        while not self._is_over and self.view is None:
-            if self._state.agenda.peek() == inf:
-                self._stand_still(self._standstill.now(self._state))
-                break
-            self._state.agenda.step()
-            self._is_over |= not self._state.jobs.active and not self._world.num_expected
-        return self.view
-
-    def commit(self, decision: Allocation | Decision) -> None:
-        """Carry out a decision; if it cannot be, the run stays where it was, and another one may be committed.
-
-        Parameters
-        ----------
-        decision
-            Who is to hold which GPUs from now on, as a mapping of jobs to placements or a `Decision`.
-
-        Raises
-        ------
-        InvalidAllocationError
-            Naming the first thing that is wrong with it.
-        TurnError
-            If no decision is due.
-        """
-        if self.view is None:
-            raise TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
-        state = self._state
-        state.records.time_spent("decide", perf_counter() - self._asked, self.time)
-        with guest(state.scenario.policy_name, self.time):
-            plain, moves = checked(decision, state)
-            reasons = self._reasons(plain, moves)
-        self.view, state.shutter.is_open = None, False
-        for job_id, reason in reasons.items():
-            state.records.explained(self.time, job_id, reason, moved=job_id in moves)
-        if plain.num_nodes is not None:
-            self._world.request_nodes(plain.num_nodes)
-        state.records.decided(plain)
-        state.rounds.decided(plain)
-        self._end_round(moves.values())
-
-    def result(self) -> Result:
-        """Return the records of the run; where it is not over, of what has happened so far."""
-        if self.view is not None:
-            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
-        return finished(self._state, self._world.followers, perf_counter() - self._started, self.standstill)
-
-    @property
-    def time(self) -> float:
-        """Return where the run is [s]."""
-        return self._state.agenda.now
-
-    @property
-    def num_jobs(self) -> int:
-        """Return how many jobs are known so far, submitted or not."""
-        return len(self._state.scenario.workload.jobs) + len(self._world.followers)
-
-    @property
-    def num_ended(self) -> int:
-        """Return how many jobs have ended."""
-        return len(self._state.records.jobs)
-
-    @property
-    def allocation(self) -> dict[JobId, Placement]:
-        """Return who holds which GPUs, in order of submission."""
-        return {job.job_id: job.placement for job in self._state.jobs.running}
-
-    @property
-    def waiting(self) -> list[JobId]:
-        """Return the jobs that are submitted and hold no GPUs, in order of submission."""
-        return [job.job_id for job in self._state.jobs.waiting]
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Return the cluster after the last round, None before the first."""
-        return self._state.records.last_round
-
-    @property
-    def mean_jct(self) -> float | None:
-        """Return the mean completion time of the jobs that are complete [s], None if none is."""
-        times = [job.jct for job in self._state.records.jobs if job.jct is not None]
-        return sum(times) / len(times) if times else None
-
-    def _round(self, event: Happening) -> None:
-        state = self._state
-        if not state.rounds.begin(event.about) or not state.jobs.active:
-            return
-        if (why := self._standstill.at_round(state, self._world.num_coming)) is not None:
-            self._stand_still(why)
-            return
-        self._training.pass_epochs()
-        self._chosen_anew = self._training.end_interval()
-        if state.rounds.policy_is_due:
-            self._open()
-        else:
-            self._end_round(())
-
-    def _open(self) -> None:
-        """Let the policy look."""
-        state, now = self._state, self.time
-        state.shutter.time, state.shutter.is_open = now, True
-        jobs, up = state.jobs, state.nodes.present(now)
-        self.view = ClusterView(
-            time=now,
-            gpus_per_node=up.gpus_per_node,
-            jobs=JobWindows(state.shutter, len(jobs.active), jobs.all_views),
-            restart_delay=state.scenario.settings.restart_delay,
-            nodes=state.nodes.counts,
-            changes=state.rounds.changes(),
-            standing=Standing(
-                JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
-                JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
-                tuple(state.nodes.free[: up.num_nodes]),
-                jobs.demand,
-            ),
-        )
-        self._asked = perf_counter()
-
-    def _reasons(self, decision: Decision, moves: Mapping[JobId, Move]) -> Mapping[JobId, Reason]:
-        """Return what decided about the jobs whose reasons are due, where the policy says it, in order of name."""
-        if decision.explain is None:
-            return {}
-        state = self._state
-        gone = {job_id for job_id, move in moves.items() if not move.placement}
-        holding = (state.jobs.placed.keys() | moves.keys()) - gone if moves else state.jobs.placed.keys()
-        due = state.inquiry.due(self.time, moves.keys(), state.jobs.active)
-        reasons = checked_reasons(decision.explain(due), due) if due else {}
-        state.inquiry.asked(self.time, due, moves.keys(), holding)
-        return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
-
-    def _end_round(self, moves: Collection[Move]) -> None:
-        """Bring the cluster to where it will be until the next round, and call that."""
-        state = self._state
-        has_changed = bool(moves) or state.rounds.has_changed
-        if has_changed:
-            self._training.carry_out(moves, self._chosen_anew)
-        state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
-        state.rounds.end(self._training.next_needed)
-
-    def _reach_horizon(self, event: Happening) -> None:
-        self._is_over = True
-
-    def _stand_still(self, why: str) -> None:
-        self.standstill, self._is_over = why, True

@@ -1,0 +1,49 @@
+"""A stretch of constant progress in the life of a job."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.engine.time_rules import Milestone
+
+if TYPE_CHECKING:
+    from polluxsim.engine.time_rules import TimeRule
+
+NEVER = Milestone(inf)
+
+
+class Segment(NamedTuple):
+    """A stretch of constant progress, from one change to the next.
+
+    Attributes
+    ----------
+    epoch
+        The epoch it is in, from 0.
+    progress
+        Work done at its start [M0-steps].
+    start
+        Time from which it goes on; before it, the job restarts [s].
+    rate
+        Progress per second, 0 without GPUs [M0-steps/s].
+    goodput
+        The same [M0-equivalent examples/s].
+    efficiency
+        What a larger batch is worth.
+    milestone
+        When the epoch ends if nothing changes before.
+    """
+
+    epoch: int = 0
+    progress: float = 0.0
+    start: float = 0.0
+    rate: float = 0.0
+    goodput: float = 0.0
+    efficiency: float = 0.0
+    milestone: Milestone = NEVER
+
+    def progress_at(self, now: float, rule: TimeRule) -> float:
+        """Return the work done by a time within it [M0-steps]."""
+        if now <= self.start or not self.rate:
+            return self.progress
+        return rule.progress_at(self.progress, self.rate, self.start, now)
