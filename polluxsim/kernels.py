@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 # Intel's vector library would give other last bits on other processors, where it is installed at all. Numba looks for
 # it when it is first imported.
@@ -18,6 +18,7 @@ os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 import numba
 from numba.core import config, event
+from numba.core.registry import CPUDispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,11 +32,15 @@ SOURCES = ("kernels.py", "models", "policies/pollux")
 FOLDERS = "kernels-"
 """Beginning of the names of our folders of machine code; the rest is a hash."""
 
+# Checks for division by zero, and doors for other callers than kernels, would be a quarter of what there is to compile.
+LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
+
 
 def kernel(function: Function) -> Any:
     """Compile a function when it is first called, and keep the machine code for later processes.
 
-    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library.
+    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
+    gives ∞ or NaN, as in NumPy.
     """
     return _kept(function, parallel=False)
 
@@ -46,8 +51,8 @@ def kernel_in_threads(function: Function) -> Any:
 
 
 def helper(function: Function) -> Any:
-    """Compile a function that kernels call; its machine code is kept with theirs."""
-    return numba.njit(function)
+    """Compile a function that only kernels call; its machine code is kept with theirs."""
+    return _internal(function)
 
 
 def inlined(function: Function) -> Any:
@@ -56,14 +61,27 @@ def inlined(function: Function) -> Any:
     Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
     halves the time of a move of the search.
     """
-    return numba.njit(forceinline=True)(function)
+    return _internal(function, forceinline=True)
+
+
+class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
+    """A compiled function without a door for Python: to step through the wall would end the process."""
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        raise TypeError(f"{self.__name__} is for kernels to call; a kernel can be called from Python")
+
+
+def _internal(function: Function, **options: bool) -> Any:
+    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
+    dispatcher.__class__ = _Internal
+    return dispatcher
 
 
 def _kept(function: Function, *, parallel: bool) -> Any:
     folder, before = _folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        return numba.njit(cache=folder is not None, parallel=parallel)(function)
+        return numba.njit(cache=folder is not None, parallel=parallel, **LEAN)(function)
     finally:
         config.CACHE_DIR = before
 
@@ -138,4 +156,24 @@ class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
         """Say nothing."""
 
 
+class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
+    """Has what kernels call optimised with care in the kernels only, and not on its own before."""
+
+    def __init__(self) -> None:
+        self._levels: list[Any] = []
+
+    def on_start(self, event: event.Event) -> None:
+        """Lower the level of optimisation for a helper, and for what of NumPy is compiled for ours."""
+        dispatcher = event.data["dispatcher"]
+        ours = self._levels or dispatcher.py_func.__module__.startswith("polluxsim.")
+        self._levels.append(config.OPT)
+        if ours and dispatcher.targetoptions.get("no_cpython_wrapper"):
+            config.OPT = type(config.OPT)(1)
+
+    def on_end(self, event: event.Event) -> None:
+        """Set the level as it was."""
+        config.OPT = self._levels.pop()
+
+
 event.register("numba:compile", _Announcement())
+event.register("numba:compile", _Economy())

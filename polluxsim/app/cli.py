@@ -6,8 +6,10 @@ import argparse
 import os
 import re
 import sys
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.app.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
@@ -15,7 +17,7 @@ from polluxsim.app.plot_options import add_plot
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BAD_INPUT = 2
 
@@ -56,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0 if all went well, 2 for bad input, 130 when interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with _warnings_in_one_line():
+        return _status(arguments)
+
+
+def _status(arguments: Sequence[str]) -> int:
+    """Run one command; return its exit status."""
     try:
         if arguments[:1] == ["run"]:
             with ending_at_once():
@@ -75,6 +83,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
         return BAD_INPUT
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Tell what is meant for users, by Python's own rule a FutureWarning, as we tell errors: without lines of code."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, FutureWarning):
+                print(f"polluxsim: {message}", file=sys.stderr)
+            else:
+                before(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:

@@ -36,7 +36,7 @@ class ThroughputParams(NamedTuple):
     gamma: float
 
 
-@helper
+@kernel
 def grad_time(params: ThroughputParams, atomic_batch_size: float) -> float:
     """Return T_grad, the time of one forward-backward pass [s]."""
     return params.alpha_grad + params.beta_grad * atomic_batch_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.drawing import draw
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -131,9 +131,9 @@ def _arrivals(first: int, rates: Floats, rng: np.random.Generator) -> Floats:
 def _sizes(shares: Floats) -> Integers:
     """Return the sizes that these shares of bursts reach: a power law between any two figures."""
     least = 1e-6
-    sizes = np.log([figures.MOST_JOBS + 1, *reversed(list(figures.SIZE_TAIL))])
-    tail = np.log([least, *reversed(list(figures.SIZE_TAIL.values()))])
-    drawn = np.exp(np.interp(np.log(np.maximum(shares, least)), tail, sizes)) + 1e-9
+    sizes = _each(log, [figures.MOST_JOBS + 1, *reversed(list(figures.SIZE_TAIL))])
+    tail = _each(log, [least, *reversed(list(figures.SIZE_TAIL.values()))])
+    drawn = _each(exp, np.interp(_each(log, np.maximum(shares, least)), tail, sizes)) + 1e-9
     return drawn.astype(np.int64).clip(1, figures.MOST_JOBS)
 
 
@@ -186,13 +186,13 @@ def _gpus(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generat
 
 def _durations(kinds: Integers, gpus: Integers, shares: Floats) -> Integers:
     """Return the durations that these shares of like jobs do not exceed [s]."""
-    alone = {kind: np.log(row) for kind, row in figures.DURATIONS_ALONE.items()}
+    alone = {kind: _each(log, row) for kind, row in figures.DURATIONS_ALONE.items()}
     logs = _quantiles(kinds, figures.DURATION_SHARES, alone, shares)
     counts = list(figures.DURATIONS_BY_GPUS)
     for number, (_, row) in enumerate(figures.DURATIONS_BY_GPUS.items()):
         these = np.searchsorted(counts, gpus, side="right") - 1 == number
-        logs[these] = np.interp(shares[these], figures.DURATION_SHARES, np.log(row))
-    return np.exp(logs).round().astype(np.int64)
+        logs[these] = np.interp(shares[these], figures.DURATION_SHARES, _each(log, row))
+    return _each(exp, logs).round().astype(np.int64)
 
 
 def _quantiles(
@@ -204,3 +204,8 @@ def _quantiles(
         these = kinds == number
         values[these] = np.interp(shares[these], points, rows[kind])
     return values
+
+
+def _each(function: Callable[[float], float], values: Iterable[float]) -> Floats:
+    """Return a function of the numbers, one by one: NumPy's own of arrays hang on the processor."""
+    return np.array([function(value) for value in values], dtype=np.float64)

@@ -13,7 +13,7 @@ from polluxsim.policies.pollux.exhaustive import count_steps, solve_exhaustively
 from polluxsim.policies.pollux.idle import could_start, with_idle_gpus
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
 from polluxsim.policies.pollux.problem import Answer, power_mean
-from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, priced_choices
+from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, empty_packing, priced_choices
 from polluxsim.policies.pollux.scores import Scale, choose_scale, score_tables, trim
 
 if TYPE_CHECKING:
@@ -217,8 +217,9 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
     """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
-    packed: Packing = construct(fixed, relaxed_gpus, np.argsort(-relaxed_gpus, kind="stable"), width)
-    unchanged: Packing = stand_still(fixed, width)
+    packed, unchanged = empty_packing(fixed, width), empty_packing(fixed, width)
+    construct(fixed, packed, relaxed_gpus, np.argsort(-relaxed_gpus, kind="stable"))
+    stand_still(fixed, unchanged)
     for packing in (packed, unchanged):
         fill(fixed, packing, new_journal(*packing.nodes.shape), rng)
     return packed if packed.scores.sum() >= unchanged.scores.sum() else unchanged

@@ -342,7 +342,7 @@ def _mix(word):  # type: ignore[no-untyped-def]
     return word ^ (word >> _S31)
 
 
-@helper
+@kernel
 def _stream(seed, number):  # type: ignore[no-untyped-def]
     """Return the seed of a generation's or a child's own stream."""
     return _mix(seed + _mix(np.uint64(number) + _GOLDEN))

@@ -18,7 +18,6 @@ from polluxsim.policies.pollux.rows import (
     best_fit,
     choose,
     clear,
-    empty_packing,
     place,
     present_fits,
     put,
@@ -60,10 +59,11 @@ class Journal(NamedTuple):
 
 
 @kernel
-def construct(fixed, wanted, order, width):  # type: ignore[no-untyped-def]
-    """Return a packing of what the relaxed optimum wants: present placements first, then the other jobs in order."""
-    packing = empty_packing(fixed, width)
+def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
+    """Pack what the relaxed optimum wants: present placements first, then the other jobs in order."""
     num_jobs = len(wanted)
+    for j in range(num_jobs):
+        settle(fixed, packing, j)
     for j in range(num_jobs):
         present = 0
         for i in range(fixed.present_count[j]):
@@ -81,17 +81,16 @@ def construct(fixed, wanted, order, width):  # type: ignore[no-untyped-def]
         elif _pool(packing) >= wanted[j]:
             kind, gpus = SEVERAL, wanted[j]
         place(fixed, packing, j, kind, gpus, FIRST_NODE)
-    return packing
 
 
 @kernel
-def stand_still(fixed, width):  # type: ignore[no-untyped-def]
-    """Return the packing of all present placements that fit."""
-    packing = empty_packing(fixed, width)
+def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
+    """Pack all present placements that fit."""
     for j in range(len(packing.rows)):
         if present_fits(fixed, packing, j):
             place(fixed, packing, j, KEEP, NOTHING, FIRST_NODE)
-    return packing
+        else:
+            settle(fixed, packing, j)
 
 
 @kernel
@@ -104,8 +103,7 @@ def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
         _close(journal)
 
 
-@kernel
-def new_journal(num_jobs, width):  # type: ignore[no-untyped-def]
+def new_journal(num_jobs: int, width: int) -> Journal:
     """Return an empty journal for rows on at most `width` nodes; its last slot is a spare one."""
     slots = num_jobs + 1
     return Journal(

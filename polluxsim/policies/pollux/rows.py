@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.kernels import helper, inlined, kernel
+from polluxsim.kernels import inlined, kernel
 
 # Kernels would be compiled anew for every literal number that they are called with; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.
@@ -108,14 +108,10 @@ def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
     return choice
 
 
-@helper
-def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
-    """Return the packing without any GPU given."""
+def empty_packing(fixed: Round, width: int) -> Packing:
+    """Return the packing without any GPU given; jobs are yet to be settled."""
     num_jobs, num_nodes = fixed.placements.shape
-    largest = 0
-    for gpus in fixed.gpus_per_node:
-        largest = max(largest, gpus)
-    packing = Packing(
+    return Packing(
         np.zeros((num_jobs, num_nodes), dtype=np.int32),
         np.zeros((num_jobs, width), dtype=np.int32),
         np.zeros(num_jobs, dtype=np.int64),
@@ -123,12 +119,9 @@ def empty_packing(fixed, width):  # type: ignore[no-untyped-def]
         np.empty(num_jobs),
         fixed.gpus_per_node.copy(),
         np.full(num_nodes, -1, dtype=np.int64),
-        np.zeros((num_nodes, largest), dtype=np.int64),
+        np.zeros((num_nodes, int(fixed.gpus_per_node.max())), dtype=np.int64),
         np.zeros(num_nodes, dtype=np.int64),
     )
-    for j in range(num_jobs):
-        settle(fixed, packing, j)
-    return packing
 
 
 @inlined
