@@ -14,10 +14,10 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.analysis.table import metrics_in_words
 from polluxsim.engine.alone import TimesAlone, run_alone
-from polluxsim.engine.truth import Truth
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.engine.truth import Truth
 from polluxsim.metrics.fairness import mean_contention, time_on_share
 from polluxsim.metrics.overheads import Overhead, overheads
 from polluxsim.metrics.summary import summarise
@@ -28,8 +28,8 @@ from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.packing import pack
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.records import AllocationRecord, Status
 from polluxsim.policies.view import Traits
+from polluxsim.records import AllocationRecord, Status
 from polluxsim.types import Cluster, num_replicas
 from polluxsim.workloads.workload import Job, Workload, read_workload
 
