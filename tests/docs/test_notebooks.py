@@ -1,8 +1,10 @@
-"""The notebooks run whole, and are kept without outputs."""
+"""The notebooks run whole, show their figures, and are kept without outputs."""
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -11,8 +13,21 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-BAR = "jobs complete"
+PICTURES = {
+    "1-tour": 5,
+    "2-fairness": 5,
+    "3-paper-tables": 2,
+    "4-policy-of-your-own": 2,
+    "5-trace-of-your-own": 3,
+}
+"""How many figures each shows."""
+
+NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
+BAR = "<progress"
+
+
+def test_these_are_all_notebooks() -> None:
+    assert sorted((ROOT / "notebooks").glob("*.ipynb")) == NOTEBOOKS
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -25,11 +40,14 @@ def test_no_outputs_are_kept(path: Path) -> None:
     assert set(notebook.metadata) <= {"kernelspec"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*TCP.*")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_whole(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder, as after a plain installation: nothing but the package is there."""
-    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    """In an empty folder, with no command of the environment on PATH: nothing but the package is there."""
+    here = str(Path(sys.executable).parent)
+    places = [place for place in os.environ["PATH"].split(os.pathsep) if place != here]
+    monkeypatch.setenv("PATH", os.pathsep.join(places))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("POLLUXSIM_DATA", str(tmp_path / "nowhere"))
     notebook = nbformat.read(path, 4)
@@ -37,7 +55,10 @@ def test_a_notebook_runs_whole(path: Path, tmp_path: Path, monkeypatch: pytest.M
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     shown = [html for output in outputs if (html := output.get("data", {}).get("text/html"))]
-    assert any("average JCT" in html for html in shown)
+    assert any(re.search("average JCT|Means over", html) for html in shown)
     assert not any(BAR in html for html in shown)  # the bar goes when the run ends
+    pictures = [picture for output in outputs if (picture := output.get("data", {}).get("image/png"))]
+    assert len(pictures) == PICTURES[path.stem]
+    assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     assert list(tmp_path.iterdir()) == []
