@@ -49,6 +49,3 @@ class Agents:
         if (known := self._known.get(name)) is None:
             known = self._known[name] = known_throughput(truth.profile, self._gpus_per_node)
         return known
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Agents:
-        return self  # what it remembers follows from the profiles alone

@@ -78,18 +78,21 @@ class Truth:
 
     Attributes
     ----------
+    application
+        The properties of the application, made once.
     epoch_ends
         Progress at which each epoch ends [M0-steps].
     init_batch_size
         M0 [examples].
     """
 
-    __slots__ = ("_paces", "_times_left", "epoch_ends", "init_batch_size", "profile")
+    __slots__ = ("_paces", "_times_left", "application", "epoch_ends", "init_batch_size", "profile")
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self.init_batch_size = profile.application.init_batch_size
-        self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(profile.application.num_epochs)]
+        self.application = profile.application
+        self.init_batch_size = self.application.init_batch_size
+        self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
         self._paces: dict[tuple[tuple[int, ...], BatchChoice], Pace] = {}
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
 

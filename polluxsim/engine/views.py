@@ -132,7 +132,10 @@ class OracleWindow:
         self._active = active
         self._shutter = shutter
         self._truth = active.truth
-        self.application: Application = active.truth.profile.application
+        self.application: Application = active.truth.application
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
+        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
 
     @property
     def epoch(self) -> int:

@@ -1,0 +1,106 @@
+"""What cannot be simulated is told at once, or when a follower turns out to be it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import pytest
+from drawn import PROFILES, begun, ended
+from toy import ToyProfile, toy_job, toy_workload
+
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.models.measured import MeasuredProfile
+from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.records import Status
+from polluxsim.types import Cluster
+from polluxsim.workloads.job import Job
+from polluxsim.workloads.workload import Workload
+
+ONE = Cluster.uniform(1, 1)
+
+
+class Following:
+    """Has one job follow every job of the workload.
+
+    Parameters
+    ----------
+    job
+        That job.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def after(self, job: Job, time: float) -> Sequence[Job]:
+        return () if job.job_id == self._job.job_id else (self._job,)
+
+
+def followed_by(job: Job) -> Workload:
+    return Workload((toy_job("a"),), new_arrivals=lambda: Following(job))
+
+
+def test_a_follower_comes_when_it_says() -> None:
+    result = ended(begun(followed_by(toy_job("b", 1000.0)), ONE, Fifo()), Fifo())
+    assert [(job.job, job.submit_time, job.start_time) for job in result.job_records] == [
+        ("a", 0.0, 60.0),
+        ("b", 1000.0, 1020.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (toy_job("late", 100.0), "job 'late': submitted at 100 s, allowed is 390 s or later"),
+        (toy_job("large", 1000.0, gpus=2), "job 'large': num_replicas is 2, allowed are the 1 GPUs there are"),
+    ],
+)
+def test_a_follower_that_cannot_be_is_named(job: Job, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ended(begun(followed_by(job), ONE, Fifo()), Fifo())
+
+
+def test_a_follower_cannot_have_the_name_of_another() -> None:
+    jobs = Workload((toy_job("a"), toy_job("b", 700.0)), new_arrivals=lambda: Following(toy_job("b", 1000.0)))
+    with pytest.raises(InvalidInputError, match="job 'b': the workload has this name already, allowed is once"):
+        ended(begun(jobs, ONE, Fifo()), Fifo())
+
+
+def test_a_policy_that_needs_profiles_refuses_a_job_without() -> None:
+    with pytest.raises(InvalidInputError, match="job 'r': has no profile, and Optimus needs one of every job"):
+        simulate(toy_workload(Job.rigid("r", 0.0, 1, 10.0)), {}, ONE, Optimus())
+
+
+def test_whose_reasons_are_recorded_is_one_of_three_words() -> None:
+    with pytest.raises(InvalidConfigError, match=r"engine\.reasons is 'all', allowed are changes, rounds, none"):
+        EngineSettings(reasons="all")
+    runs = {
+        word: simulate(toy_workload(toy_job("a")), PROFILES, ONE, Fifo(), settings=EngineSettings(reasons=word))
+        for word in ("changes", "rounds", "none")
+    }
+    assert [len(runs[word].reason_records) for word in ("none", "changes")] == [0, 1]
+    assert runs["none"] == runs["changes"] == runs["rounds"]
+
+
+def test_agents_that_know_their_throughput_explore_nothing(measured_profiles: dict[str, MeasuredProfile]) -> None:
+    jobs = toy_workload(Job("a", 0.0, "cifar10", 1, 128))
+    policy = Pollux(known_throughput=True)
+    rules = EngineSettings(horizon=200.0)
+    known = simulate(jobs, measured_profiles, Cluster.uniform(1, 4), policy, settings=rules)
+    learnt = simulate(jobs, measured_profiles, Cluster.uniform(1, 4), Pollux(), settings=rules)
+    assert sum(known.allocation_records[0].gpus) > sum(learnt.allocation_records[0].gpus) == 1
+    assert known.job_records[0].status is Status.CUT_OFF
+
+
+def test_what_a_view_is_called_and_that_its_truth_is_shared() -> None:
+    run = begun(toy_workload(toy_job("a")), ONE, Fifo())
+    view = run.advance()
+    assert view is not None
+    (job,) = view.jobs
+    assert repr(job) == "JobView('a')"
+    assert deepcopy(job.oracle).application is job.oracle.application
+    assert job.oracle.application == ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)).application
