@@ -39,6 +39,9 @@ AXES = {
     "workload.load": "load",
 }
 
+MOST_LETTERS = 11
+"""Of names along the axis, for each inch of the figure; more are slanted."""
+
 POLICIES = "policy"
 """What the axis is called that has the policies themselves along it."""
 
@@ -277,7 +280,8 @@ def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
 def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
     axes.set_xlabel("" if x == POLICIES else AXES.get(x, x))
     if names:
-        axes.set_xticks(range(len(names)), names)
+        slanted = sum(map(len, names)) > MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
+        axes.set_xticks(range(len(names)), names, rotation=20 * slanted, ha="right" if slanted else "center")
         axes.set_xlim(-0.5, len(names) - 0.5)
         return
     positive = len(ticks) > 2 and ticks[0] > 0
