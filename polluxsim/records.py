@@ -50,7 +50,7 @@ class JobRecord(NamedTuple):
     num_replicas: int = 0
     user: str | None = None
     queue: str | None = None
-    priority: float | None = None
+    priority: float = 0.0
     deadline: float | None = None
     time_limit: float | None = None
     after: tuple[str, ...] = ()

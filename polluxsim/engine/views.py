@@ -78,7 +78,7 @@ class JobWindow:
         return self._active.job.queue
 
     @property
-    def priority(self) -> float | None:
+    def priority(self) -> float:
         return self._active.job.priority
 
     @property

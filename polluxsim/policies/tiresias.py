@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
-# To ask a round too early costs nothing, to ask one too late after a rounding error would.
+# Asking early is free; asking late, after rounding, is not.
 NEARLY = 1 - 1e-9
 
 

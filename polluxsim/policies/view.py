@@ -57,7 +57,7 @@ class JobView(Protocol):
     user, queue
         Who pays, and the queue (virtual cluster, partition, tenant) it was submitted to; None if not said.
     priority
-        Larger goes first, for policies that look at it; None if not said.
+        Larger goes first, for policies that look at it; 0 if not said.
     deadline
         When it should be complete [s since the start of the workload]; None if not said.
     time_limit
@@ -93,7 +93,7 @@ class JobView(Protocol):
     @property
     def queue(self) -> str | None: ...
     @property
-    def priority(self) -> float | None: ...
+    def priority(self) -> float: ...
     @property
     def deadline(self) -> float | None: ...
     @property
@@ -131,7 +131,7 @@ class JobSnapshot(NamedTuple):
     oracle: Oracle
     user: str | None = None
     queue: str | None = None
-    priority: float | None = None
+    priority: float = 0.0
     deadline: float | None = None
     time_limit: float | None = None
     gpu_types: tuple[str, ...] = ()

@@ -142,3 +142,19 @@ def test_reasons_of_policies_that_are_not_ours_are_said_as_they_are() -> None:
     assert sentence(record) == "the policy says: too-greedy (greed = 0.5; gpus = 3 GPUs; jobs b, this job itself)."
     assert sentence(record._replace(kind="gang-fits")).startswith("the policy says: gang-fits (greed")
     assert sentence(ReasonRecord(0.0, "a", "luck", (), ())) == "the policy says: luck."
+
+
+def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(
+        "name,time,application,num_replicas,batch_size,cancel_time\n"
+        "a,0,cifar10,1,512,\nb,600,cifar10,1,512,\nc,0,cifar10,1,512,300\n"
+    )
+    folder = tmp_path / "run"
+    settings = ["policy=fifo", f"workload.path={jobs}", "engine.horizon=600", f"hydra.run.dir={folder}"]
+    assert main(["run", *settings]) == 0
+    capsys.readouterr()
+    for job, said in (("b", "b was submitted at 0:10:00, as the run ended."), ("c", "c was cancelled, since 0:05:00.")):
+        assert main(["why", str(folder), job]) == 0
+        assert main(["why", str(folder), job, "600"]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())

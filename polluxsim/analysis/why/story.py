@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from difflib import get_close_matches
 from itertools import pairwise
+from math import isinf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -143,9 +144,15 @@ def _before_first_round(run: Run, stage: Stage) -> str:
 
 def _outside(run: Run, job: JobRecord, time: float) -> str | None:
     if time < job.submit_time:
+        if isinf(job.submit_time):
+            return f"{job.job} was never submitted: a job that it waited for did not complete."
         return f"At {clock(time)} {job.job} was not submitted yet: that was at {clock(job.submit_time)}."
     if job.completion_time is not None and time >= job.completion_time:
         return f"At {clock(time)} {job.job} was complete: it completed at {clock(job.completion_time)}."
+    if job.completion_time is None and job.end_time is not None and time >= job.end_time:
+        return f"At {clock(time)} {job.job} was {job.status}, since {clock(job.end_time)}."
+    if job.submit_time == run.result.end_time:
+        return f"{job.job} was submitted at {clock(job.submit_time)}, as the run ended."
     if time > run.result.end_time:
         return f"The run ended at {clock(run.result.end_time)}, before {clock(time)}; {job.job} was not complete."
     return None
