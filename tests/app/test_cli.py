@@ -156,7 +156,7 @@ BAD = [
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
-    (["policy.search=guess"], "policy.search is 'guess', allowed are exact, genetic"),
+    (["policy.search=guess"], "policy.search is 'guess', allowed are annealing, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
     (["+horizon=300"], "there is no setting 'horizon', allowed are cluster, engine, policy, profiles, workload, seed"),
     (["+horizon=300"], "did you mean engine.horizon?"),
@@ -521,3 +521,10 @@ def test_a_command_that_is_not_there_is_one_line(
     assert printed.startswith("polluxsim: ")
     assert printed.count("\n") == 1
     assert message in printed
+
+
+def test_what_is_about_to_change_is_told_in_one_line(tmp_path: Path) -> None:
+    few = ("workload=philly-like", "workload.num_jobs=1", "policy.search=exact")
+    said = process("run", *few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
+    said = [line for line in said if "compiling" not in line]
+    assert said == ["polluxsim: policy.search=exact is now called annealing; the old name goes away"]
