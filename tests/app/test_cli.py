@@ -522,3 +522,10 @@ def test_a_command_that_is_not_there_is_one_line(
     assert printed.startswith("polluxsim: ")
     assert printed.count("\n") == 1
     assert message in printed
+
+
+def test_what_is_about_to_change_is_told_in_one_line(tmp_path: Path) -> None:
+    few = ("workload=philly-like", "workload.num_jobs=1", "policy.search=exact")
+    said = process("run", *few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
+    said = [line for line in said if "compiling" not in line]
+    assert said == ["polluxsim: policy.search=exact is now called annealing; the old name goes away"]
