@@ -37,7 +37,9 @@ def main() -> None:
     print(f"{'case':<10}{'jobs':>9}{'rounds':>9}{'time [s]':>10}{'us/job':>9}{'memory [MB]':>13}{'kB/job':>9}")
     for case in options.cases:
         command = [sys.executable, __file__, "--one", case]
-        jobs, rounds, seconds, before, most = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        jobs, rounds, seconds, before, most = json.loads(
+            subprocess.run(command, check=True, capture_output=True).stdout
+        )
         each = 1e6 * seconds / jobs
         kept = 1000 * (most - before) / jobs
         print(f"{case:<10}{jobs:>9}{rounds:>9}{seconds:>10.2f}{each:>9.0f}{most:>13.0f}{kept:>9.2f}", flush=True)

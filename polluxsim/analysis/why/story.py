@@ -143,10 +143,14 @@ def _before_first_round(run: Run, stage: Stage) -> str:
 
 
 def _outside(run: Run, job: JobRecord, time: float) -> str | None:
+    if isinf(job.submit_time):
+        return f"{job.job} was never submitted: a job that it waited for did not complete."
     if time < job.submit_time:
-        if isinf(job.submit_time):
-            return f"{job.job} was never submitted: a job that it waited for did not complete."
         return f"At {clock(time)} {job.job} was not submitted yet: that was at {clock(job.submit_time)}."
+    return _afterwards(run, job, time)
+
+
+def _afterwards(run: Run, job: JobRecord, time: float) -> str | None:
     if job.completion_time is not None and time >= job.completion_time:
         return f"At {clock(time)} {job.job} was complete: it completed at {clock(job.completion_time)}."
     if job.completion_time is None and job.end_time is not None and time >= job.end_time:
