@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 import polluxsim
+from polluxsim.models.lbfgsb import dot
 from polluxsim.policies.pollux.policy import Pollux
 
 PACKAGE = Path(polluxsim.__file__).parent
@@ -83,40 +85,51 @@ def run_hashes(folder: Path, *settings: str, **variables: str) -> dict[str, str]
     return {name: hashlib.sha256((folder / f"{name}.parquet").read_bytes()).hexdigest() for name in TABLES}
 
 
+SEARCHES = ("annealing", "genetic")
+FEW = ("workload=philly-like", "workload.num_jobs=30")
+
+
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+def cached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the variable by which all runs share their machine code."""
+    return {"NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("kernels"))}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, cached: dict[str, str]) -> dict[str, dict[str, str]]:
     return {
-        search: run_hashes(tmp_path_factory.mktemp(search), f"policy.search={search}", *few)
-        for search, few in SEARCHES.items()
+        search: run_hashes(tmp_path_factory.mktemp(search), f"policy.search={search}", *FEW, **cached)
+        for search in SEARCHES
     }
-
-
-SEARCHES = {"annealing": (), "genetic": ("workload=philly-like", "workload.num_jobs=20")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("features", [WIDEST, [*AVX2, *WIDEST]], ids=["without AVX-512", "without AVX2"])
-def test_results_do_not_hang_on_the_processor(
-    tmp_path: Path, plain: dict[str, dict[str, str]], search: str, features: list[str]
+def test_results_do_not_hang_on_the_vectors_of_numpy(
+    tmp_path: Path, plain: dict[str, dict[str, str]], cached: dict[str, str], search: str, features: list[str]
 ) -> None:
-    """The default run, its bytes; without AVX2 the kernels too are compiled for the plainest processor."""
     present = [name for name in features if __cpu_features__.get(name)]
     if not present:
         pytest.skip(f"NumPy uses none of {', '.join(features) or 'the wider vectors'} on this processor")
-    variables = {"NPY_DISABLE_CPU_FEATURES": " ".join(present)}
-    if features != WIDEST:
-        variables["NUMBA_CPU_NAME"] = "generic"
+    variables = cached | {"NPY_DISABLE_CPU_FEATURES": " ".join(present)}
     question = "import json; from numpy._core._multiarray_umath import __cpu_features__ as f; print(json.dumps(f))"
     seen = json.loads(python(tmp_path, "-W", "ignore", "-c", question, **variables).stdout)
     assert not any(seen[name] for name in present)
-    assert run_hashes(tmp_path, f"policy.search={search}", *SEARCHES[search], **variables) == plain[search]
+    assert run_hashes(tmp_path, f"policy.search={search}", *FEW, **variables) == plain[search]
 
 
 @pytest.mark.slow
-def test_results_do_not_hang_on_the_number_of_threads(tmp_path: Path, plain: dict[str, dict[str, str]]) -> None:
-    few = SEARCHES["genetic"]
-    assert run_hashes(tmp_path, "policy.search=genetic", "policy.threads=2", *few) == plain["genetic"]
+def test_results_do_not_hang_on_the_number_of_threads(
+    tmp_path: Path, plain: dict[str, dict[str, str]], cached: dict[str, str]
+) -> None:
+    run = run_hashes(tmp_path, "policy.search=genetic", "policy.threads=2", *FEW, **cached)
+    assert run == plain["genetic"]
+
+
+def test_a_helper_says_that_python_cannot_call_it() -> None:
+    with pytest.raises(TypeError, match="dot is for kernels to call"):
+        dot(np.ones(2), np.ones(2))
 
 
 def test_the_former_name_of_the_search_works_and_says_so() -> None:
