@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -96,9 +97,14 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), against: st
     labels = told_apart(rows)
     pairs = baselines(dict(zip(reversed(labels), reversed(rows), strict=True)), labels, against)
     samples = samples_of(rows, labels, shown)
-    cut_off = {label for label, row in zip(labels, rows, strict=True) if row.get("cut_off")}
+    cut_off = {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
     cells = {label: _cells(samples, shown, (label, pairs[label]), cut_off) for label in pairs}
     return SettingsTable(cells, shown, pairs)
+
+
+def _has_any(cell: object) -> bool:
+    """Return whether a cell has names: Parquet gives an array, other tables a tuple, a number, or nothing."""
+    return len(cell) > 0 if isinstance(cell, Sized) else isinstance(cell, int) and cell > 0
 
 
 def _cells(samples: Samples, metrics: Sequence[str], pair: tuple[str, str], cut_off: Iterable[str]) -> dict[str, Cell]:

@@ -89,7 +89,8 @@ def test_the_same_seed_gives_the_same_bytes_in_every_file(run_in: Path, profiles
     common = ["run", f"workload.path={workload}", f"profiles.path={profiles}", "seed=3"]
     first = process(*common, "policy=pollux", "hydra.run.dir=first", PYTHONHASHSEED="1")
     assert first.returncode == 0, first.stderr
-    assert first.stderr == ""  # quiet: this is no terminal
+    # Quiet, as this is no terminal; the first run of an installation says that it compiles.
+    assert [line for line in first.stderr.splitlines() if "compiling kernels" not in line] == []
     process(*common, "policy=pollux", "hydra.run.dir=second", PYTHONHASHSEED="2")
     swept = process(*common, "-m", "policy=tiresias,optimus,pollux", "hydra.sweep.dir=sweep", PYTHONHASHSEED="3")
     assert swept.returncode == 0, swept.stderr
@@ -107,7 +108,9 @@ def test_many_runs_stand_one_below_the_other(
     capsys.readouterr()
     assert main(["table", "sweep"]) == 0
     printed = capsys.readouterr().out
-    assert [f"{i}-policy=fifo,seed={i}" in printed for i in range(5)] == [True] * 5
+    # Seeds replicate, so that they are one row; all of it can be read at 80 columns.
+    assert max(map(len, printed.splitlines())) <= 80
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("FIFO")] == ["FIFO", "FIFO"]
     header = next(line for line in printed.splitlines() if "average JCT" in line)
     assert "makespan" in header
 
@@ -205,7 +208,7 @@ BAD = [
     (["seed=1.5"], "seed is 1.5"),
     (["cluster.num_nodes=0"], "cluster: 0 nodes"),
     (["cluster=mixed"], "cluster.groups is missing, give it as cluster.groups=VALUE"),
-    (["engine.round_interval=0"], "engine.round_interval is 0, allowed is a finite number > 0"),
+    (["engine.round_interval=0"], "engine.round_interval is 0, allowed is a number from 1e-09 to 1e+11"),
     (["engine.whole_seconds=maybe"], "engine.whole_seconds is 'maybe', allowed is true or false"),
     (["workload.path=nowhere.csv"], "nowhere.csv: no such file"),
     (["profiles.path=nowhere"], "profiles.path nowhere: no profiles there"),
@@ -429,7 +432,11 @@ INFINITE = [
     ("policy=tiresias", "policy.queue_threshold=inf", None),
     ("policy=tiresias", "policy.queue_threshold=-inf", None),
     ("policy=pollux", "policy.p=inf", "policy.p is inf, allowed is a finite number"),
-    ("policy=fifo", "engine.round_interval=inf", "engine.round_interval is inf, allowed is a finite number > 0"),
+    (
+        "policy=fifo",
+        "engine.round_interval=inf",
+        "engine.round_interval is inf, allowed is a number from 1e-09 to 1e+11",
+    ),
     ("policy=fifo", "engine.restart_delay=inf", "engine.restart_delay is inf, allowed is a number from 0"),
     ("policy=fifo", "engine.interference=inf", "engine.interference is inf, allowed is a number in [0, 1)"),
     ("policy=fifo", "engine.horizon=inf", "engine.horizon is inf, allowed is a finite number > 0, or null"),
