@@ -236,8 +236,9 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[A
     if column.null_count and type(None) not in get_args(hint):
         raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
     if UNITS.get(name) == "s":
-        # A job that was never submitted has an infinite time of submission.
-        inside = pc.or_(pc.less_equal(pc.abs(column), LATEST), pc.is_inf(column))
+        inside = pc.less_equal(pc.abs(column), LATEST)
+        if name == "submit_time":  # infinite of a job that was never submitted
+            inside = pc.or_(inside, pc.is_inf(column))
         inside = pc.fill_null(inside, fill_value=True)
         if (row := pc.index(inside, value=False).as_py()) >= 0:
             raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")

@@ -70,10 +70,8 @@ def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
 
         def watch(run: Simulation) -> None:
             with pace.frame() as is_due:
-                if is_due and run.last_round is not None:
-                    total = num_expected(workload, run)
-                    seen = Shown(run.last_round, run.allocation, run.waiting, run.num_ended, total, run.mean_jct)
-                    picture.show(seen)
+                if is_due:
+                    picture.show(run)
                     live.refresh()
 
         yield watch
@@ -117,14 +115,18 @@ class Picture:
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._workload = workload
         self._order = {job.job_id: number for number, job in enumerate(workload.jobs)}
         self._styles: dict[JobId | None, Style] = {None: DIM}
         self._shown: Shown | None = None
 
-    def show(self, shown: Shown) -> None:
-        """Let the next frame show this round; jobs that the workload did not name get their colours as they come."""
-        self._shown = shown
-        for job in (*shown.allocation, *shown.waiting):
+    def show(self, run: Simulation) -> None:
+        """Let the next frame show the last round of a run; jobs that were not named get their colours as they come."""
+        if run.last_round is None:
+            return
+        total = num_expected(self._workload, run)
+        self._shown = Shown(run.last_round, run.allocation, run.waiting, run.num_ended, total, run.mean_jct)
+        for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

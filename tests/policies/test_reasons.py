@@ -59,6 +59,9 @@ class Checked:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         decision = self.inner.allocate(view, rng)
+        if decision.others_keep:
+            kept = {job.job_id: job.placement for job in view.running}
+            decision = replace(decision, allocation=kept | dict(decision.allocation), others_keep=False)
         reasons = decision.explain([job.job_id for job in view.jobs])
         assert set(reasons) == {job.job_id for job in view.jobs}
         check = {Optimus: self.check_optimus, Pollux: self.check_pollux}.get(type(self.inner), self.check_gangs)
