@@ -227,7 +227,7 @@ def test_runs_may_be_in_folders_of_folders(run_in: Path, inputs: Inputs, capsys:
     kept = {path.parent.relative_to(run_in / "out").as_posix() for path in (run_in / "out").rglob("run.json")}
     assert kept == {f"a/{seed}/{policy}" for seed in (1, 2) for policy in ("fifo", "srtf")}
     assert main(["table", "out"]) == 0
-    assert capsys.readouterr().out.count("fifo") == 2
+    assert "FIFO" in capsys.readouterr().out
 
 
 def test_runs_that_replicate_nothing_are_told(run_in: Path, inputs: Inputs, capsys: pytest.CaptureFixture[str]) -> None:
