@@ -55,7 +55,7 @@ def test_a_notebook_runs_whole(path: Path, tmp_path: Path, monkeypatch: pytest.M
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     shown = [html for output in outputs if (html := output.get("data", {}).get("text/html"))]
-    assert any(re.search("average JCT|Means over", html) for html in shown)
+    assert any(re.search("average JCT|Means over|verdict", html) for html in shown)
     assert not any(BAR in html for html in shown)  # the bar goes when the run ends
     pictures = [picture for output in outputs if (picture := output.get("data", {}).get("image/png"))]
     assert len(pictures) == PICTURES[path.stem]
