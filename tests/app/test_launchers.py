@@ -48,7 +48,7 @@ def test_every_launcher_gives_the_same_bytes(
     monkeypatch.chdir(tmp_path)
     done = process(*arguments, *launcher, "hydra.sweep.dir=out")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("polluxsim: 2-policy=fifo,seed=1 and 1 more differ in their seed and in no result")
+    assert "differ in their seed and in no result" in done.stderr
     assert done.stderr.count("\n") == 1
     assert results(tmp_path / "out") == expected
 
