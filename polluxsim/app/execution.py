@@ -18,11 +18,11 @@ from polluxsim.app.building import build, in_words, missing
 from polluxsim.app.hydra_words import known_settings
 from polluxsim.app.identity import data_of, key_of
 from polluxsim.app.provenance import git_commit, versions
+from polluxsim.columns import Records
 from polluxsim.engine.scenario import Scenario
-from polluxsim.engine.simulation import Simulation, simulate
+from polluxsim.engine.simulation import Simulation, driven
 from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.view import traits_of
 from polluxsim.records import TimingRecord
 from polluxsim.storage import flat
 
@@ -78,26 +78,17 @@ class Execution:
 
     def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
         """Replay the workload; return the records and their metrics."""
-        policy, settings = self._part("policy"), self._part("engine")
         with _telling_causes():
-            result = simulate(
-                self.workload,
-                self._profiles,
-                self.cluster,
-                policy,
-                settings=settings,
-                seed=self._config.seed,
-                watcher=watcher,
-            )
+            run, policy = self.start()
+            result = driven(run, policy, watcher)
         load = TimingRecord("load", None, self._load_time)
-        result = replace(result, timing_records=(load, *result.timing_records))
+        result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
         return result, summarise(result)
 
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
         policy = self._part("policy")
-        traits, name = traits_of(policy), type(policy).__name__
-        scenario = Scenario(self.workload, self._profiles, self.cluster, self._part("engine"), traits, name)
+        scenario = Scenario.under(policy, self.workload, self._profiles, self.cluster, self._part("engine"))
         return Simulation(scenario, self._config.seed), policy
 
     def _part(self, group: str) -> Any:

@@ -46,7 +46,9 @@ def finished(state: State, followers: Mapping[JobId, Job], seconds: float, stand
     timings = copy(records.timings)
     timings.append(TimingRecord("simulate", None, seconds))
     timings.append(TimingRecord("fairness", None, perf_counter() - started))
-    return Result(job_records, records.rounds, records.allocations, now, timings, records.reasons, standstill)
+    # Copies, as the run may go on.
+    rounds, allocations, reasons = copy(records.rounds), copy(records.allocations), copy(records.reasons)
+    return Result(job_records, rounds, allocations, now, timings, reasons, standstill)
 
 
 def _all_jobs(state: State, jobs: Mapping[JobId, Job]) -> Records[JobRecord]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import FixedBatchAgent
-from polluxsim.models.rigid import is_rigid
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
@@ -34,7 +33,7 @@ class Agents:
     def new(self, job: Job, truth: Truth) -> Agent:
         """Return a fresh agent for a job."""
         application = truth.profile.application
-        if not self._traits.adaptive or is_rigid(application):
+        if not self._traits.adaptive or application.gang_size is not None:
             return FixedBatchAgent(application, job.batch_size)
         # Compiled code, which takes a while to load, is for those who need it.
         from polluxsim.agent.adaptive import AdaptiveAgent  # noqa: PLC0415

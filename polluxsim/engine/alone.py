@@ -8,7 +8,6 @@ from polluxsim.engine.job import ActiveJob
 from polluxsim.engine.rounds import first_round
 from polluxsim.metrics.fairness import time_on_share
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.models.rigid import is_rigid
 from polluxsim.policies.packing import pack
 from polluxsim.types import gpus_by_node
 
@@ -73,8 +72,8 @@ class TimesAlone:
     def time(self, job: Job, share: float, submit_time: float) -> float | None:
         """Return the completion time of a job on a share of the cluster, as much of it as it can use [s].
 
-        It starts at the first round after its submission, as it can on the shared cluster. A job without a profile
-        needs its GPUs all at once, and has them so much of the time where its share is smaller.
+        It starts at the first round after its submission, as it can on the shared cluster. A gang needs
+        its GPUs all at once, and has them so much of the time where its share is smaller.
 
         Parameters
         ----------
@@ -93,9 +92,10 @@ class TimesAlone:
         settings = self._scenario.settings
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
         truth = self._scenario.truth_of(job)
-        if is_rigid(truth.profile.application):
-            alone = wait + settings.restart_delay + truth.profile.epoch_end(0)
-            return alone * max(job.num_replicas / share, 1.0)
+        if (gang := truth.application.gang_size) is not None:
+            choice = self._scenario.agents.new(job, truth).choose(1, gang)
+            alone = wait + settings.restart_delay + truth.time_left((gang,), choice, 0, 0.0)
+            return alone * max(gang / share, 1.0)
         try:
             return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus))
         except ProfileRangeError:

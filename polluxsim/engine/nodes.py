@@ -6,13 +6,12 @@ from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING
 
+from polluxsim.metrics.summary import SECONDS_PER_HOUR
 from polluxsim.policies.view import NodeCounts
 from polluxsim.types import Cluster
 
 if TYPE_CHECKING:
     from polluxsim.types import Placement
-
-SECONDS_PER_HOUR = 3600.0
 
 
 class Nodes:

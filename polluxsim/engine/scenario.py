@@ -11,12 +11,13 @@ from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
 from polluxsim.models.rigid import RigidProfile
-from polluxsim.policies.view import Traits
+from polluxsim.policies.view import Traits, traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.profile import Profile
+    from polluxsim.policies.view import Policy
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Job, Workload
 
@@ -53,6 +54,18 @@ class Scenario:
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
 
+    @classmethod
+    def under(
+        cls,
+        policy: Policy,
+        workload: Workload,
+        profiles: Mapping[str, Profile],
+        cluster: Cluster,
+        settings: EngineSettings,
+    ) -> Scenario:
+        """Return the scenario for a policy, by what it says of itself."""
+        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__)
+
     def __post_init__(self) -> None:
         self.check(self.workload)
 
@@ -79,8 +92,11 @@ class Scenario:
 
     def truth_of(self, job: Job) -> Truth:
         """Return the truth about a job; what was computed of an application serves all its jobs."""
-        profile = self.profile_of(job)
-        return Truth(profile) if job.duration is not None else self._truths.setdefault(id(profile), Truth(profile))
+        if job.duration is not None:
+            return Truth(self.profile_of(job))
+        if (known := self._truths.get(job.application)) is None:
+            known = self._truths[job.application] = Truth(self.profile_of(job))
+        return known
 
     @cached_property
     def agents(self) -> Agents:
@@ -88,7 +104,7 @@ class Scenario:
         return Agents(self.traits, max(self.cluster.gpus_per_node))
 
     @cached_property
-    def _truths(self) -> dict[int, Truth]:
+    def _truths(self) -> dict[str, Truth]:
         return {}
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:

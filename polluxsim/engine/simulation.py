@@ -8,7 +8,6 @@ from polluxsim.engine.guests import guest
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.turns import Simulation
-from polluxsim.policies.view import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
 
-__all__ = ["Simulation", "Watcher", "simulate"]
+__all__ = ["Simulation", "Watcher", "driven", "simulate"]
 
 
 class Watcher(Protocol):
@@ -73,13 +72,19 @@ def simulate(
     InvalidAllocationError
         If the policy gives what is not there.
     """
-    name = type(policy).__name__
-    scenario = Scenario(workload, profiles, cluster, settings or EngineSettings(), traits_of(policy), name)
-    run = Simulation(scenario, seed)
-    while (view := run.advance()) is not None:
+    scenario = Scenario.under(policy, workload, profiles, cluster, settings or EngineSettings())
+    return driven(Simulation(scenario, seed), policy, watcher)
+
+
+def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
+    """Ask a policy for every decision of a run that is still due, and return its result; raises as `simulate` does."""
+    name = run.scenario.policy_name
+    view = run.view or run.advance()
+    while view is not None:
         with guest(name, view.time):
             decision = policy.allocate(view, run.rng)
         run.commit(decision)
         if watcher is not None:
             watcher(run)
+        view = run.advance()
     return run.result()

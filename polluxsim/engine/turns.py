@@ -145,6 +145,11 @@ class Simulation:
         return finished(self._state, self._world.followers, perf_counter() - self._started, self.standstill)
 
     @property
+    def scenario(self) -> Scenario:
+        """Return what is simulated."""
+        return self._state.scenario
+
+    @property
     def time(self) -> float:
         """Return where the run is [s]."""
         return self._state.agenda.now

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from polluxsim.metrics.summary import SECONDS_PER_HOUR
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from polluxsim.records import JobRecord, Result, RoundRecord
-
-SECONDS_PER_HOUR = 3600.0
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:

@@ -56,6 +56,8 @@ class Application:
         The batch size an adaptive job keeps where the application cannot change it [examples].
     max_replicas
         Most GPUs a job can use, where the application has a limit of its own.
+    gang_size
+        GPUs that a job needs all at once, no more and no fewer, where it runs on no other number.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Application:
     learning_rate_rule: str = "adascale"
     fixed_batch_size: int | None = None
     max_replicas: int | None = None
+    gang_size: int | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)

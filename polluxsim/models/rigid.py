@@ -24,12 +24,8 @@ def rigid_application(num_replicas: int) -> Application:
         num_epochs=1,
         fixed_batch_size=num_replicas,
         max_replicas=num_replicas,
+        gang_size=num_replicas,
     )
-
-
-def is_rigid(application: Application) -> bool:
-    """Return whether an application is that of jobs without a profile."""
-    return application.name == RIGID
 
 
 @dataclass(frozen=True, slots=True)

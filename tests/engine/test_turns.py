@@ -234,6 +234,9 @@ def test_a_result_between_turns_is_the_past_and_changes_nothing(given: Drawn) ->
     other = POLICIES[name]()
     assert told(end) == told(ended(begun(workload, cluster, other), other))
     for past in seen:
+        # It does not grow with the run: nothing in it is of later.
+        later = [record for record in (*past.allocation_records, *past.round_records) if record.time > past.end_time]
+        assert later == []
         assert past.allocation_records == end.allocation_records[: len(past.allocation_records)]
         assert past.round_records == end.round_records[: len(past.round_records)]
         for then, at_last in zip(past.job_records, end.job_records, strict=True):

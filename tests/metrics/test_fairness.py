@@ -17,9 +17,9 @@ from polluxsim.engine.alone import TimesAlone, run_alone
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.truth import Truth
 from polluxsim.metrics.fairness import mean_contention, time_on_share
-from polluxsim.metrics.overheads import Overhead, overheads
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.measured import MeasuredProfile
 from polluxsim.models.profile import ProfileRangeError, StepTime
@@ -29,7 +29,7 @@ from polluxsim.policies.packing import pack
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import Traits
-from polluxsim.records import AllocationRecord, Status
+from polluxsim.records import Status
 from polluxsim.types import Cluster, num_replicas
 from polluxsim.workloads.workload import Job, Workload, read_workload
 
@@ -191,20 +191,18 @@ def test_jobs_that_were_cut_off_have_no_fairness_but_count_as_unfinished() -> No
     assert (never.run_time, never.restart_time) == (0.0, 0.0)
 
 
-def change(time: float, nodes: tuple[int, ...], gpus: tuple[int, ...], batch_size: int = 10) -> AllocationRecord:
-    return AllocationRecord(time, "a", nodes, gpus, batch_size, 0)
-
-
 def test_overheads_by_hand() -> None:
-    changes = [
-        change(60.0, (0,), (4,)),  # a start, 30 s
-        change(120.0, (0,), (4,), 20),  # another batch size: no restart
-        change(200.0, (1,), (4,)),  # moved, but again after 10 s
-        change(210.0, (1, 2), (4, 4)),  # 30 s
-        change(300.0, (), ()),
-        change(400.0, (1, 2), (4, 4)),  # 5 s until the run is over
-    ]
-    assert overheads(changes, 30.0, 405.0) == {"a": Overhead(run_time=245.0, restart_time=75.0)}
+    tenure = Tenure()
+    for placement, time in (
+        (((0, 4),), 60.0),  # a start, 30 s
+        (((1, 4),), 200.0),  # moved, but again after 10 s
+        (((1, 4), (2, 4)), 210.0),  # 30 s
+        ((), 300.0),
+        (((1, 4), (2, 4)), 400.0),  # 5 s until the run is over
+    ):
+        tenure.hold(placement, time, 30.0)
+    assert tenure.times(405.0, 30.0) == (245.0, 75.0)
+    assert (tenure.start_time, tenure.num_restarts, tenure.attained_service(405.0)) == (60.0, 3, 1360.0)
 
 
 @given(jobs_drawn)
