@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
-from operator import index
+from operator import index, is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
@@ -102,6 +102,9 @@ def _plain_parts(decision: Decision, state: State) -> Decision:
     if until is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
+    said = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
+    if all(map(is_, said, (fitness, bound, until, wanted))):
+        return decision
     return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted)
 
 
@@ -116,6 +119,8 @@ def _number(name: str, value: object) -> float | None:
 
 def _real(value: object) -> float | None:
     """Return a real number of any library as Python's; None for True and for what is too large."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from polluxsim.policies.view import Traits, traits_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
     from polluxsim.policies.view import Policy
     from polluxsim.types import Cluster
@@ -93,7 +95,7 @@ class Scenario:
     def truth_of(self, job: Job) -> Truth:
         """Return the truth about a job; what was computed of an application serves all its jobs."""
         if job.duration is not None:
-            return Truth(self.profile_of(job))
+            return Truth(self.profile_of(job), self._gang_paces[job.num_replicas])
         if (known := self._truths.get(job.application)) is None:
             known = self._truths[job.application] = Truth(self.profile_of(job))
         return known
@@ -106,6 +108,10 @@ class Scenario:
     @cached_property
     def _truths(self) -> dict[str, Truth]:
         return {}
+
+    @cached_property
+    def _gang_paces(self) -> defaultdict[int, Paces]:
+        return defaultdict(dict)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:
         return self

@@ -225,10 +225,12 @@ class Simulation:
         if decision.explain is None:
             return {}
         state = self._state
-        gone = {job_id for job_id, move in moves.items() if not move.placement}
-        holding = (state.jobs.placed.keys() | moves.keys()) - gone if moves else state.jobs.placed.keys()
         due = state.inquiry.due(self.time, moves.keys(), state.jobs.active)
-        reasons = checked_reasons(decision.explain(due), due) if due else {}
+        if not due:
+            return {}
+        reasons = checked_reasons(decision.explain(due), due)
+        placed = state.jobs.placed
+        holding = {job_id for job_id in due if (moves[job_id].placement if job_id in moves else job_id in placed)}
         state.inquiry.asked(self.time, due, moves.keys(), holding)
         return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
 
