@@ -1,4 +1,4 @@
-"""What `polluxsim plot` can draw and with which options; light, so that --help answers at once."""
+"""`polluxsim plot`: what can be drawn, and with which options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WIDE = {*OF_PROFILES, "scaling"}
 """Kinds with panels side by side."""
 
 
-def add_plot(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options of every kind of figure."""
     parser.description = "Draw a figure of finished runs into a PNG, PDF or SVG file."
     parser.epilog = "'polluxsim plot KIND --help' says more of each."
@@ -106,6 +106,10 @@ _OPTIONS = {
 
 
 def _plot(options: argparse.Namespace) -> int:
-    from polluxsim.look.plot.kinds import plot
+    from polluxsim.look.plot.kinds import Subject, draw
+    from polluxsim.look.plot.style import check_ending, save
 
-    return plot(options)
+    check_ending(options.output)
+    save(draw(options, Subject(getattr(options, "runs", ()))), options.output)
+    print(f"wrote {options.output}")
+    return 0

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from polluxsim.cli.main import main
 from polluxsim.cli.plot import KINDS
 from polluxsim.look.groups import Group, grouped, labels_of
-from polluxsim.look.plot import kinds
+from polluxsim.look.plot import kinds, style
 from polluxsim.look.plot.cdf import jct_cdf
 from polluxsim.look.plot.lines import MOST_LABELS, name_lines
 from polluxsim.look.plot.style import DASHES, PALETTE, POLICY_COLOURS, looks, new_figure, save
@@ -159,7 +159,7 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
 ) -> None:
     """And no text leaves the figure."""
     figures = []
-    monkeypatch.setattr(kinds, "save", lambda figure, path: (figures.append(figure), save(figure, path)))
+    monkeypatch.setattr(style, "save", lambda figure, path: (figures.append(figure), save(figure, path)))
     run = min(path.parent for path in sweep_folder.glob("*/run.json"))
     arguments = [{"SWEEP": str(sweep_folder), "RUN": str(run)}.get(word, word) for word in KIND_ARGUMENTS[kind]]
     output = tmp_path / "new" / f"{kind}.png"

@@ -1,4 +1,4 @@
-"""`polluxsim plot`: reads runs, has a figure drawn, writes it."""
+"""What `polluxsim plot` draws, by kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from polluxsim.look.plot.by_application import jct_by_application
 from polluxsim.look.plot.cdf import fairness_cdf, jct_cdf
 from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
-from polluxsim.look.plot.style import check_ending, save
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.look.plot.usage import usage
 from polluxsim.look.reading import frame_at, runs_at
@@ -85,20 +84,6 @@ class Subject(NamedTuple):
         tables = [path for path in self.paths if path.suffix == ".csv"]
         folders = run_folders([path for path in self.paths if path not in tables])
         return list(map(read_run, folders)), list(map(read_timings, folders)), list(map(read_times, tables))
-
-
-def plot(options: Namespace) -> int:
-    """Draw a figure and write it.
-
-    Raises
-    ------
-    PolluxSimError
-        If an option or a run is not what it should be; nothing is written then.
-    """
-    check_ending(options.output)
-    save(draw(options, Subject(getattr(options, "runs", ()))), options.output)
-    print(f"wrote {options.output}")
-    return 0
 
 
 def draw(options: Namespace, subject: Subject) -> Drawing:
