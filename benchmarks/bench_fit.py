@@ -20,6 +20,7 @@ import numpy as np
 from recorded_run import allocations, read_run
 from scipy.optimize import minimize as scipy_minimize
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.models import fitting
@@ -29,7 +30,6 @@ from polluxsim.models.goodput import GoodputModel
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.replay import Replay
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import read_workload
 

@@ -15,10 +15,10 @@ from contextlib import redirect_stderr, suppress
 from statistics import median
 from time import perf_counter, process_time
 
-from polluxsim.app.live import live_view
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.cli.live import live_view
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import WorkloadFile
 

@@ -21,6 +21,7 @@ from time import perf_counter
 from rich.console import Console
 from rich.table import Table
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.fifo import Fifo
@@ -28,7 +29,6 @@ from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import read_workload
 

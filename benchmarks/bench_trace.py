@@ -21,10 +21,10 @@ from pathlib import Path
 from time import process_time
 
 from polluxsim.engine.simulation import simulate
+from polluxsim.logs.importing import import_trace
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.traces.importing import import_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload

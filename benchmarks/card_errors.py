@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.analysis.fit_figure import error_table
+from polluxsim.applications.card_files import read_cards
+from polluxsim.applications.osdi21 import read_profiles
+from polluxsim.look.fitted_speed import error_table
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.fixed_placement import Alone
-from polluxsim.traces.cards import read_cards
-from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.types import packed
 
 if TYPE_CHECKING:

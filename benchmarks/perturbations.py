@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from polluxsim.analysis.comparison import Finding, Sample, Samples, compare
-from polluxsim.analysis.published import Kind
-from polluxsim.app.reproduce.experiment import Experiment, names, read_experiment
-from polluxsim.app.reproduce.inputs import Inputs
-from polluxsim.app.reproduce.measures import measure
-from polluxsim.app.reproduce.planning import Plan, planned
-from polluxsim.app.reproduce.published_runs import over_the_same_workloads
-from polluxsim.app.reproduce.runs import Made, Place, Runs, gathered, make
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.look.samples import Sample, Samples
+from polluxsim.paper.experiment import Experiment, names, read_experiment
+from polluxsim.paper.inputs import Inputs
+from polluxsim.paper.measures import measure
+from polluxsim.paper.planning import Plan, planned
+from polluxsim.paper.published import Kind
+from polluxsim.paper.published_runs import over_the_same_workloads
+from polluxsim.paper.runs import Made, Place, Runs, gathered, make
+from polluxsim.paper.verdicts import Finding, compare
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.storage import write_run
 from polluxsim.types import Cluster
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from polluxsim.analysis.published import Published
+    from polluxsim.paper.published import Published
 
 WORKLOAD = "6"
 INTRODUCTION = """# What turns each verdict red

@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from polluxsim.analysis.bootstrap import mean
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.look.bootstrap import mean
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import PhillyLike
 

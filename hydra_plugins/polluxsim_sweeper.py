@@ -46,7 +46,7 @@ class ResumableSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Complete the sweep."""
-        from polluxsim.app.sweep.command import Workplace, sweep_by_command  # noqa: PLC0415
+        from polluxsim.cli.sweep import Workplace, sweep_by_command  # noqa: PLC0415
 
         assert self.hydra_context is not None
         assert self.config is not None

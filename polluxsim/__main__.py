@@ -1,5 +1,5 @@
 """`python -m polluxsim` is the command `polluxsim`."""
 
-from polluxsim.app.cli import main
+from polluxsim.cli.main import main
 
 raise SystemExit(main())

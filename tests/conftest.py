@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from polluxsim.models.measured import MeasuredProfile
-from polluxsim.traces.osdi21 import read_profiles
+from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.applications.osdi21 import read_profiles
 
 # The first call of a compiled kernel may take seconds, and machines are shared.
 settings.register_profile("polluxsim", deadline=None)

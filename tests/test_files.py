@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.app.sweep.finished import clear
 from polluxsim.files import TEMPORARY, appearing_together, appearing_whole
+from polluxsim.sweeps.finished import clear
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -24,18 +24,18 @@ from rich.console import Console
 from run_check import inconsistencies
 from toy import write_artifact
 
-from polluxsim.analysis.table import comparison
-from polluxsim.analysis.timeline import write_timeline
-from polluxsim.analysis.why.story import story
-from polluxsim.app.cli import main
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.cli.main import main
 from polluxsim.files import read_number
+from polluxsim.logs.formats import FORMATS
+from polluxsim.logs.importing import import_trace
+from polluxsim.logs.trace_table import read_trace
+from polluxsim.look.table import comparison
+from polluxsim.look.timeline import write_timeline
+from polluxsim.look.why.story import story
 from polluxsim.metrics.summary import summarise
 from polluxsim.shipped import shipped
 from polluxsim.storage import read_reasons, read_run, read_timings
-from polluxsim.traces.formats import FORMATS
-from polluxsim.traces.importing import import_trace
-from polluxsim.traces.store import ProfileFolder
-from polluxsim.traces.table import read_trace
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload, read_workload
 

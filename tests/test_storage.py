@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import polluxsim
-from polluxsim.app.cli import main
+from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.records import AllocationRecord, JobRecord, RoundRecord
 from polluxsim.storage import read_reasons, read_run

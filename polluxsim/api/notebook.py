@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.app.interrupt import in_main_thread
-from polluxsim.app.progress import ignore, num_expected, progress
+from polluxsim.run.interrupt import in_main_thread
+from polluxsim.run.progress_line import ignore, num_expected, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

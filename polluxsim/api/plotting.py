@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.analysis.figures.groups import settings_of
-from polluxsim.app.cli import parsed
-from polluxsim.app.plot_options import KINDS, OF_PROFILES
+from polluxsim.cli.main import parsed
+from polluxsim.cli.plot import KINDS, OF_PROFILES
 from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.look.groups import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from polluxsim.analysis.figures.style import Drawing
-    from polluxsim.app.plot import Subject
+    from polluxsim.look.plot.kinds import Subject
+    from polluxsim.look.plot.style import Drawing
 
 
 def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawing:
@@ -33,7 +33,7 @@ def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawi
     PolluxSimError
         If there is no such kind or option, or a run is not what it should be.
     """
-    from polluxsim.app.plot import draw  # noqa: PLC0415  (matplotlib is slow to load)
+    from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     if kind not in KINDS:
         raise InvalidConfigError(f"plot {kind!r} is unknown, allowed are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")

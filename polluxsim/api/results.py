@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.analysis.html_summary import crowd_html, runs_html
-from polluxsim.analysis.replication import counted
-from polluxsim.analysis.table import comparison
-from polluxsim.analysis.why.story import at, find_job
 from polluxsim.api.plotting import figure_of
-from polluxsim.app.plot import Subject
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.html_summary import crowd_html, runs_html
+from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.replication import counted
+from polluxsim.look.table import comparison
+from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from polluxsim.analysis.figures.style import Drawing
+    from polluxsim.look.plot.style import Drawing
 
 
 class Result(Run):

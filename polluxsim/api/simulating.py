@@ -9,9 +9,9 @@ from polluxsim.api.choices import Choice, default_entry
 from polluxsim.api.notebook import progress_shown
 from polluxsim.api.parts import cluster_part, policy_part, profiles_part, settings_part, workload_part
 from polluxsim.api.results import Result
-from polluxsim.app.composing import composed
-from polluxsim.app.execution import Execution
-from polluxsim.app.interrupt import in_main_thread, stopping_between_rounds
+from polluxsim.run.composing import composed
+from polluxsim.run.execution import Execution
+from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,14 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.analysis.replication import SettingsTable, frame_of, settings_table
-from polluxsim.analysis.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
 from polluxsim.api.notebook import counting
 from polluxsim.api.plotting import figure_of
 from polluxsim.api.results import Result, read
 from polluxsim.api.simulating import simulate
-from polluxsim.app.plot import Subject
-from polluxsim.app.reading import PARQUET, frame_at
+from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.reading import PARQUET, frame_at
+from polluxsim.look.replication import SettingsTable, frame_of, settings_table
+from polluxsim.look.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from polluxsim.analysis.figures.style import Drawing
     from polluxsim.api.parts import ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
+    from polluxsim.look.plot.style import Drawing
 
 
 @dataclass(frozen=True, repr=False)

@@ -295,7 +295,7 @@ class Reason(NamedTuple):
     Attributes
     ----------
     kind
-        What it was, in a word that the policy chooses; `analysis/why/words.py` has sentences for those of ours, and
+        What it was, in a word that the policy chooses; `look/why/words.py` has sentences for those of ours, and
         says any other as it is.
     numbers
         The figures that it came down to, by name; `REASON_UNITS` in `records.py` has the units of ours.

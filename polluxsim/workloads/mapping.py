@@ -17,7 +17,7 @@ from polluxsim.errors import (
     PolluxSimError,
     UnknownApplicationError,
 )
-from polluxsim.traces.table import read_trace
+from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import classify
@@ -26,8 +26,8 @@ from polluxsim.workloads.workload import Job, Workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
-    from polluxsim.traces.table import TraceJob
     from polluxsim.workloads.requests import Requests
 
 DEFAULT_RULE = "gpu-time-class"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.traces.formats import JobStatus
-from polluxsim.traces.schema import TraceInfo
-from polluxsim.traces.table import TraceJob, write_trace
+from polluxsim.logs.formats import JobStatus
+from polluxsim.logs.schema import TraceInfo
+from polluxsim.logs.trace_table import TraceJob, write_trace
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.bursts import HOUR, RigidJobs, draw_bursts
 from polluxsim.workloads.drawing import draw

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
-    from polluxsim.traces.table import TraceJob
 
 # Source of both: Pollux (OSDI '21), §5.2, and its artifact.
 REDRAWN_CLASSES = ("L", "XL")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.traces.formats import LogJob, find_format
-from polluxsim.traces.table import TraceJob, origin_of, read_trace
+from polluxsim.logs.formats import LogJob, find_format
+from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
 from polluxsim.workloads.mapping import GpuTimeClass, map_jobs
 from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection

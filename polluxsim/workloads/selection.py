@@ -8,12 +8,12 @@ from math import inf
 from typing import TYPE_CHECKING, TypeGuard
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.traces.formats.base import JobStatus
+from polluxsim.logs.formats.base import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from polluxsim.traces.table import TraceJob
+    from polluxsim.logs.trace_table import TraceJob
 
 GPU_HOUR = 3600.0
 HOUR = 3600.0

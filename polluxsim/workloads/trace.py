@@ -10,15 +10,15 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line
-from polluxsim.traces.formats.base import JobStatus
-from polluxsim.traces.table import read_trace
+from polluxsim.logs.formats.base import JobStatus
+from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
-    from polluxsim.traces.table import TraceJob
 
 
 @dataclass(frozen=True)

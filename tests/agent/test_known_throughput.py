@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.agent.agent import Observation
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.known import known_throughput
 from polluxsim.models.throughput import step_time
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster, packed
 from polluxsim.workloads.workload import WorkloadFile
 

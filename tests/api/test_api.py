@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import polluxsim
-from polluxsim.app.cli import main
+from polluxsim.applications.card_files import read_cards
+from polluxsim.cli.main import main
 from polluxsim.policies.packing import pack, remove
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.shipped import shipped
 from polluxsim.storage import RUN_FILE
-from polluxsim.traces.cards import read_cards
 
 ROOT = Path(__file__).parents[2]
 

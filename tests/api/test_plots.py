@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import polluxsim
-from polluxsim.app.cli import main
+from polluxsim.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path

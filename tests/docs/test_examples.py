@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from polluxsim.app.cli import ADDED
+from polluxsim.cli.main import ADDED
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent

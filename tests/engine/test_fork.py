@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
@@ -23,7 +24,6 @@ from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import Policy, traits_of
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.search import HyperParameterSearch

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError
 from polluxsim.metrics.rounds import every_round
 from polluxsim.metrics.summary import summarise
-from polluxsim.models.measured import MeasuredProfile
 from polluxsim.policies.autoscaling import Autoscaler
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import Change, ClusterView, Decision
 from polluxsim.records import Result
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import OneJob
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from recorded_run import Recorded, allocations, read_run
 
+from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.models.measured import MeasuredProfile
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.replay import Replay

@@ -9,10 +9,10 @@ import pytest
 from drawn import PROFILES, begun, ended
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.models.measured import MeasuredProfile
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.adaptive import AdaptiveAgent
-from polluxsim.analysis.table import metrics_in_words
+from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.alone import TimesAlone, run_alone
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.truth import Truth
+from polluxsim.look.table import metrics_in_words
 from polluxsim.metrics.fairness import mean_contention, time_on_share
 from polluxsim.metrics.summary import summarise
-from polluxsim.models.measured import MeasuredProfile
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, PolicyError
@@ -22,7 +23,6 @@ from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, SpeedupTables, buil
 from polluxsim.policies.srtf import Srtf, remaining_time
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision, JobView, Reason, Traits, traits_of
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster, packed
 from polluxsim.workloads.philly_like import PhillyLike
 from polluxsim.workloads.workload import Workload

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.app.cli import main
+from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
 from polluxsim.policies.pollux.policy import Pollux

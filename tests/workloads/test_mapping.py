@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from polluxsim.app.cli import main
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.cli.main import main
 from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.logs.schema import TraceInfo
+from polluxsim.logs.trace_table import TraceJob, read_trace, write_trace
 from polluxsim.storage import read_run
-from polluxsim.traces.schema import TraceInfo
-from polluxsim.traces.store import ProfileFolder
-from polluxsim.traces.table import TraceJob, read_trace, write_trace
 from polluxsim.workloads.mapping import MappedTrace
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.tuned import tuned_configurations

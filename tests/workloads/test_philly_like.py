@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import binom, chisquare
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidConfigError
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
 from polluxsim.workloads.requests import LONGEST_REQUEST, REDRAWN_CLASSES

@@ -18,10 +18,10 @@ import pytest
 from philly_statistics import generated, print_figures, read_philly, statistics
 from scipy.stats import t as student
 
-from polluxsim.app.cli import main
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.cli.main import main
 from polluxsim.errors import InvalidConfigError
-from polluxsim.traces.store import ProfileFolder
-from polluxsim.traces.table import read_trace
+from polluxsim.logs.trace_table import read_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.philly_like import PhillyLikeReplay

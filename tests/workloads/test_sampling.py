@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.errors import InvalidConfigError, PolluxSimError
-from polluxsim.models.measured import MeasuredProfile
-from polluxsim.traces.importing import import_trace
-from polluxsim.traces.schema import TraceInfo
-from polluxsim.traces.table import write_trace
+from polluxsim.logs.importing import import_trace
+from polluxsim.logs.schema import TraceInfo
+from polluxsim.logs.trace_table import write_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads.sampling import PhillySample
 from polluxsim.workloads.tuned import tuned_configurations

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError, UnknownApplicationError
@@ -16,7 +17,6 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.records import Status
-from polluxsim.traces.store import ProfileFolder
 from polluxsim.types import Cluster
 from polluxsim.workloads.search import (
     HyperParameters,

@@ -9,15 +9,15 @@ import pytest
 
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
+from polluxsim.logs.importing import import_trace
+from polluxsim.logs.schema import TraceInfo
+from polluxsim.logs.trace_table import write_trace
 from polluxsim.policies.autoscaling import Autoscaler
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.traces.importing import import_trace
-from polluxsim.traces.schema import TraceInfo
-from polluxsim.traces.table import write_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads.trace import TraceReplay
 

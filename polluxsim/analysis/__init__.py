@@ -1,1 +1,0 @@
-"""Analysis: tables, figures and reports, from finished runs alone."""

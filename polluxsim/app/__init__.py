@@ -1,1 +1,0 @@
-"""The application: the command line, the configuration, and what a person sees of a run."""

@@ -1,0 +1,371 @@
+"""Profile cards: an application's speed and statistics in about 100 fitted figures."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import log
+from typing import TYPE_CHECKING
+
+from polluxsim.applications.interpolation import bracket, interpolated, log_interpolated
+from polluxsim.applications.placement_classes import compactness
+from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.profile import ProfileRangeError, StepTime
+from polluxsim.models.throughput import overlapped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Application
+
+
+@dataclass(frozen=True)
+class GradTimes:
+    """Time of a forward-backward pass without synchronisation, by atomic batch size and company on the node.
+
+    On full nodes the time is linear in m between knots; the factor of a lone GPU is log-linear in log m.
+
+    Parameters
+    ----------
+    atomic_batch_sizes
+        Knots of m, rising, shape (k,) [examples].
+    full_node
+        Time on nodes with all GPUs busy, shape (k,) [s].
+    alone_atomic_batch_sizes
+        Knots of m of the factor of a lone GPU, rising, shape (j,) [examples].
+    alone
+        Time of a lone GPU over that on full nodes, shape (j,) [1].
+    partial_node
+        Time with 1, 2, … GPUs of the job on its emptiest node over that on full nodes, in jobs of several
+        GPUs; one less than a node has GPUs.
+    """
+
+    atomic_batch_sizes: tuple[int, ...]
+    full_node: tuple[float, ...]
+    alone_atomic_batch_sizes: tuple[int, ...]
+    alone: tuple[float, ...]
+    partial_node: tuple[float, ...]
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Return the GPUs of a node of the measured cluster."""
+        return len(self.partial_node) + 1
+
+    def __call__(self, num_replicas: int, fewest_on_a_node: int, atomic_batch_size: float) -> float:
+        """Return the time of a pass [s]; nodes larger than the measured ones count as full."""
+        full = interpolated(self.atomic_batch_sizes, self.full_node, atomic_batch_size)
+        if num_replicas == 1:
+            return full * log_interpolated(self.alone_atomic_batch_sizes, self.alone, atomic_batch_size)
+        if fewest_on_a_node < self.gpus_per_node:
+            return full * self.partial_node[fewest_on_a_node - 1]
+        return full
+
+
+@dataclass(frozen=True)
+class SyncTimes:
+    """Time to synchronise, before it overlaps with computing.
+
+    Parameters
+    ----------
+    alone
+        Bookkeeping of a lone GPU, which overlaps with nothing [s].
+    alpha_local, beta_local
+        Within one node: constant part and part per GPU beyond two [s; s/GPU].
+    num_nodes
+        Knots of the node count N, rising from 2, shape (k,).
+    alpha_node
+        Constant part at those node counts, linear in between, shape (k,) [s].
+    beta_node
+        Part per GPU of a node beyond the first, (K − N)/N [s].
+    gamma
+        Overlap with computing, 1 (none) to 10 (nearly full).
+    """
+
+    alone: float
+    alpha_local: float
+    beta_local: float
+    num_nodes: tuple[int, ...]
+    alpha_node: tuple[float, ...]
+    beta_node: float
+    gamma: float
+
+    def __call__(self, num_nodes: int, num_replicas: int) -> float:
+        """Return the time to synchronise on two GPUs or more [s]."""
+        if num_nodes == 1:
+            return self.alpha_local + self.beta_local * (num_replicas - 2)
+        return self._constant(num_nodes) + self.beta_node * (num_replicas - num_nodes) / num_nodes
+
+    def _constant(self, num_nodes: int) -> float:
+        """Return α_node; beyond the last knot it rises as from the first to the last, never falls."""
+        nodes, alphas = self.num_nodes, self.alpha_node
+        if num_nodes <= nodes[-1] or len(nodes) == 1:
+            return interpolated(nodes, alphas, num_nodes)
+        slope = max((alphas[-1] - alphas[0]) / (nodes[-1] - nodes[0]), 0.0)
+        return alphas[-1] + slope * (num_nodes - nodes[-1])
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """Factors on the step time of several GPUs, for what the formula misses.
+
+    The log of a factor is linear in log K between knots, and in the place of m in the range that K GPUs use:
+    0 for the smallest atomic batch size in use, 1 for the largest, even steps of log m in between (see
+    `place_in_use`).
+
+    Parameters
+    ----------
+    num_replicas
+        Knots of the GPU count K, rising, shape (k,).
+    factors
+        Shape (k, j), for the places 0, 1/(j − 1), …, 1; 1 is no correction.
+    """
+
+    num_replicas: tuple[int, ...]
+    factors: tuple[tuple[float, ...], ...]
+
+    def __call__(self, num_replicas: int, place: float) -> float:
+        """Return the factor; beyond the outer knots it stays as it is there."""
+        low, high, weight = bracket([log(k) for k in self.num_replicas], log(num_replicas))
+        left, right, place_weight = bracket(self.places, place)
+        below, above = (
+            self.factors[row][left] ** (1.0 - place_weight) * self.factors[row][right] ** place_weight
+            for row in (low, high)
+        )
+        return float(below ** (1.0 - weight) * above**weight)
+
+    @property
+    def places(self) -> tuple[float, ...]:
+        """Return the places of the columns, shape (j,)."""
+        columns = len(self.factors[0])
+        return tuple(column / max(columns - 1, 1) for column in range(columns))
+
+
+def place_in_use(application: Application, num_replicas: int, atomic_batch_size: float) -> float:
+    """Return where m lies in the range that K GPUs use without accumulation, by its log; 0 is the lower end.
+
+    The range is what keeps both m and the total K·m within the application's limits.
+    """
+    smallest = max(application.min_atomic_batch_size, application.init_batch_size / num_replicas)
+    largest = min(application.max_atomic_batch_size, application.max_batch_size / num_replicas)
+    if largest <= smallest:
+        return 0.0
+    return log(atomic_batch_size / smallest) / log(largest / smallest)
+
+
+@dataclass(frozen=True)
+class NoiseScales:
+    """The gradient noise scale φ by stage of training and batch size, log-linear in log M between knots.
+
+    Parameters
+    ----------
+    until_epoch
+        For each stage of training, the first epoch that is not part of it, rising, shape (k,).
+    batch_sizes
+        Knots of M, rising, shape (j,) [examples].
+    noise_scale
+        Shape (k, j) [examples].
+    """
+
+    until_epoch: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    noise_scale: tuple[tuple[float, ...], ...]
+
+    def __call__(self, batch_size: float, epoch: int) -> float:
+        """Return φ [examples]."""
+        stage = bisect_right(self.until_epoch, epoch)
+        return log_interpolated(self.batch_sizes, self.noise_scale[stage], batch_size)
+
+
+@dataclass(frozen=True)
+class FitError:
+    """How far a card is from what it was fitted to, over one class of placements.
+
+    Parameters
+    ----------
+    points
+        Measured step times compared.
+    mean, worst
+        |fitted step time / measured − 1| [1].
+    """
+
+    points: int
+    mean: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class About:
+    """What a card says to its reader.
+
+    Parameters
+    ----------
+    title
+        Model and data set.
+    optimizer
+        Name of the optimiser.
+    target
+        What a completed job has reached.
+    source
+        Who measured what the card was fitted to, and where.
+    license
+        Under which licence the measurements are.
+    """
+
+    title: str
+    optimizer: str
+    target: str
+    source: str
+    license: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """All figures of a profile card.
+
+    Parameters
+    ----------
+    about
+        For the reader.
+    application
+        Properties of the application.
+    work
+        Progress at completion [M0-steps]; epochs are of equal length.
+    grad, sync, corrections
+        The step time.
+    noise
+        The gradient statistics.
+    fit_errors
+        By placement class, for the classes that were measured.
+    """
+
+    about: About
+    application: Application
+    work: float
+    grad: GradTimes
+    sync: SyncTimes
+    corrections: Corrections
+    noise: NoiseScales
+    fit_errors: Mapping[str, FitError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CardProfile:
+    """A profile that computes everything from a card.
+
+    Parameters
+    ----------
+    card
+        The figures.
+    """
+
+    card: Card
+
+    @property
+    def application(self) -> Application:
+        """Return the application's properties."""
+        return self.card.application
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time on any placement.
+
+        Raises
+        ------
+        ProfileRangeError
+            If there is no GPU, or the atomic batch size is outside the application's limits.
+        """
+        key = (gpus_by_node, atomic_batch_size)
+        if (known := self._known_step_times.get(key)) is None:
+            self._check_step(gpus_by_node, atomic_batch_size)
+            known = self._known_step_times[key] = self._step_time(gpus_by_node, atomic_batch_size)
+        return known
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        """Return the statistics of the epoch, scaled so that sqr + var = 1.
+
+        Raises
+        ------
+        ProfileRangeError
+            If the batch size is outside the application's limits, or training has no such epoch.
+        """
+        limits = self.application
+        self._check_epoch(epoch)
+        if not limits.init_batch_size <= batch_size <= limits.max_batch_size:
+            raise ProfileRangeError(
+                f"{limits.name}: batch size {batch_size}, "
+                f"allowed are {limits.init_batch_size} to {limits.max_batch_size}"
+            )
+        sqr = limits.init_batch_size / (self.card.noise(batch_size, epoch) + limits.init_batch_size)
+        return GradientStatistics(sqr, 1.0 - sqr)
+
+    def epoch_end(self, epoch: int) -> float:
+        """Return the progress at the end of the epoch: epochs are of equal length."""
+        self._check_epoch(epoch)
+        return self.card.work * (epoch + 1) / self.application.num_epochs
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return the powers of two times M0 up to the largest batch size, and that [examples]."""
+        limits = self.application
+        sizes = [limits.init_batch_size]
+        while 2 * sizes[-1] < limits.max_batch_size:
+            sizes.append(2 * sizes[-1])
+        return (*sizes, limits.max_batch_size) if limits.max_batch_size > sizes[-1] else tuple(sizes)
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps of a whole training by the gain."""
+        return self._iterations(batch_size, 0)
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        """Return the optimiser steps from the end of `epoch` to the last by the gain; 1 if it is the last."""
+        self._check_epoch(epoch)
+        last = self.application.num_epochs - 1
+        if epoch >= last:
+            return 1.0
+        # No fewer than the 1 of the last epoch, so that training never seems to recede.
+        return max(self._iterations(batch_size, epoch + 1), 1.0)
+
+    def _iterations(self, batch_size: int, first_epoch: int) -> float:
+        """Return the optimiser steps from the start of an epoch to the end of training."""
+        scale = batch_size / self.application.init_batch_size
+        epochs = range(first_epoch, self.application.num_epochs)
+        inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
+        return self.card.work / self.application.num_epochs * sum(inverse_gains)
+
+    @cached_property
+    def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
+        return {}
+
+    def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        card, num_replicas = self.card, sum(gpus_by_node)
+        grad = card.grad(num_replicas, min(gpus_by_node), atomic_batch_size)
+        if num_replicas == 1:
+            return StepTime(grad + card.sync.alone, card.sync.alone)
+        num_nodes = len(gpus_by_node)
+        # Corrections were learned on nodes of one size and so many GPUs: what is larger is corrected as the
+        # largest known, so that the formula alone says how time grows beyond.
+        corrected_as = min(num_replicas, card.grad.gpus_per_node * num_nodes, card.corrections.num_replicas[-1])
+        place = place_in_use(self.application, corrected_as, atomic_batch_size)
+        sync = card.sync(num_nodes, num_replicas)
+        correction = card.corrections(corrected_as, place) ** compactness(gpus_by_node, card.grad.gpus_per_node)
+        step = overlapped(grad, sync, card.sync.gamma) * correction
+        # A step corrected to less than a pass is all pass: synchronising never takes negative time.
+        return StepTime(step, max(step - grad, 0.0))
+
+    def _check_step(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> None:
+        limits = self.application
+        if not gpus_by_node or min(gpus_by_node) < 1:
+            raise ProfileRangeError(
+                f"{limits.name}: no step time on {gpus_by_node} GPUs, allowed is 1 or more on a node"
+            )
+        if not limits.min_atomic_batch_size <= atomic_batch_size <= limits.max_atomic_batch_size:
+            raise ProfileRangeError(
+                f"{limits.name}: no step time for {atomic_batch_size} examples per GPU, "
+                f"allowed are {limits.min_atomic_batch_size} to {limits.max_atomic_batch_size}"
+            )
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not 0 <= epoch < self.application.num_epochs:
+            raise ProfileRangeError(
+                f"{self.application.name}: epoch {epoch}, allowed are 0 to {self.application.num_epochs - 1}"
+            )

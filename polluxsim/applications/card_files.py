@@ -1,0 +1,212 @@
+"""Profile cards as YAML files: one application each, for people to read and for the simulator to check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.applications.card import (
+    About,
+    Card,
+    CardProfile,
+    Corrections,
+    FitError,
+    GradTimes,
+    NoiseScales,
+    SyncTimes,
+)
+from polluxsim.applications.card_fitting import fit_card
+from polluxsim.applications.card_text import FORMAT, card_text
+from polluxsim.applications.described import COUNT, EPOCHS, description_of, read_described
+from polluxsim.applications.osdi21 import find_traces, read_profiles
+from polluxsim.applications.placement_classes import PLACEMENT_CLASSES
+from polluxsim.applications.sections import Range, Section, read_section
+from polluxsim.errors import InvalidInputError
+from polluxsim.files import appearing_whole
+from polluxsim.models.profile import Application
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = Range(1e-6, 1e4)
+SECONDS_OR_NONE = Range(0, 1e4)
+FACTOR = Range(0.01, 100)
+NOISE_SCALE = Range(1e-9, 1e15)
+GAMMA = Range(1, 10)
+ERROR = Range(0, 1e6)
+
+
+def fit_cards(measured: Path) -> dict[str, Card]:
+    """Fit a card to every application measured in a folder that `read_profiles` reads.
+
+    Returns
+    -------
+    dict
+        Cards by file name without its ending.
+
+    Raises
+    ------
+    InvalidInputError
+        If the measurements are missing or wrong.
+    """
+    profiles = read_profiles(measured)
+    described = read_described(description_of(find_traces(measured) or measured))
+    pairs = [(profile, described[name]) for name, profile in profiles.items()]
+    return {known.card: fit_card(profile, known.about, known.card_size) for profile, known in pairs}
+
+
+def write_cards(cards: dict[str, Card], folder: Path) -> list[Path]:
+    """Write cards as YAML files into a folder, which is made if need be; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [write_card(card, folder / f"{name}.yaml") for name, card in cards.items()]
+
+
+def write_card(card: Card, path: Path) -> Path:
+    """Write one card; the same card gives the same bytes."""
+    with appearing_whole(path) as temporary:
+        temporary.write_text(card_text(card), encoding="utf-8", newline="\n")
+    return path
+
+
+def read_cards(folder: Path) -> dict[str, CardProfile]:
+    """Read all cards of a folder, *.yaml.
+
+    Returns
+    -------
+    dict
+        Profiles by application name, in order of name.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none, one is not what a card should be, or two are of the same application.
+    """
+    profiles: dict[str, CardProfile] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        card = read_card(path)
+        if (name := card.application.name) in profiles:
+            raise InvalidInputError(f"{path}: a second card for {name!r}, allowed is one in a folder")
+        profiles[name] = CardProfile(card)
+    if not profiles:
+        raise InvalidInputError(f"{folder}: no profile cards, needed is one *.yaml at least")
+    return dict(sorted(profiles.items()))
+
+
+def read_card(path: Path) -> Card:
+    """Read one card and check every figure.
+
+    Raises
+    ------
+    InvalidInputError
+        If a key is unknown, missing, or not of the type, the range or the shape that it should be.
+    """
+    root = read_section(path)
+    if (version := root.integer("format", COUNT)) != FORMAT:
+        raise root.error("format", f"{FORMAT}, not {version}")
+    application = _application(root.section("application"), root.text("name"))
+    sync = root.section("sync")
+    card = Card(
+        about=About(*(root.text(key) for key in ("title", "optimizer", "target", "source", "license"))),
+        application=application,
+        work=root.number("work", Range(1e-6, 1e15)),
+        grad=_grad(root.section("grad")),
+        sync=_sync(sync),
+        corrections=_corrections(root.section("corrections")),
+        noise=_noise(root.section("noise"), application.num_epochs),
+        fit_errors=_fit_errors(root.section("fit_errors")),
+    )
+    root.finish()
+    return card
+
+
+def _application(section: Section, name: str) -> Application:
+    limits: dict[str, Any] = {
+        key: section.integer(key, COUNT)
+        for key in ("init_batch_size", "max_batch_size", "min_atomic_batch_size", "max_atomic_batch_size")
+    }
+    optional: dict[str, Any] = {
+        key: section.integer(key, COUNT) if section.has(key) else None for key in ("fixed_batch_size", "max_replicas")
+    }
+    for smaller, larger in (
+        ("init_batch_size", "max_batch_size"),
+        ("min_atomic_batch_size", "max_atomic_batch_size"),
+        ("min_atomic_batch_size", "max_batch_size"),
+    ):
+        if limits[smaller] > limits[larger]:
+            raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
+    application = Application(
+        name=name,
+        num_epochs=section.integer("num_epochs", EPOCHS),
+        learning_rate_rule=section.text("learning_rate_rule"),
+        **limits,
+        **optional,
+    )
+    section.finish()
+    return application
+
+
+def _grad(section: Section) -> GradTimes:
+    grad = GradTimes(
+        atomic_batch_sizes=section.rising("atomic_batch_sizes", COUNT),
+        full_node=section.numbers("full_node", SECONDS),
+        alone_atomic_batch_sizes=section.rising("alone_atomic_batch_sizes", COUNT),
+        alone=section.numbers("alone", FACTOR),
+        partial_node=section.numbers("partial_node", FACTOR),
+    )
+    _same_length(section, "atomic_batch_sizes", "full_node")
+    _same_length(section, "alone_atomic_batch_sizes", "alone")
+    section.finish()
+    return grad
+
+
+def _sync(section: Section) -> SyncTimes:
+    sync = SyncTimes(
+        alone=section.number("alone", SECONDS_OR_NONE),
+        alpha_local=section.number("alpha_local", SECONDS_OR_NONE),
+        beta_local=section.number("beta_local", SECONDS_OR_NONE),
+        num_nodes=section.rising("num_nodes", Range(2, 10**9)),
+        alpha_node=section.numbers("alpha_node", SECONDS_OR_NONE),
+        beta_node=section.number("beta_node", SECONDS_OR_NONE),
+        gamma=section.number("gamma", GAMMA),
+    )
+    _same_length(section, "num_nodes", "alpha_node")
+    section.finish()
+    return sync
+
+
+def _corrections(section: Section) -> Corrections:
+    replicas = section.rising("num_replicas", Range(2, 10**9))
+    places = section.integer("places", Range(1, 1000))
+    factors = section.table("factors", len(replicas), places, FACTOR)
+    section.finish()
+    return Corrections(replicas, factors)
+
+
+def _noise(section: Section, num_epochs: int) -> NoiseScales:
+    until, sizes = section.rising("until_epoch", EPOCHS), section.rising("batch_sizes", COUNT)
+    if until[-1] != num_epochs:
+        raise section.error("until_epoch", f"a list that ends with num_epochs = {num_epochs}")
+    noise = NoiseScales(
+        until_epoch=until,
+        batch_sizes=sizes,
+        noise_scale=section.table("noise_scale", len(until), len(sizes), NOISE_SCALE),
+    )
+    section.finish()
+    return noise
+
+
+def _fit_errors(section: Section) -> dict[str, FitError]:
+    errors = {}
+    for name in section.keys():  # noqa: SIM118  (a section is no mapping)
+        if name not in PLACEMENT_CLASSES:
+            raise section.error(name, f"under one of {', '.join(PLACEMENT_CLASSES)}")
+        row = section.section(name)
+        errors[name] = FitError(row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR))
+        row.finish()
+    section.finish()
+    return errors
+
+
+def _same_length(section: Section, *keys: str) -> None:
+    first, second = (len(section.nodes[key].value) for key in keys)
+    if first != second:
+        raise section.error(keys[1], f"a list of {first}, as many as {keys[0]}")

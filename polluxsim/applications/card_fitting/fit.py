@@ -1,0 +1,95 @@
+"""Fit a profile card to measured tables, deterministically: the same tables give the same card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.applications.card import Card, CardProfile, FitError
+from polluxsim.applications.card_fitting.corrections import fit_corrections, no_corrections
+from polluxsim.applications.card_fitting.noise import fit_noise
+from polluxsim.applications.card_fitting.rounding import rounded, rounded_figure
+from polluxsim.applications.card_fitting.size import CardSize
+from polluxsim.applications.card_fitting.step_time import fit_grad, fit_sync
+from polluxsim.applications.card_fitting.steps import GPUS_PER_NODE, measured_steps
+from polluxsim.applications.placement_classes import PLACEMENT_CLASSES, placement_class
+from polluxsim.models.profile import ProfileRangeError
+
+if TYPE_CHECKING:
+    from polluxsim.applications.card import About
+    from polluxsim.applications.card_fitting.steps import Step
+    from polluxsim.applications.measured import MeasuredProfile
+
+
+def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = None) -> Card:
+    """Fit a card to a measured profile.
+
+    Parameters
+    ----------
+    measured
+        The tables.
+    about
+        What the card says to its reader.
+    size
+        How many figures it may have.
+
+    Returns
+    -------
+    Card
+        All figures rounded to four significant digits (the error that the rounding makes is in `fit_errors`).
+
+    Raises
+    ------
+    ProfileRangeError
+        If no step was measured on one GPU, or none on several with full nodes only.
+
+    The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log
+    step times from several starts, the best kept), then what is left is corrected (linear least squares).
+    Stages of training are cut where they leave the least variance.
+    """
+    size = size or CardSize()
+    steps = measured_steps(measured)
+    _check_enough(measured, steps)
+    grad = rounded(fit_grad(steps, size))
+    several = [step for step in steps if step.num_replicas > 1]
+    alone = float(np.median([step.sync_time for step in steps if step.num_replicas == 1]))
+    sync = rounded(fit_sync(several, grad, alone))
+    last = measured.application.num_epochs - 1
+    card = Card(
+        about=about,
+        application=measured.application,
+        work=rounded_figure(measured.epoch_end(last), 6),
+        grad=grad,
+        sync=sync,
+        corrections=no_corrections(size, steps),
+        noise=rounded(fit_noise(measured, size)),
+    )
+    card = replace(card, corrections=rounded(fit_corrections(measured, several, card)))
+    errors = {name: rounded(error) for name, error in placement_errors(measured, card).items()}
+    return replace(card, fit_errors=errors)
+
+
+def _check_enough(measured: MeasuredProfile, steps: list[Step]) -> None:
+    alone = any(step.num_replicas == 1 for step in steps)
+    full = any(min(step.gpus_by_node) == GPUS_PER_NODE for step in steps)
+    if not (alone and full):
+        raise ProfileRangeError(
+            f"{measured.application.name}: too little was measured for a card, "
+            f"needed are steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
+        )
+
+
+def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitError]:
+    """Return the error of the card's step times at all measured ones, by placement class."""
+    profile, errors = CardProfile(card), dict[str, list[float]]()
+    for step in measured_steps(measured):
+        fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
+        name = placement_class(step.gpus_by_node, card.grad.gpus_per_node)
+        errors.setdefault(name, []).append(abs(fitted / step.step_time - 1.0))
+    return {
+        name: FitError(len(errors[name]), float(np.mean(errors[name])), max(errors[name]))
+        for name in PLACEMENT_CLASSES
+        if name in errors
+    }

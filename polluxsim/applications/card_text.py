@@ -1,0 +1,156 @@
+"""The text of a profile card's file: YAML with a comment on everything that is not plain."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.applications.card import Card
+
+FORMAT = 1
+"""Version of the layout of card files."""
+
+
+def card_text(card: Card) -> str:
+    """Return a card as the text of its file."""
+    return "\n".join([*_head(card), *_grad_text(card), *_corrections_text(card), *_noise_text(card), ""])
+
+
+def _head(card: Card) -> list[str]:
+    application, about = card.application, card.about
+    optional = [
+        (key, value, comment)
+        for key, value, comment in (
+            (
+                "fixed_batch_size",
+                application.fixed_batch_size,
+                "the batch size that adaptive jobs keep [examples]",
+            ),
+            ("max_replicas", application.max_replicas, "most GPUs of a job"),
+        )
+        if value is not None
+    ]
+    return [
+        "# Profile card: how fast and how well an application trains, in figures fitted to measurements (no",
+        "# measured row is copied). Batch sizes are in examples; an M0-step is a step at init_batch_size.",
+        f"format: {FORMAT}",
+        f"name: {_quoted(application.name)}  # how workloads name the application",
+        *(f"{key}: {_quoted(getattr(about, key))}" for key in ("title", "optimizer", "target", "source", "license")),
+        "",
+        "application:",
+        *_lines(
+            (
+                "init_batch_size",
+                application.init_batch_size,
+                "M0: jobs start here, and never use less [examples]",
+            ),
+            ("max_batch_size", application.max_batch_size, "[examples]"),
+            ("min_atomic_batch_size", application.min_atomic_batch_size, "least per GPU and pass [examples]"),
+            ("max_atomic_batch_size", application.max_atomic_batch_size, "most that fits a GPU [examples]"),
+            ("num_epochs", application.num_epochs, "statistical epochs until a job is complete"),
+            (
+                "learning_rate_rule",
+                _quoted(application.learning_rate_rule),
+                "how the learning rate follows M",
+            ),
+            *optional,
+        ),
+        f"work: {_figure(card.work)}  # progress at completion, epochs of equal length [M0-steps]",
+        "",
+        "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",
+        "# up to four nodes, all but one full (few_nodes) or not (unpacked), or more nodes (many_nodes).",
+        "fit_errors:" if card.fit_errors else "fit_errors: {}",
+        *(
+            f"  {name}: {{points: {row.points}, mean: {_figure(row.mean)}, worst: {_figure(row.worst)}}}"
+            for name, row in card.fit_errors.items()
+        ),
+    ]
+
+
+def _grad_text(card: Card) -> list[str]:
+    grad, sync = card.grad, card.sync
+    return [
+        "",
+        "# A pass without synchronisation: linear in m, the examples per GPU, between knots.",
+        "grad:",
+        *_lines(
+            ("atomic_batch_sizes", _row(grad.atomic_batch_sizes), "knots of m [examples]"),
+            ("full_node", _row(grad.full_node), "time on full nodes [s]"),
+            ("alone_atomic_batch_sizes", _row(grad.alone_atomic_batch_sizes), "knots of m [examples]"),
+            ("alone", _row(grad.alone), "time of a job on one GPU / on full nodes"),
+            ("partial_node", _row(grad.partial_node), "the same by GPUs on the emptiest node: 1, 2, ..."),
+        ),
+        "",
+        "# Synchronisation of K GPUs on N nodes: alpha_local + beta_local (K - 2) on one node, else",
+        "# alpha_node(N) + beta_node (K - N) / N; a step takes (pass^gamma + sync^gamma)^(1/gamma).",
+        "sync:",
+        *_lines(
+            ("alone", _figure(sync.alone), "of one GPU, comes on top [s]"),
+            ("alpha_local", _figure(sync.alpha_local), "[s]"),
+            ("beta_local", _figure(sync.beta_local), "[s/GPU]"),
+            ("num_nodes", _row(sync.num_nodes), "knots of N"),
+            ("alpha_node", _row(sync.alpha_node), "[s]"),
+            ("beta_node", _figure(sync.beta_node), "[s/GPU]"),
+            ("gamma", _figure(sync.gamma), "overlap: 1 none, 10 nearly full"),
+        ),
+    ]
+
+
+def _corrections_text(card: Card) -> list[str]:
+    corrections = card.corrections
+    return [
+        "",
+        "# Factors on the step time, a row for each K; columns go in even steps of log m from the smallest",
+        "# to the largest m that K GPUs use within the limits above.",
+        "corrections:",
+        f"  num_replicas: {_row(corrections.num_replicas)}  # knots of K",
+        f"  places: {len(corrections.places)}  # columns",
+        "  factors:",
+        *(
+            f"    - {_row(row)}  # K = {replicas}"
+            for replicas, row in zip(corrections.num_replicas, corrections.factors, strict=True)
+        ),
+    ]
+
+
+def _noise_text(card: Card) -> list[str]:
+    noise = card.noise
+    stages = zip([0, *noise.until_epoch], noise.until_epoch, noise.noise_scale, strict=False)
+    return [
+        "",
+        "# Gradient noise scale, a row for each stage of training, log-linear in the batch size M between",
+        "# knots; efficiency = (noise + M0) / (noise + M).",
+        "noise:",
+        f"  until_epoch: {_row(noise.until_epoch)}  # first epoch after each stage",
+        f"  batch_sizes: {_row(noise.batch_sizes)}  # knots of M [examples]",
+        "  noise_scale:  # [examples]",
+        *(f"    - {_row(row)}  # epochs {start} to {end - 1}" for start, end, row in stages),
+    ]
+
+
+def _lines(*entries: tuple[str, object, str]) -> list[str]:
+    return [f"  {key}: {value}  # {comment}" for key, value, comment in entries]
+
+
+def _row(values: Sequence[float]) -> str:
+    return f"[{', '.join(map(_figure, values))}]"
+
+
+def _figure(value: float) -> str:
+    """Return a number as YAML takes it: an exponent needs a point before it.
+
+    >>> _figure(1e-05), _figure(12), _figure(0.25)
+    ('1.0e-05', '12', '0.25')
+    """
+    text = repr(value)
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def _quoted(text: str) -> str:
+    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)
+    return quoted.strip()

@@ -1,0 +1,102 @@
+"""What measured tables cannot say of an application: its epochs, its limits, and what it is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.applications.card import About
+from polluxsim.applications.card_fitting import CardSize
+from polluxsim.applications.sections import Range, Section, read_section
+from polluxsim.shipped import shipped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "applications.yaml"
+
+COUNT = Range(1, 10**9)
+EPOCHS = Range(1, 10**5)
+
+
+class Described(NamedTuple):
+    """An application beside its tables.
+
+    Attributes
+    ----------
+    card
+        Name of its card's file, without the ending.
+    about
+        What a card says of it.
+    num_epochs, learning_rate_rule
+        As in `Application`.
+    max_atomic_batch_size, fixed_batch_size, max_replicas
+        As in `Application`, None where what was measured is the limit.
+    card_size
+        How many figures its card may have.
+    """
+
+    card: str
+    about: About
+    num_epochs: int
+    learning_rate_rule: str
+    max_atomic_batch_size: int | None
+    fixed_batch_size: int | None
+    max_replicas: int | None
+    card_size: CardSize
+
+
+def description_of(folder: Path) -> Path:
+    """Return the file that describes the applications measured in a folder: its own, or that of the artifact."""
+    own = folder / FILE
+    return own if own.is_file() else shipped("traces") / "osdi21" / FILE
+
+
+def read_described(path: Path) -> dict[str, Described]:
+    """Read a description, as `traces/osdi21/applications.yaml` explains it, by application.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not what it should be.
+    """
+    root = read_section(path)
+    source, license_name = root.text("source"), root.text("license")
+    applications = root.section("applications")
+    found = {name: _described(applications.section(name), source, license_name) for name in applications.keys()}  # noqa: SIM118
+    root.finish()
+    return found
+
+
+def _described(section: Section, source: str, license_name: str) -> Described:
+    described = Described(
+        card=section.text("card"),
+        about=About(section.text("title"), section.text("optimizer"), section.text("target"), source, license_name),
+        num_epochs=section.integer("num_epochs", EPOCHS),
+        learning_rate_rule=section.text("learning_rate_rule"),
+        max_atomic_batch_size=_optional(section, "max_atomic_batch_size"),
+        fixed_batch_size=_optional(section, "fixed_batch_size"),
+        max_replicas=_optional(section, "max_replicas"),
+        card_size=_card_size(section.section("card_size")) if section.has("card_size") else CardSize(),
+    )
+    if "/" in described.card:
+        raise section.error("card", "the name of a file, without a folder")
+    section.finish()
+    return described
+
+
+def _card_size(section: Section) -> CardSize:
+    counts: dict[str, Any] = {
+        key: section.integer(key, COUNT) for key in CardSize.__annotations__ if section.has(key) and key != REPLICAS
+    }
+    if section.has(REPLICAS):
+        counts[REPLICAS] = section.rising(REPLICAS, Range(2, 10**9))
+    size = CardSize(**counts)
+    section.finish()
+    return size
+
+
+REPLICAS = "correction_replicas"
+
+
+def _optional(section: Section, key: str) -> int | None:
+    return section.integer(key, COUNT) if section.has(key) else None

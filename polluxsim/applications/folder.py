@@ -1,0 +1,54 @@
+"""Where profiles come from: a folder of cards, or of measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.applications.card_files import read_cards
+from polluxsim.applications.osdi21 import find_traces, read_profiles
+from polluxsim.errors import InvalidInputError
+from polluxsim.shipped import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Profile
+
+FORMER_NAMES = {"polluxsim.traces.store.ProfileFolder": "polluxsim.applications.folder.ProfileFolder"}
+"""Names in configurations that still work in this release."""
+
+NAMES = {*FORMER_NAMES, *FORMER_NAMES.values()}
+"""What `ProfileFolder` is or was called in a run's settings."""
+
+
+@dataclass(frozen=True)
+class ProfileFolder:
+    """Profiles in a folder: cards, or measurements in the layout of the Pollux artifact.
+
+    Parameters
+    ----------
+    path
+        The folder; by default that of the cards that come with polluxsim.
+    """
+
+    path: str | None = None
+
+    def load(self) -> Mapping[str, Profile]:
+        """Return the profiles by application name.
+
+        Raises
+        ------
+        InvalidInputError
+            If the folder has none of these layouts, or something in it is not what it should be.
+        """
+        folder = shipped("traces") if self.path is None else Path(self.path)
+        if find_traces(folder) is not None:
+            return read_profiles(folder)
+        if any(folder.glob("*.yaml")):
+            return read_cards(folder)
+        raise InvalidInputError(
+            f"profiles.path {self.path}: no profiles there, needed is a folder with cards (*.yaml), or one with "
+            "traces/APPLICATION/placements.csv"
+        )

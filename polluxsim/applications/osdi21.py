@@ -1,0 +1,148 @@
+"""Read the measured profiles of the Pollux artifact (OSDI '21) in its own folder layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from polluxsim.applications.described import FILE, Described, description_of, read_described
+from polluxsim.applications.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
+from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.files import Row, read_rows
+from polluxsim.models.profile import Application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_RowT = TypeVar("_RowT", PlacementRow, ScalabilityRow)
+
+
+PLACEMENTS = "placements.csv"
+STEP_COLUMNS = ("local_bsz", "step_time", "sync_time")
+VALIDATION_COLUMNS = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
+
+
+def find_traces(root: Path) -> Path | None:
+    """Return the folder that holds a folder for each application, or None if `root` has not this layout."""
+    return next((folder for folder in (root / "traces", root) if any(folder.glob(f"*/{PLACEMENTS}"))), None)
+
+
+def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
+    """Read every application's measurements and check every row.
+
+    Parameters
+    ----------
+    root
+        The artifact's `simulator/` folder, or its `traces/` folder; or one of the same layout, with an
+        `applications.yaml` beside the folders of the applications where these are others than the artifact's.
+
+    Returns
+    -------
+    dict
+        Profiles by application name, in order of name.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no measurements, or a row is not what it should be.
+    """
+    traces = find_traces(root)
+    if traces is None:
+        raise InvalidInputError(
+            f"{root}: no measured profiles; needed is a folder with traces/APPLICATION/{PLACEMENTS}, one or more"
+        )
+    description = description_of(traces)
+    described = read_described(description)
+    found = sorted(path.parent.name for path in traces.glob(f"*/{PLACEMENTS}"))
+    if unknown := [name for name in found if name not in described]:
+        raise InvalidInputError(
+            f"{traces / unknown[0]}: nothing is known of this application's epochs and limits, allowed are "
+            f"{', '.join(described)}, as {description} says; a file {FILE} in {traces} says it of others"
+        )
+    return {name: _read_profile(name, traces / name, described[name]) for name in found}
+
+
+def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProfile:
+    placements = _read_placements(folder / PLACEMENTS)
+    scalability = _read_scalability(folder / "scalability.csv")
+    validations = _read_validations(folder, described.num_epochs)
+    atomic = [row.atomic_batch_size for row in placements]
+    application = Application(
+        name=name,
+        init_batch_size=min(validations),
+        max_batch_size=max(validations),
+        min_atomic_batch_size=min(atomic),
+        max_atomic_batch_size=described.max_atomic_batch_size or max(atomic),
+        num_epochs=described.num_epochs,
+        learning_rate_rule=described.learning_rate_rule,
+        fixed_batch_size=described.fixed_batch_size,
+        # Nothing is known of more GPUs than were measured.
+        max_replicas=described.max_replicas or max(row.num_replicas for row in scalability),
+    )
+    return MeasuredProfile(application, placements, scalability, validations)
+
+
+def _read_placements(path: Path) -> list[PlacementRow]:
+    rows = []
+    for row in read_rows(path, ("placement", *STEP_COLUMNS)):
+        digits = str(row.values["placement"])
+        if not (digits.isascii() and digits.isdigit()) or "0" in digits:
+            raise row.error("placement", "the GPUs on each node as digits from 1 to 9")
+        rows.append(PlacementRow(tuple(map(int, digits)), *_step(row)))
+    return _distinct(path, rows, key=lambda row: row[:2])
+
+
+def _read_scalability(path: Path) -> list[ScalabilityRow]:
+    rows = []
+    for row in read_rows(path, ("num_nodes", "num_replicas", *STEP_COLUMNS)):
+        nodes = row.integer("num_nodes", at_least=1)
+        rows.append(ScalabilityRow(nodes, row.integer("num_replicas", at_least=nodes), *_step(row)))
+    return _distinct(path, rows, key=lambda row: row[:3])
+
+
+def _step(row: Row) -> tuple[int, float, float]:
+    step = row.number("step_time", above=0)
+    sync = row.number("sync_time", at_least=0)
+    if sync >= step:
+        raise row.error("sync_time", f"less than the step time {step!r}")
+    return row.integer("local_bsz", at_least=1), step, sync
+
+
+def _distinct(path: Path, rows: list[_RowT], key: Callable[[_RowT], object]) -> list[_RowT]:
+    seen = set()
+    for line, row in enumerate(rows, start=2):
+        if (name := key(row)) in seen:
+            raise bad_line(path, line, f"{name} was measured on an earlier line already, allowed is once")
+        seen.add(name)
+    return rows
+
+
+def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]]:
+    runs = {}
+    for path in folder.glob("validation-*.csv"):
+        size = path.stem.removeprefix("validation-")
+        if not (size.isascii() and size.isdigit()) or int(size) < 1:
+            raise InvalidInputError(f"{path}: allowed names are validation-BATCH_SIZE.csv")
+        runs[int(size)] = _read_validation(path, num_epochs)
+    if not runs:
+        raise InvalidInputError(f"{folder}: no validation-BATCH_SIZE.csv, needed is one at least")
+    return dict(sorted(runs.items()))
+
+
+def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
+    rows = []
+    reached = 0.0
+    for row in read_rows(path, VALIDATION_COLUMNS):
+        reached = row.number("progress", above=reached)
+        rows.append(
+            EpochRow(
+                reached,
+                row.number("iteration", at_least=0),
+                row.number("metric"),
+                row.number("grad_sqr", at_least=0),
+                row.number("grad_var", at_least=0),
+            )
+        )
+    if len(rows) < num_epochs:
+        raise InvalidInputError(f"{path}: {len(rows)} epochs, a job of this application needs {num_epochs}")
+    return rows

@@ -1,0 +1,177 @@
+"""The command line: finds the subcommand and turns errors into one line and an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from polluxsim import __version__
+from polluxsim.cli import fit, generate, import_log, map_trace, plot, report, reproduce, sample, table, timeline, why
+from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
+from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+BAD_INPUT = 2
+
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "run": {"run": "replay a workload under a policy; with -m, a sweep"},
+    "look at finished runs": {
+        "table": "print them side by side",
+        "plot": "draw a figure of them",
+        "report": "write them as one interactive HTML file",
+        "trace": "write one as a timeline for Perfetto or chrome://tracing",
+        "why": "say why a job waited, started, grew, shrank or moved",
+    },
+    "workloads, logs and profiles": {
+        "import": "check a cluster's log, write it as Parquet",
+        "generate": "draw a workload like Philly's into a file",
+        "sample": "draw a workload from the Philly trace into a file",
+        "map": "put jobs with profiles in place of a trace's jobs",
+        "fit": "fit profile cards to measurements",
+    },
+    "the paper": {"reproduce": "reproduce a table or figure of it"},
+}
+"""What each command does, by what one wants; one screen shows them all."""
+
+# Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments
+        What stands after `polluxsim` on the command line; by default that of this process.
+
+    Returns
+    -------
+    int
+        Exit status: 0 if all went well, 2 for bad input, 130 when interrupted.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with _warnings_in_one_line():
+        return _status(arguments)
+
+
+def _status(arguments: Sequence[str]) -> int:
+    """Run one command; return its exit status."""
+    try:
+        if arguments[:1] == ["run"]:
+            with ending_at_once():
+                return _run(arguments[1:])
+        with raising():
+            options = parsed(arguments)
+            return int(options.action(options))
+    except PolluxSimError as error:
+        print(f"polluxsim: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt as error:
+        print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _nobody_reads()
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Tell what is meant for users, by Python's own rule a FutureWarning, as we tell errors: without lines of code."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, FutureWarning):
+                print(f"polluxsim: {message}", file=sys.stderr)
+            else:
+                before(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (arguments[0] != "reproduce" or any(word.startswith("-") or "=" not in word for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.names += rest
+    return options
+
+
+def _nobody_reads() -> int:
+    """Leave quietly when whoever read our output has had enough; Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises its errors, each in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error, with what may have been meant in place of a wrong choice."""
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
+        command = self.prog.partition(" ")[2]
+        raise InvalidConfigError(f"{command + ': ' if command else ''}{message} ('{self.prog} --help' says more)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="polluxsim",
+        usage="polluxsim COMMAND [OPTION ...]",
+        description=_overview(),
+        epilog="'polluxsim COMMAND --help' says more of each; '--version' says which this is.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"polluxsim {__version__}", help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(prog="polluxsim", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    commands.add_parser("run", add_help=False)
+    for name, add in ADDED.items():
+        add(commands.add_parser(name))
+    return parser
+
+
+def _overview() -> str:
+    """Return what the program is, and its commands by what they are for."""
+    lines = ["A trace-driven discrete-event simulator of deep-learning cluster scheduling.", ""]
+    for purpose, commands in COMMANDS.items():
+        lines += [f"{purpose}:", *(f"    {name:<11}{what}" for name, what in commands.items())]
+    return "\n".join(lines)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    # Nothing here is large enough for a linear algebra library's threads, and starting them takes longer than the work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from polluxsim.cli.run import run
+
+    return run(arguments)
+
+
+ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "table": table.add,
+    "plot": plot.add,
+    "report": report.add,
+    "trace": timeline.add,
+    "why": why.add,
+    "import": import_log.add,
+    "generate": generate.add,
+    "sample": sample.add,
+    "map": map_trace.add,
+    "fit": fit.add,
+    "reproduce": reproduce.add,
+}

@@ -1,0 +1,59 @@
+"""`polluxsim map`: jobs with profiles in place of a trace's jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.cli.workload_file import add_drawing, check_name, profiles_of, write
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from polluxsim.workloads.mapping import MappedTrace
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = (
+        "Put jobs of applications with profiles in place of a trace's jobs, write the workload, and print what was "
+        "left out."
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, as 'polluxsim import' writes it (.parquet)")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.add_argument(
+        "--rule", default="gpu-time-class", metavar="NAME",
+        help="gpu-time-class (the paper's), or a class of your own as module.Class (default: %(default)s)",
+    )  # fmt: skip
+    add_drawing(parser)
+    parser.add_argument("--start", type=float, default=0, metavar="H", help="start of the window, from the trace's [h]")
+    parser.add_argument("--hours", type=float, metavar="H", help="length of the window (default: to the end)")
+    parser.add_argument(
+        "--min-duration", type=float, default=60, metavar="S", help="shortest jobs used [s] (default: %(default)s)"
+    )
+    parser.add_argument("--max-gpu-hours", type=float, default=1000, metavar="H",
+                        help="use jobs of less than this (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--status", action="append", metavar="STATUS",
+                        help="use jobs that ended so, or 'any'; may be given again (default: completed)")  # fmt: skip
+    parser.set_defaults(action=_map)
+
+
+def _map(options: Namespace) -> int:
+    check_name(options.output)
+    # A rule in a module beside the user can be named, as it could be with `python -m`.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    workload, report = _source(options).map(profiles_of(options))
+    write(workload, options.output)
+    print(report.as_text())
+    return 0
+
+
+def _source(options: Namespace) -> MappedTrace:
+    from polluxsim.workloads.mapping import MappedTrace
+    from polluxsim.workloads.selection import Selection
+
+    statuses = None if "any" in (options.status or ()) else tuple(options.status or ("completed",))
+    select = Selection(options.start, options.hours, options.min_duration, options.max_gpu_hours, statuses)
+    return MappedTrace(str(options.trace), options.rule, not options.realistic, options.seed, select)

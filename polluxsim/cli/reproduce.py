@@ -1,0 +1,106 @@
+"""`polluxsim reproduce`: runs what a table or figure needs, compares it with what was published, draws it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from polluxsim.paper.outcome import Request
+
+ALL, LIST = "all", "list"
+DIFFERS = 1
+"""Exit status of --check where a published number is not met."""
+
+NOT_MADE = 2
+"""Exit status where a table or figure could not be made; the others are."""
+
+GENERATED_SEEDS = 8
+"""Generated workloads by default, as many as the paper's."""
+
+MEASURED_SEEDS = 6
+"""Runs of each published workload by default: the policy's search is random, and fewer runs have no interval."""
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = "Run what a table or figure of the paper needs, compare it with what was published, draw it."
+    words = "table2, fig8a, … or all; 'list' names them; KEY=VALUE sets something of every run"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles (default: our cards)")
+    parser.add_argument(
+        "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help="default: %(default)s")
+    words = "generated workloads (default: 8), or runs of each published one (6)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=words)
+    parser.add_argument("--until", type=float, metavar="SHARE", help="add seeds until every interval is this narrow")
+    parser.add_argument("--most-seeds", type=int, default=40, metavar="N", help="but no more (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="of a generated workload at load 1")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
+    parser.set_defaults(action=_reproduce)
+
+
+def _reproduce(options: Namespace) -> int:
+    """Reproduce the named tables and figures, each written as soon as its runs are finished.
+
+    Returns
+    -------
+    int
+        0; with --check, 1 if a published number is not met; 2 if one of several tables or figures could not be made.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from polluxsim.look.console import console
+    from polluxsim.paper.batch import batch_of
+    from polluxsim.paper.experiment import names, read_experiment
+
+    wanted = [word for word in options.names if "=" not in word]
+    if LIST in wanted:
+        return _list()
+    chosen = names() if ALL in wanted else list(dict.fromkeys(wanted))
+    if not chosen:
+        raise InvalidConfigError(f"no table or figure is named, allowed are {', '.join(names())} and {ALL}")
+    experiments = [read_experiment(name) for name in chosen]
+    request = _request(options, [word for word in options.names if "=" in word])
+    request.inputs.load_profiles()
+    batch = batch_of(experiments, request)
+    console().print(f"on {request.inputs}", soft_wrap=True)
+    batch.do(request)
+    met, not_met = batch.counts[True], batch.counts[False]
+    console().print(f"{met} of {met + not_met} published numbers are met; wrote {request.folder}")
+    return NOT_MADE if batch.failures else DIFFERS if options.check and not_met else 0
+
+
+def _list() -> int:
+    from polluxsim.paper.experiment import names, read_experiment
+
+    for name in names():
+        print(f"{name:12}{read_experiment(name).title}")
+    return 0
+
+
+def _request(options: Namespace, extra: Sequence[str]) -> Request:
+    from polluxsim.paper.inputs import Inputs
+    from polluxsim.paper.outcome import Request
+    from polluxsim.paper.runs import Place
+
+    inputs = Inputs(options.profiles, options.workloads, options.jobs)
+    default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
+    seeds = default if options.seeds is None else options.seeds
+    for name, value in (("--seeds", seeds), ("--most-seeds", options.most_seeds)):
+        if value < 1:
+            raise InvalidConfigError(f"{name} is {value}, allowed is a whole number ≥ 1")
+    if options.until is not None and not options.until > 0:
+        raise InvalidConfigError(f"--until is {options.until}, allowed is a number > 0, like 0.1 for ±10 %")
+    if options.workers is not None and options.workers < 1:
+        raise InvalidConfigError(f"--workers is {options.workers}, allowed is a whole number ≥ 1")
+    place = Place(options.out / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
+    own = tuple(word for word in extra if not word.startswith("hydra"))
+    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, own, options.out, place)

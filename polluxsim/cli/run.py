@@ -1,0 +1,145 @@
+"""`polluxsim run`: a Hydra application around one simulation."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from polluxsim.cli.live import live_view
+from polluxsim.errors import InvalidConfigError
+from polluxsim.look.console import console
+from polluxsim.look.remarks import print_remarks
+from polluxsim.look.table import comparison
+from polluxsim.run.claim import claimed, claimed_anew
+from polluxsim.run.execution import Execution
+from polluxsim.run.hydra_words import hydra_in_words, is_hydras
+from polluxsim.run.interrupt import interruptible, uninterrupted
+from polluxsim.run.progress_line import progress
+from polluxsim.shipped import shipped
+from polluxsim.storage import write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from omegaconf import DictConfig
+
+    from polluxsim.engine.simulation import Simulation
+
+
+# Hydra's options that take a value as the next word.
+OPTIONS_WITH_VALUE = {
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--info",
+    "-i", "--experimental-rerun",
+}  # fmt: skip
+
+MULTIRUN = {"-m", "--multirun"}
+LIVE = "--live"
+
+NAMED_BY_TIME = "${now:"
+"""Stands in the pattern of a folder whose name says when its run began."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compose the configuration from the command line and run it, or the sweep it describes.
+
+    Raises
+    ------
+    PolluxSimError
+        If a setting, a file or a policy's answer is not what it should be.
+    """
+    # Errors come to us, who say them in one line, not to Hydra's own printer.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    # Options of our own are taken out before Hydra, which would not know them.
+    live = LIVE in arguments
+    arguments = [argument for argument in arguments if argument != LIVE]
+    if live and MULTIRUN & set(arguments):
+        raise InvalidConfigError(f"{LIVE} shows one run, and -m makes several")
+    sys.argv = ["polluxsim run", *options_first(arguments)]
+    outcome = _Outcome(live=live)
+    try:
+        hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        if isinstance(error, ValueError) and not is_hydras(error):
+            raise  # not about the configuration, so a defect
+        raise InvalidConfigError(hydra_in_words(error)) from error
+    if outcome.error is not None:
+        raise outcome.error
+    return 0
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with options before overrides: Hydra's parser takes them in no other order.
+
+    >>> options_first(["seed=1,2", "-m", "policy=fifo", "--config-dir", "conf"])
+    ['-m', '--config-dir', 'conf', 'seed=1,2', 'policy=fifo']
+    """
+    options, overrides = list[str](), list[str]()
+    left = iter(arguments)
+    for argument in left:
+        if not argument.startswith("-"):
+            overrides.append(argument)
+            continue
+        options.append(argument)
+        if argument in OPTIONS_WITH_VALUE and (value := next(left, None)) is not None:
+            options.append(value)
+    return options + overrides
+
+
+class _Outcome:
+    """Carries an error past Hydra, which would add lines of its own to it."""
+
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
+        self.error: Exception | None = None
+        self._started = time()
+
+    def task(self, config: DictConfig) -> None:
+        try:
+            with _own_folder(config, self._started) as output:
+                _run_one(config, output, live=self._live)
+        except Exception as error:  # noqa: BLE001  (raised again when Hydra is done)
+            self.error = error
+
+
+def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
+    """Give the folder that Hydra made for a run, or another one where it was named by the time and is not free."""
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    pattern = OmegaConf.to_container(hydra_config.run, resolve=False)
+    named_by_time = isinstance(pattern, dict) and NAMED_BY_TIME in str(pattern["dir"])
+    return claimed_anew(folder, since) if named_by_time else claimed(folder, config, since)
+
+
+def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
+    execution = Execution(config)
+    for note in execution.workload.notes:
+        print(f"{execution.workload.source}: {note}", file=sys.stderr)
+    show_run = live_view if live else progress
+    with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
+
+        def watch(run: Simulation) -> None:
+            stop_if_interrupted()
+            show(run)
+
+        result, summary = execution.simulate(watch)
+    info = execution.info(summary)
+    with uninterrupted():
+        write_run(output, result, info)
+    if summary is not None:
+        console().print(comparison({output.name: summary}))
+    print_remarks([output])
+    print(f"wrote {output}")

@@ -1,0 +1,103 @@
+"""`polluxsim run -m`: a sweep as Hydra describes it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf, open_dict
+
+from polluxsim.files import appearing_whole
+from polluxsim.look.console import console
+from polluxsim.look.remarks import print_remarks
+from polluxsim.look.replication import settings_table
+from polluxsim.look.settings_text import as_text
+from polluxsim.sweeps.complete import complete
+from polluxsim.sweeps.dataset import DATASET
+from polluxsim.sweeps.launchers import chosen_workers
+from polluxsim.sweeps.plan import Composer, entry_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from hydra.types import HydraContext
+    from omegaconf import DictConfig
+
+    from polluxsim.sweeps.plan import Entry
+
+MOST_ROWS = 40
+"""Sweeps of more settings than this print no table of them."""
+
+
+class Workplace(NamedTuple):
+    """What `hydra.sweeper` says of where runs are done and kept.
+
+    Attributes
+    ----------
+    workers
+        Processes on this machine, where no launcher is chosen; None for one for each core.
+    cache
+        A folder of finished runs, or None.
+    """
+
+    workers: int | None
+    cache: str | None
+
+
+def sweep_by_command(
+    plan: Sequence[Sequence[str]], config: DictConfig, context: HydraContext, workplace: Workplace
+) -> None:
+    """Complete a sweep and print its results.
+
+    Parameters
+    ----------
+    plan
+        The overrides of each run.
+    config
+        What Hydra composed for the sweep as a whole.
+    context
+        How Hydra composes the configuration of a run from it.
+    workplace
+        Where runs are done and kept.
+    """
+    workers, cache = workplace
+    folder = Path(config.hydra.sweep.dir)
+    doing = chosen_workers(config, context, workers)
+    planned = _composed(plan, folder, config, context)
+    done, entries, table = complete(planned, folder, doing, None if cache is None else Path(cache))
+    with appearing_whole(folder / "multirun.yaml") as temporary:
+        OmegaConf.save(config, temporary)
+    _print_results(table.to_pandas())
+    print_remarks([entry.folder for entry in entries])
+    found = f", {len(entries) - done} of them found finished" if done < len(entries) else ""
+    print(f"wrote {folder / DATASET}: {len(entries)} runs{found}")
+
+
+def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:
+    """Return the entries of a plan, with folders named by `hydra.sweep.subdir`."""
+    entries = []
+    # Unresolved, since ${seed} in them is each run's own.
+    common: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
+    composer = Composer(context.config_loader, common)
+    try:
+        for number, overrides in enumerate(plan):
+            composed = composer.compose(overrides)
+            OmegaConf.copy_cache(from_config=config, to_config=composed)  # one time of start for all
+            with open_dict(composed):
+                composed.hydra.job.id = composed.hydra.job.num = number
+            HydraConfig.instance().set_config(composed)
+            entries.append(entry_of(overrides, composed, folder, str(composed.hydra.sweep.subdir)))
+    finally:
+        HydraConfig.instance().set_config(config)
+    return entries
+
+
+def _print_results(frame: pd.DataFrame) -> None:
+    if "avg_jct" not in frame:
+        return  # no run had a job
+    table = settings_table(frame)
+    if len(table.cells) <= MOST_ROWS:
+        print(as_text(table, console().width if sys.stdout.isatty() else 80))

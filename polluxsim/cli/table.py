@@ -1,0 +1,77 @@
+"""`polluxsim table`: finished runs side by side, or the settings of a sweep."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from polluxsim.metrics.summary import Summary
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = (
+        "Print up to four runs side by side; of a sweep, a row for each setting: means over seeds and workloads "
+        "with 95 % intervals, their changes against one setting by pairs, and which of these are real."
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                        help="folder of a finished run or of a sweep, or a sweep's Parquet dataset")  # fmt: skip
+    parser.add_argument("--metric", action="append", metavar="NAME",
+                        help="a column, like p50_jct; may be given again (default: the usual six)")  # fmt: skip
+    parser.add_argument("--against", metavar="SETTING",
+                        help="what to compare with, like policy.p=-1 (default: nearest to the defaults)")  # fmt: skip
+    forms = parser.add_mutually_exclusive_group()
+    for form, what in (("markdown", "Markdown"), ("latex", "LaTeX"), ("csv", "CSV, a column for each number")):
+        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {what}")
+    parser.set_defaults(action=_table)
+
+
+def _table(options: Namespace) -> int:
+    from polluxsim.look.console import console
+    from polluxsim.look.table import comparison
+
+    if options.form or options.metric or options.against or not _are_few_runs(options.runs):
+        _print_settings(options)
+    else:
+        console().print(comparison(_summaries(options.runs)))
+    return 0
+
+
+def _are_few_runs(paths: Sequence[Path]) -> bool:
+    from polluxsim.folders import runs_below
+    from polluxsim.look.reading import PARQUET
+    from polluxsim.look.table import MOST_COLUMNS
+
+    return len(paths) <= MOST_COLUMNS and not any(path.suffix == PARQUET or runs_below(path) for path in paths)
+
+
+def _print_settings(options: Namespace) -> None:
+    from polluxsim.look.console import console
+    from polluxsim.look.reading import frame_at
+    from polluxsim.look.replication import settings_table
+    from polluxsim.look.settings_text import FORMS, as_text
+
+    table = settings_table(frame_at(options.runs), options.metric or (), options.against)
+    width = console().width if sys.stdout.isatty() else 80
+    print(as_text(table, width) if options.form is None else FORMS[options.form](table))
+
+
+def _summaries(folders: Sequence[Path]) -> dict[str, Summary]:
+    """Return the metrics of runs by their names, by their folders where two have one name."""
+    from polluxsim.errors import InvalidInputError
+    from polluxsim.metrics.summary import summarise
+    from polluxsim.storage import read_run
+
+    summaries: dict[str, Summary] = {}
+    for folder in folders:
+        run = read_run(folder)
+        summary = summarise(run.result)
+        if summary is None:
+            raise InvalidInputError(f"{folder}: a run without jobs has nothing to show")
+        summaries[run.name if run.name not in summaries else str(folder)] = summary
+    return summaries

@@ -1,0 +1,74 @@
+"""`polluxsim why`: what decided about a job, in words."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from polluxsim.records import ReasonRecord
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = (
+        "Say in words what decided about a job: its whole story, or with TIME what held at that moment. Policies of "
+        "your own are explained by what they say of themselves, or else as far as the allocations tell."
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("job", metavar="JOB", help="name of a job of it")
+    parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds or as H:MM:SS")
+    parser.set_defaults(action=_why)
+
+
+def _why(options: Namespace) -> int:
+    from polluxsim.look.console import console
+    from polluxsim.look.why.story import at, find_job, story
+    from polluxsim.storage import read_reasons, read_run
+
+    moment = None if options.time is None else seconds(options.time)
+    run = read_run(options.run)
+    job = find_job(run, options.job)
+    recorded = read_reasons(options.run)
+    reasons = recorded or ()
+    screen = console()
+    if moment is None:
+        screen.print(story(run, reasons, job))
+    else:
+        screen.print(at(run, reasons, job, moment), markup=False)
+    if note := _what_is_missing(options.job, recorded):
+        screen.print(note, markup=False)
+    return 0
+
+
+def seconds(text: str) -> float:
+    """Return a time in seconds, given so or as H:MM:SS or H:MM.
+
+    >>> seconds("2:38:00"), seconds("90.5")
+    (9480.0, 90.5)
+    """
+    parts = text.split(":")
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    valid = numbers and len(numbers) <= 3 and all(math.isfinite(n) and n >= 0 for n in numbers)
+    if not valid or any(number >= 60 for number in numbers[1:]):
+        raise InvalidInputError(f"TIME is {text!r}, allowed are seconds ≥ 0, H:MM or H:MM:SS")
+    if len(numbers) == 1:
+        return numbers[0]
+    return sum(number * unit for number, unit in zip(numbers, (3600, 60, 1), strict=False))
+
+
+def _what_is_missing(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:
+    if recorded is None:
+        return "No reasons were recorded in this run (it has no reasons.parquet); this is what the allocations say."
+    if not any(reason.job == name for reason in recorded):
+        return "The policy gave no reasons for this job; this is what the allocations say."
+    return None

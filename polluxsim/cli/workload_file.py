@@ -1,0 +1,69 @@
+"""What the commands that draw a workload into a file share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from polluxsim.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.workloads.workload import Workload
+
+SUFFIX = ".csv"
+
+
+class Source(Protocol):
+    """Whatever makes a workload."""
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Return the workload."""
+        ...
+
+
+def add_drawing(parser: ArgumentParser) -> None:
+    """Declare what a drawing takes."""
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of cards or measurements (default: ours)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
+    parser.add_argument(
+        "--realistic", action="store_true", help="the trace's GPUs with the initial batch size, not tuned ones"
+    )
+
+
+def write_drawn(source: Source, options: Namespace) -> int:
+    """Draw a workload and write it."""
+    check_name(options.output)
+    write(source.load(profiles_of(options)), options.output)
+    return 0
+
+
+def check_name(output: Path) -> None:
+    """Raise an error where a file is not named as one of a workload.
+
+    Raises
+    ------
+    InvalidInputError
+        If so.
+    """
+    if output.suffix != SUFFIX:
+        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {SUFFIX}")
+
+
+def profiles_of(options: Namespace) -> Mapping[str, Profile]:
+    """Return the profiles that were asked for, by application."""
+    from polluxsim.applications.folder import ProfileFolder
+
+    return ProfileFolder(None if options.profiles is None else str(options.profiles)).load()
+
+
+def write(workload: Workload, output: Path) -> None:
+    """Write a workload, its folder too, and say so."""
+    from polluxsim.workloads.workload import write_workload
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_workload(workload, output)
+    print(f"{output}: {len(workload.jobs)} jobs")

@@ -1,0 +1,175 @@
+"""What a reader of cluster logs is, and what it says of each row: a job, a row left out, or a bad row."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from polluxsim.errors import InvalidInputError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import tzinfo
+    from pathlib import Path
+
+
+class JobStatus(StrEnum):
+    """How a job ended, in one vocabulary for all logs."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    OUT_OF_MEMORY = "out_of_memory"
+    RUNNING = "running"
+    """Was running when it was last seen: its duration is a lower bound."""
+
+
+class Clock(StrEnum):
+    """How a log writes its times."""
+
+    LOCAL = "local"
+    """Date and time of day without a zone: the zone is an assumption."""
+    ZONED = "zoned"
+    """Each time says, or the format defines, which zone it is in."""
+    RELATIVE = "relative"
+    """Seconds from an unknown instant: there is no time of day."""
+
+
+class Place(NamedTuple):
+    """Where a row stands: the file's name, and the line counted from 1."""
+
+    file: str
+    line: int
+
+
+class LogJob(NamedTuple):
+    """One job as a log tells it.
+
+    Attributes
+    ----------
+    place
+        Where it stands.
+    job
+        Its name in the log.
+    submitted
+        When it was submitted [s since 1970-01-01 UTC, or on the log's own clock if that is relative].
+    duration
+        How long it ran on its GPUs [s]; None if the log does not say.
+    num_gpus
+        GPUs it held or asked for [GPUs; a fraction where the log shares GPUs].
+    user, tenant
+        Whose it was: a person, and a virtual cluster, account or cluster; None if the log does not say.
+    status
+        How it ended; None if the log does not say.
+    attempts
+        How often it was started; None if the log does not say.
+    extras
+        Values of the format's own columns, in the order of `Format.extras`.
+    oddities
+        What is suspicious about it though it can be read.
+    """
+
+    place: Place
+    job: str
+    submitted: float
+    duration: float | None
+    num_gpus: float
+    user: str | None = None
+    tenant: str | None = None
+    status: JobStatus | None = None
+    attempts: int | None = None
+    extras: tuple[object, ...] = ()
+    oddities: tuple[str, ...] = ()
+
+
+class Dropped(NamedTuple):
+    """A row that is well written but is no job with GPUs, and why."""
+
+    place: Place
+    reason: str
+
+
+class BadRowError(InvalidInputError):
+    """One row that cannot be read; the rows around it can.
+
+    Parameters
+    ----------
+    path
+        The file, as the user named it.
+    line
+        Line, counted from 1.
+    reason
+        What is wrong, without the value, so that like rows count together.
+    found
+        The value found.
+    """
+
+    def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:
+        super().__init__(path, line, reason, found)  # what it is made of, so that it goes from process to process
+        self.place = Place(path.name, line)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        path, line, reason, found = self.args
+        return f"{path}, line {line}: {reason}" + ("" if found is None else f"; found {short(found)}")
+
+
+Entry: TypeAlias = LogJob | Dropped | BadRowError
+
+
+class Format(Protocol):
+    """A kind of log. An instance is registered by name in `polluxsim.logs.formats.FORMATS`."""
+
+    @property
+    def name(self) -> str:
+        """What a user calls it."""
+        ...
+
+    @property
+    def citation(self) -> str:
+        """Where such logs come from, and under which licence."""
+        ...
+
+    @property
+    def caveat(self) -> str:
+        """What a reader of the report must know of every such log; may be empty."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """How its times are written."""
+        ...
+
+    @property
+    def time_zone(self) -> str:
+        """Time zone assumed if the user names none (IANA name)."""
+        ...
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Columns beyond the core ones; names from `polluxsim.logs.schema.EXTRA_COLUMNS`."""
+        ...
+
+    def cluster_gpus(self, source: Path) -> int | None:
+        """Return the GPUs of the cluster that the log is from, or None if it is not known."""
+        ...
+
+    def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield what each row is, in the order of the source, holding a few rows at a time.
+
+        Parameters
+        ----------
+        source
+            A file, or a folder that holds files under their usual names.
+        zone
+            Zone of times that name none.
+
+        Raises
+        ------
+        InvalidInputError
+            If the source as a whole cannot be such a log. A single bad row is yielded instead.
+        """
+        ...

@@ -1,0 +1,35 @@
+"""Microsoft ITP (2021): a folder of `clusterNN.csv`, one per cluster, times from the start of collection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.logs.formats.base import Dropped, LogJob
+from polluxsim.logs.formats.rows import Layout, LogRow
+from polluxsim.logs.formats.text_table import TableFormat
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+
+def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+    if (num_gpus := row.gpus("num_gpu")) == 0:
+        return row.dropped("no GPU")
+    return LogJob(
+        place=row.place,
+        job=row.name("job_id"),
+        submitted=row.instant("submission_time"),
+        duration=row.seconds("duration"),
+        num_gpus=num_gpus,
+        tenant=row.path.stem,
+    )
+
+
+ITP = TableFormat(
+    name="itp",
+    citation="Microsoft ITP 2021, MIT licence; Gu et al., ElasticFlow, ASPLOS '23",
+    caveat="the clusters of a folder become one trace; the tenant is the cluster's file",
+    layout=Layout(("job_id", "submission_time", "duration", "num_gpu")),
+    parse=_parse,
+    files="cluster*.csv",
+)

@@ -1,0 +1,87 @@
+"""Job lists that other simulators of deep-learning clusters read: Sia, Gavel and Tiresias."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.logs.formats.base import Dropped, LogJob
+from polluxsim.logs.formats.rows import Layout, LogRow
+from polluxsim.logs.formats.text_table import TableFormat
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+NO_DURATION = "a job's length is work, not time: durations are empty and the offered load is not known"
+
+GAVEL_COLUMNS = (
+    "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps",
+    "scale_factor", "priority_weight", "slo", "arrival_time",
+)  # fmt: skip
+
+
+def _parse_sia(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+    num_gpus = row.count("num_replicas")
+    if num_gpus == 0:
+        return row.dropped("no GPU")
+    return LogJob(
+        place=row.place,
+        job=row.name("name"),
+        submitted=row.instant("time"),
+        duration=None,
+        num_gpus=num_gpus,
+        extras=(row.name("application"), row.count("batch_size", at_least=1)),
+    )
+
+
+def _parse_gavel(row: LogRow, zone: tzinfo) -> LogJob:
+    return LogJob(
+        place=row.place,
+        # The list has no job names.
+        job=f"gavel-{row.line}",
+        submitted=row.instant("arrival_time"),
+        duration=None,
+        num_gpus=row.count("scale_factor", at_least=1),
+        extras=(row.name("job_type"), row.count("total_steps", at_least=1)),
+    )
+
+
+def _parse_tiresias(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+    num_gpus = row.count("num_gpu")
+    if num_gpus == 0:
+        return row.dropped("no GPU")
+    return LogJob(
+        place=row.place,
+        job=row.name("job_id"),
+        submitted=row.instant("submit_time"),
+        duration=row.seconds("duration"),
+        num_gpus=num_gpus,
+        extras=(row.name("model_name"), row.count("iterations")),
+    )
+
+
+SIA = TableFormat(
+    name="sia",
+    citation="job list of Sia, Jayaram Subramanya et al., SOSP '23",
+    caveat=NO_DURATION,
+    layout=Layout(("name", "time", "application", "num_replicas", "batch_size")),
+    parse=_parse_sia,
+    extras=("application", "batch_size"),
+)
+
+GAVEL = TableFormat(
+    name="gavel",
+    citation="job list of Gavel, Narayanan et al., OSDI '20",
+    caveat=NO_DURATION,
+    layout=Layout(GAVEL_COLUMNS, delimiter="\t", has_header=False, quoted=False),
+    parse=_parse_gavel,
+    extras=("application", "iterations"),
+    files="*.trace",
+)
+
+TIRESIAS = TableFormat(
+    name="tiresias",
+    citation="job list of Tiresias, Gu et al., NSDI '19",
+    layout=Layout(("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")),
+    parse=_parse_tiresias,
+    extras=("application", "iterations"),
+)

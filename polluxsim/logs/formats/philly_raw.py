@@ -1,0 +1,287 @@
+"""Microsoft Philly as published: `cluster_job_log`, one JSON array of jobs, each with its attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.files import Row
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, Place
+from polluxsim.logs.formats.json_array import read_objects
+from polluxsim.logs.formats.rows import Layout, read_rows, read_time, source_files
+from polluxsim.logs.formats.states import END_BEFORE_START, START_BEFORE_SUBMISSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STATUSES = {"Pass": JobStatus.COMPLETED, "Killed": JobStatus.CANCELLED, "Failed": JobStatus.FAILED}
+
+JOB_LOG = "cluster_job_log"
+MACHINE_LIST = "cluster_machine_list"
+
+
+class Attempt(NamedTuple):
+    """One try of a job: start and end [s since 1970-01-01 UTC; None is a hole], its GPUs and its servers."""
+
+    start: float | None
+    end: float | None
+    num_gpus: int
+    num_servers: int
+
+    @property
+    def duration(self) -> float | None:
+        """Return how long it ran, negative if it ended before it started; None if a time is missing [s]."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether it held GPUs for a known time of more than 0 s."""
+        return self.num_gpus > 0 and (self.duration or 0) > 0
+
+
+@dataclass(frozen=True)
+class PhillyJob:
+    """One job of the raw log, and the figures that studies of Philly derive from it.
+
+    Parameters
+    ----------
+    job_id, user, tenant, status
+        As in the log; the tenant is its virtual cluster.
+    submitted
+        Submission [s since 1970-01-01 UTC]; None if it is missing.
+    attempts
+        Its attempts in the log's order.
+    """
+
+    job_id: str
+    user: str
+    tenant: str
+    status: JobStatus
+    submitted: float | None
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def usable(self) -> tuple[Attempt, ...]:
+        """Return the attempts that held GPUs for a known time."""
+        return tuple(attempt for attempt in self.attempts if attempt.is_usable)
+
+    @property
+    def gpus_first(self) -> int | None:
+        """Return the GPUs of the first attempt [GPUs]."""
+        return self.attempts[0].num_gpus if self.attempts else None
+
+    @property
+    def gpus_max(self) -> int | None:
+        """Return the most GPUs of any attempt [GPUs]."""
+        return max((attempt.num_gpus for attempt in self.attempts), default=None)
+
+    @property
+    def servers_first(self) -> int | None:
+        """Return the servers of the first attempt [1]."""
+        return self.attempts[0].num_servers if self.attempts else None
+
+    @property
+    def run_time(self) -> float | None:
+        """Return the time on GPUs summed over usable attempts [s]."""
+        return sum(attempt.duration or 0 for attempt in self.usable) if self.usable else None
+
+    @property
+    def elapsed(self) -> float | None:
+        """Return the time from the first attempt's start to the last one's end, as the log's notebook [s]."""
+        if not self.attempts:
+            return None
+        start, end = self.attempts[0].start, self.attempts[-1].end
+        return None if start is None or end is None else end - start
+
+    @property
+    def gpu_time(self) -> float | None:
+        """Return GPUs times seconds, summed over usable attempts [GPU s]."""
+        if not self.usable:
+            return None
+        return sum(attempt.num_gpus * (attempt.duration or 0) for attempt in self.usable)
+
+    @property
+    def queueing_delay(self) -> float | None:
+        """Return the time from submission to the first attempt's start [s]."""
+        if not self.attempts or self.attempts[0].start is None or self.submitted is None:
+            return None
+        return self.attempts[0].start - self.submitted
+
+    @property
+    def has_hole(self) -> bool:
+        """Return whether any attempt lacks a time."""
+        return any(attempt.duration is None for attempt in self.attempts)
+
+    @property
+    def in_philly_csv(self) -> bool:
+        """Return whether the artifact's `philly.csv` would have it: passed, no hole, some time on GPUs."""
+        return self.status is JobStatus.COMPLETED and not self.has_hole and bool(self.usable)
+
+
+class PhillyRaw:
+    """The raw log; a `Format`. One JSON object is a row, and stands on the line of its opening brace."""
+
+    name = "philly-raw"
+    citation = "Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0"
+    caveat = "num_gpus is that of the first usable attempt: the log does not say what a job asked for"
+    clock = Clock.LOCAL
+    time_zone = "UTC"
+    extras = (
+        "usable_attempts", "gpus_first", "gpus_max", "num_nodes",
+        "elapsed", "gpu_time", "queueing_delay", "has_hole", "in_philly_csv",
+    )  # fmt: skip
+
+    def cluster_gpus(self, source: Path) -> int | None:
+        """Return the GPUs of the machine list beside the log, if there is one."""
+        path = (source if source.is_dir() else source.parent) / MACHINE_LIST
+        if not path.is_file():
+            return None
+        total = 0
+        for row in read_rows(path, Layout(("machineId", "number of GPUs"))):
+            if isinstance(row, BadRowError):
+                raise row
+            total += row.count("number of GPUs")
+        return total or None
+
+    def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield what each job is."""
+        for path in source_files(source, JOB_LOG):
+            for line, record in read_objects(path):
+                try:
+                    yield _entry(read_job(path, line, record, zone), Place(path.name, line))
+                except BadRowError as error:
+                    yield error
+
+
+def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UTC) -> PhillyJob:
+    """Return the job that a JSON object tells of.
+
+    Raises
+    ------
+    BadRowError
+        If a key is missing, or its value is not what the log has there.
+    """
+    fields = _Fields(path, line, record, zone)
+    return PhillyJob(
+        job_id=fields.text("jobid"),
+        user=fields.text("user"),
+        tenant=fields.text("vc"),
+        status=fields.status(),
+        submitted=fields.time("submitted_time"),
+        attempts=tuple(_attempt(fields.within(attempt, "attempts[].")) for attempt in fields.objects("attempts")),
+    )
+
+
+def _attempt(fields: _Fields) -> Attempt:
+    gpus = [
+        (server.text("ip"), server.length("gpus"))
+        for server in (fields.within(detail, "detail[].") for detail in fields.objects("detail"))
+    ]
+    return Attempt(
+        start=fields.time("start_time"),
+        end=fields.time("end_time"),
+        num_gpus=sum(count for _, count in gpus),
+        num_servers=len({server for server, _ in gpus}),
+    )
+
+
+@dataclass(frozen=True)
+class _Fields(Row):
+    """One JSON object that reads its own values."""
+
+    zone: tzinfo
+    prefix: str = ""
+
+    def within(self, values: dict[str, object], prefix: str) -> _Fields:
+        return replace(self, values=values, prefix=self.prefix + prefix)
+
+    def value(self, column: str) -> object:
+        if column not in self.values:
+            raise BadRowError(self.path, self.line, f"key {self.prefix + column!r} is missing")
+        return self.values[column]
+
+    def text(self, column: str) -> str:
+        text = super().text(column)
+        # JSON can spell half a surrogate pair, which is no character.
+        if text.encode(errors="ignore").decode() != text:
+            raise self.error(column, "a name")
+        return text
+
+    def status(self) -> JobStatus:
+        value = self.value("status")
+        if not isinstance(value, str) or value not in STATUSES:
+            raise self.error("status", f"one of {', '.join(STATUSES)}")
+        return STATUSES[value]
+
+    def time(self, key: str) -> float | None:
+        value = self.value(key)
+        if value is None or value in ("None", ""):
+            return None
+        if not isinstance(value, str) or (seconds := read_time(value, self.zone)) is None:
+            raise self.error(key, "a time like 2017-10-02 08:00:00, or None")
+        return seconds
+
+    def objects(self, key: str) -> list[dict[str, object]]:
+        value = self.value(key)
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.error(key, "a list of objects")
+        return value
+
+    def length(self, key: str) -> int:
+        value = self.value(key)
+        if not isinstance(value, list):
+            raise self.error(key, "a list")
+        return len(value)
+
+    def error(self, column: str, allowed: str) -> BadRowError:
+        reason = f"key {self.prefix + column!r} is not {allowed}"
+        return BadRowError(self.path, self.line, reason, self.value(column))
+
+
+def _entry(job: PhillyJob, place: Place) -> LogJob | Dropped:
+    if job.submitted is None:
+        return Dropped(place, "no submission time")
+    if not job.usable:
+        return Dropped(place, _why_unusable(job))
+    return LogJob(
+        place=place,
+        job=job.job_id,
+        submitted=job.submitted,
+        duration=job.run_time,
+        num_gpus=job.usable[0].num_gpus,
+        user=job.user,
+        tenant=job.tenant,
+        status=job.status,
+        attempts=len(job.attempts),
+        extras=(
+            len(job.usable), job.gpus_first, job.gpus_max, job.servers_first,
+            job.elapsed, job.gpu_time, job.queueing_delay, job.has_hole, job.in_philly_csv,
+        ),
+        oddities=_oddities(job),
+    )  # fmt: skip
+
+
+def _why_unusable(job: PhillyJob) -> str:
+    if not job.attempts:
+        return "no attempt"
+    if all(attempt.duration is None for attempt in job.attempts):
+        return "no attempt with both start and end"
+    return "no attempt with GPUs for more than 0 s"
+
+
+def _oddities(job: PhillyJob) -> tuple[str, ...]:
+    found = []
+    if any((attempt.duration or 0) < 0 for attempt in job.attempts):
+        found.append(END_BEFORE_START)
+    if (job.queueing_delay or 0) < 0:
+        found.append(START_BEFORE_SUBMISSION)
+    if job.has_hole:
+        found.append("an attempt without start or end, not counted in the duration")
+    if len({attempt.num_gpus for attempt in job.usable}) > 1:
+        found.append("attempts with different numbers of GPUs")
+    return tuple(found)
+
+
+PHILLY_RAW = PhillyRaw()

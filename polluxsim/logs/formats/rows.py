@@ -1,0 +1,263 @@
+"""Rows of text tables, one line each, read so that a bad line costs no more than itself."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.files import Row, read_number
+from polluxsim.logs.formats.base import BadRowError, Dropped, Place
+from polluxsim.types import MOST_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import tzinfo
+    from pathlib import Path
+    from typing import BinaryIO
+
+MAX_LINE = 1 << 20
+"""Longest line read [bytes]: what is longer is no row, and must not fill the memory."""
+
+MAX_COUNT = 10**9
+"""Largest whole number read [1]."""
+
+MAX_GPUS = 1e6
+"""Most GPUs of one job [GPUs]."""
+
+BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
+"""What logs write for nothing, in lower case."""
+
+_ValueT = TypeVar("_ValueT")
+
+
+@dataclass(frozen=True)
+class LogRow(Row):
+    """One row of a log, whose cells are text; `path`, `line` and `values` are those of `Row`."""
+
+    values: Mapping[str, str]
+
+    @property
+    def place(self) -> Place:
+        """Return where the row stands."""
+        return Place(self.path.name, self.line)
+
+    def has(self, column: str) -> bool:
+        """Return whether the column exists and says something here."""
+        return self.values.get(column, "").strip().lower() not in BLANKS
+
+    def word(self, column: str) -> str | None:
+        """Return the text of a column that may be blank or absent."""
+        return self.values[column].strip() if self.has(column) else None
+
+    def name(self, column: str) -> str:
+        """Return text that is not blank."""
+        if not self.has(column):
+            raise self.error(column, "a name")
+        return self.text(column)
+
+    def within(self, column: str, low: float, high: float) -> float:
+        """Return a number within limits, both allowed."""
+        value = read_number(self.value(column))
+        if value is None or not low <= value <= high:
+            raise self.error(column, f"a number from {low:g} to {high:g}")
+        return value
+
+    def count(self, column: str, at_least: int = 0) -> int:
+        """Return a whole number, also where it is written like 2.0."""
+        value = read_number(self.value(column))
+        if value is None or value != math.floor(value) or not at_least <= value <= MAX_COUNT:
+            raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
+        return int(value)
+
+    def seconds(self, column: str) -> float:
+        """Return a length of time [s]."""
+        return self.within(column, 0, MOST_SECONDS)
+
+    def instant(self, column: str) -> float:
+        """Return a time on a clock of seconds [s]."""
+        return self.within(column, -MOST_SECONDS, MOST_SECONDS)
+
+    def gpus(self, column: str) -> float:
+        """Return a number of GPUs, 0 for a job without [GPUs]."""
+        return self.within(column, 0, MAX_GPUS)
+
+    def time(self, column: str, zone: tzinfo | None) -> float:
+        """Return a date and time of day [s since 1970-01-01 UTC]; without a zone it must name its offset."""
+        value = read_time(self.values[column], zone)
+        if value is None:
+            offset = "" if zone else " and an offset like +08:00"
+            raise self.error(column, f"a time like 2017-10-02 08:00:00{offset}")
+        return value
+
+    def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
+        """Return what a word of a known list stands for."""
+        word = self.values[column].strip()
+        if word not in allowed:
+            raise self.error(column, f"one of {', '.join(allowed)}")
+        return allowed[word]
+
+    def dropped(self, reason: str) -> Dropped:
+        """Return that this row is left out, and why."""
+        return Dropped(self.place, reason)
+
+    def error(self, column: str, allowed: str) -> BadRowError:
+        """Return the error that this row's column is not what is allowed."""
+        return BadRowError(self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, ""))
+
+
+def read_time(text: str, zone: tzinfo | None) -> float | None:
+    """Return a written time [s since 1970-01-01 UTC]; None if it is none, or its zone is not known.
+
+    >>> from datetime import UTC
+    >>> read_time("1970-01-02 00:00:00", UTC)
+    86400.0
+    >>> read_time("1970-01-01T08:00:00+08:00", None)
+    0.0
+    """
+    text = text.strip()
+    # Python also reads 20171002 and 2017-W40; in a log these are likelier numbers or names gone astray.
+    if len(text) < 19 or text[4] != "-" or text[13] != ":" or text[10] not in " T":
+        return None
+    try:
+        value = datetime.fromisoformat(text)
+        if value.tzinfo is None:
+            if zone is None:
+                return None
+            value = value.replace(tzinfo=zone)
+        return value.timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the lines of a table are written.
+
+    Parameters
+    ----------
+    columns
+        Columns that must be there; without a header, the columns in their order.
+    alternatives
+        Groups of columns of which one at least must be there.
+    delimiter
+        What stands between two cells.
+    has_header
+        Whether the first line names the columns.
+    quoted
+        Whether a cell may stand in double quotes.
+    """
+
+    columns: tuple[str, ...]
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    delimiter: str = ","
+    has_header: bool = True
+    quoted: bool = True
+
+
+def read_rows(path: Path, layout: Layout) -> Iterator[LogRow | BadRowError]:
+    """Yield the rows of a table, line by line; empty lines are none.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be opened, or its header lacks a column.
+    """
+    lines = _read_lines(path)
+    header = list(layout.columns)
+    if layout.has_header:
+        header = _header(path, next(lines, (1, "")), layout)
+    for line, text in lines:
+        yield text if isinstance(text, BadRowError) else _row(path, line, text, header, layout)
+
+
+def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) -> list[str]:
+    line, text = first
+    if isinstance(text, BadRowError):
+        raise InvalidInputError(str(text))
+    cells = _split(text, layout)
+    if cells is None:
+        raise bad_line(path, line, "the header's quotes do not match")
+    names = [name.strip() for name in cells]
+    if len(set(names)) != len(names):
+        raise bad_line(path, line, "a column name stands twice in the header")
+    missing = [repr(name) for name in layout.columns if name not in names]
+    missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
+    if missing:
+        raise bad_line(path, line, f"the header lacks {', '.join(missing)}; it has {_shortened(names)}")
+    return names
+
+
+def _shortened(names: Sequence[str]) -> str:
+    text = ", ".join(map(repr, names))
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _row(path: Path, line: int, text: str, header: list[str], layout: Layout) -> LogRow | BadRowError:
+    cells = _split(text, layout)
+    if cells is None:
+        return BadRowError(path, line, "its quotes do not match", text)
+    if len(cells) != len(header):
+        return BadRowError(path, line, f"allowed are {len(header)} cells", len(cells))
+    return LogRow(path, line, dict(zip(header, cells, strict=True)))
+
+
+def _split(text: str, layout: Layout) -> list[str] | None:
+    if not layout.quoted or '"' not in text:
+        return text.split(layout.delimiter)
+    # A reader per line: in these logs no cell spans lines, and an open quote must not swallow the rows below.
+    try:
+        return next(csv.reader([text], delimiter=layout.delimiter, strict=True))
+    except (csv.Error, StopIteration):
+        return None
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, str | BadRowError]]:
+    try:
+        with path.open("rb") as file:
+            yield from _decoded_lines(path, file)
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadRowError]]:
+    number = 0
+    while raw := file.readline(MAX_LINE):
+        number += 1
+        if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
+            _skip_line(file)
+            yield number, BadRowError(path, number, f"allowed are lines of less than {MAX_LINE} bytes")
+            continue
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            yield number, BadRowError(path, number, "allowed is UTF-8 text", raw[error.start : error.end])
+            continue
+        if text.strip():
+            yield number, text
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+        pass
+
+
+def source_files(source: Path, pattern: str) -> list[Path]:
+    """Return the files of a log: the source itself, or in a folder those whose name fits, by name.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none.
+    """
+    if not source.is_dir():
+        if not source.is_file():
+            raise InvalidInputError(f"{source}: no such file or folder")
+        return [source]
+    files = sorted(path for path in source.glob(pattern) if path.is_file())
+    if not files:
+        raise InvalidInputError(f"{source}: no file {pattern} in this folder")
+    return files

@@ -1,0 +1,290 @@
+"""Turn a cluster's log into one trace: read its rows, count every one, sort by submission, write, tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.files import appearing_whole
+from polluxsim.logs.examination import DAY, Examination, oddities
+from polluxsim.logs.formats import Clock, Dropped, Entry, Format, LogJob, find_format
+from polluxsim.logs.import_report import DayLoad, Report, Tallies
+from polluxsim.logs.schema import TraceInfo, columns_of, trace_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import tzinfo
+    from pathlib import Path
+
+BATCH_ROWS = 1 << 13
+"""Rows held as Python values before they become a batch of columns."""
+
+GROUP_ROWS = 1 << 16
+"""Rows of one row group of the Parquet file."""
+
+MAX_DAYS = 10_000
+"""Longest trace whose report lists days without a submission too [1]."""
+
+
+def import_trace(
+    format_name: str,
+    source: Path,
+    destination: Path,
+    *,
+    skip_bad: bool = False,
+    cluster_gpus: int | None = None,
+    time_zone: str | None = None,
+) -> Report:
+    """Read a log and write it as one Parquet file in the layout of `polluxsim.logs.schema`.
+
+    The trace is sorted by submission: whoever replays it wants that order, and the report needs it for gaps
+    and bursts. The jobs are held as Arrow columns meanwhile.
+
+    Parameters
+    ----------
+    format_name
+        Name of a format in `polluxsim.logs.formats.FORMATS`.
+    source
+        The log: a file, or a folder that holds the format's files under their usual names.
+    destination
+        The file to write. It appears when it is whole.
+    skip_bad
+        Whether rows that cannot be read are counted and left out; otherwise the first one ends the import.
+    cluster_gpus
+        Size of the cluster, for the report; None takes what the log or its format says [GPUs].
+    time_zone
+        Zone of times that name none (IANA name); None takes the format's assumption.
+
+    Returns
+    -------
+    Report
+        What was read, left out and found.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the format or the zone is not known, the zone has no meaning for the format, or the cluster has no
+        GPU.
+    InvalidInputError
+        If the source cannot be read, a row is bad and not to be skipped, no job is left, or the destination
+        cannot be written. There is no new file then.
+    """
+    trace_format = find_format(format_name)
+    zone = _zone(trace_format, time_zone)
+    if cluster_gpus is not None and cluster_gpus < 1:
+        raise InvalidConfigError(f"cluster_gpus is {cluster_gpus}, allowed is a whole number ≥ 1")
+    # The ending also keeps a slip of the hand from writing over a log.
+    if destination.suffix != ".parquet" or destination.is_dir():
+        raise InvalidInputError(f"{destination}: allowed is the name of a file to write that ends in .parquet")
+    size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
+    job = _Import(trace_format, source, destination, zone, time_zone is None, size)
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        return job.run(trace_format.read(source, zone), skip_bad)
+    except OSError as error:
+        raise InvalidInputError(f"{destination}: cannot be written ({error.strerror or error})") from None
+
+
+def _zone(trace_format: Format, name: str | None) -> tzinfo:
+    if name is None:
+        return ZoneInfo(trace_format.time_zone)
+    if trace_format.clock is Clock.RELATIVE:
+        raise InvalidConfigError(
+            f"time_zone is {name!r}, allowed for {trace_format.name} is none: its times are "
+            "seconds from an unknown start"
+        )
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise InvalidConfigError(f"time_zone is {name!r}, allowed is a name like Europe/Berlin or UTC") from None
+
+
+class _Start(NamedTuple):
+    """When a trace begins: its first submission on the log's clock [s], as text, and as local time if any."""
+
+    seconds: float
+    text: str
+    local: datetime | None
+
+    @property
+    def since_midnight(self) -> float:
+        """Return the time since the midnight before [s]; 0 on a clock without days."""
+        if self.local is None:
+            return 0.0
+        # The clock on the wall, without its zone: days with a change of summer time count 24 h too.
+        wall = self.local.replace(tzinfo=None)
+        return (wall - wall.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
+
+    def day(self, number: int) -> str:
+        """Return the date of a day counted from the first, or its number on a clock without dates."""
+        try:
+            return str(number) if self.local is None else str(self.local.date() + timedelta(days=number))
+        except OverflowError:
+            return str(number)
+
+
+def _start(seconds: float, clock: Clock, zone: tzinfo) -> _Start:
+    if clock is Clock.RELATIVE:
+        return _Start(seconds, str(seconds), None)
+    try:
+        local = datetime.fromtimestamp(seconds, UTC).astimezone(zone)
+    except (ValueError, OverflowError, OSError):
+        return _Start(seconds, f"{seconds} s from 1970-01-01 UTC", None)
+    return _Start(seconds, local.isoformat(), local)
+
+
+class _Import:
+    """One import under way."""
+
+    def __init__(
+        self,
+        trace_format: Format,
+        source: Path,
+        destination: Path,
+        zone: tzinfo,
+        zone_assumed: bool,
+        cluster_gpus: int | None,
+    ) -> None:
+        self._format = trace_format
+        self._source = source
+        self._destination = destination
+        self._zone = zone
+        self._zone_assumed = zone_assumed and trace_format.clock is Clock.LOCAL
+        self._cluster_gpus = cluster_gpus
+        self._columns = columns_of(trace_format.extras)
+        self._files: dict[str, int] = {}
+        self._rows_read = 0
+        self._dropped = Tallies()
+        self._bad = Tallies()
+        self._odd = Tallies()
+
+    def run(self, entries: Iterator[Entry], skip_bad: bool) -> Report:
+        """Import the rows."""
+        # What a job's place in the source is travels along in two columns, for the report's sake only.
+        fields = [(column.name, column.kind) for column in self._columns]
+        schema = pa.schema([*fields, ("file", pa.int32()), ("line", pa.int64())])
+        table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
+        if not table.num_rows:
+            raise self._no_jobs()
+        table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs of one instant stay as they came
+        with appearing_whole(self._destination) as temporary:
+            return self._write(table, temporary)
+
+    def _rows(self, entries: Iterable[Entry], skip_bad: bool) -> Iterator[tuple[object, ...]]:
+        """Yield the cells of each job and count everything else."""
+        for entry in entries:
+            self._rows_read += 1
+            if isinstance(entry, LogJob):
+                self._note(entry)
+                yield self._cells(entry)
+            elif isinstance(entry, Dropped):
+                self._dropped.add(entry.reason, entry.place)
+            elif skip_bad:
+                self._bad.add(entry.reason, entry.place)
+            else:
+                raise entry
+
+    def _cells(self, job: LogJob) -> tuple[object, ...]:
+        file = self._files.setdefault(job.place.file, len(self._files))
+        return (
+            job.job, job.submitted, job.duration, job.num_gpus, job.user, job.tenant, job.status,
+            job.attempts, *job.extras, file, job.place.line,
+        )  # fmt: skip
+
+    def _note(self, job: LogJob) -> None:
+        for oddity in oddities(job):
+            self._odd.add(oddity, job.place)
+        if self._cluster_gpus is not None and job.num_gpus > self._cluster_gpus:
+            self._odd.add(self._too_large, job.place)
+
+    @property
+    def _too_large(self) -> str:
+        return f"more GPUs than the {self._cluster_gpus} of the cluster"
+
+    def _no_jobs(self) -> InvalidInputError:
+        reasons = [f"{tally.count} × {tally.reason}" for tally in (*self._dropped.all(), *self._bad.all())]
+        left_out = f": {'; '.join(reasons)}" if reasons else ""
+        return InvalidInputError(f"{self._source}: no job with GPUs in {self._rows_read} rows{left_out}")
+
+    def _write(self, table: pa.Table, path: Path) -> Report:
+        start = _start(table["submit_time"][0].as_py(), self._format.clock, self._zone)
+        schema = trace_schema(self._format.extras, self._info(start))
+        table = _from_start(table, start.seconds)
+        pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
+        return self._report(Examination(table, list(self._files), start.since_midnight), start)
+
+    def _info(self, start: _Start) -> TraceInfo:
+        return TraceInfo(self._format.name, self._source.name, self._format.citation, self._zone_name, start.text)
+
+    @property
+    def _zone_name(self) -> str:
+        return "" if self._format.clock is Clock.RELATIVE else str(self._zone)
+
+    def _report(self, examination: Examination, start: _Start) -> Report:
+        larger = self._odd.get(self._too_large)
+        suspicious = (*self._odd.all(), *examination.suspicious())
+        days = examination.days()
+        hours = sum(seconds for _, seconds in days.values()) / 3600
+        return Report(
+            format=self._format.name,
+            source=str(self._source),
+            destination=str(self._destination),
+            citation=self._format.citation,
+            caveat=self._format.caveat,
+            rows_read=self._rows_read,
+            jobs_written=examination.num_jobs,
+            dropped=self._dropped.all(),
+            bad=self._bad.all(),
+            time_zone=self._zone_name,
+            time_zone_assumed=self._zone_assumed,
+            origin_time=start.text,
+            span=examination.last_submission,
+            cluster_gpus=self._cluster_gpus,
+            larger_than_cluster=larger,
+            load=tuple(self._loads(days, start)),
+            total_gpu_hours=hours,
+            mean_load=self._load(hours, max(examination.last_submission, DAY)),
+            without_duration=examination.without_duration,
+            durations=examination.durations(),
+            inter_arrivals=examination.inter_arrivals(),
+            gpu_counts=examination.gpu_counts(),
+            suspicious=tuple(sorted(suspicious, key=lambda tally: (-tally.count, tally.reason))),
+        )
+
+    def _loads(self, loads: dict[int, tuple[int, float]], start: _Start) -> Iterator[DayLoad]:
+        days = range(min(loads), max(loads) + 1)
+        # A submission that strays by centuries must not make a list of all the days between.
+        for day in days if len(days) <= MAX_DAYS else sorted(loads):
+            jobs, seconds = loads.get(day, (0, 0.0))
+            yield DayLoad(start.day(day), jobs, seconds / 3600, self._load(seconds / 3600, DAY))
+
+    def _load(self, gpu_hours: float, seconds: float) -> float | None:
+        return None if self._cluster_gpus is None else gpu_hours / (self._cluster_gpus * seconds / 3600)
+
+
+def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    pending = []
+    for row in rows:
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
+            yield _batch(pending, schema)
+            pending = []
+    if pending:
+        yield _batch(pending, schema)
+
+
+def _batch(rows: list[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+    return pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
+
+
+def _from_start(table: pa.Table, start: float) -> pa.Table:
+    """Return the table with its submissions counted from the trace's first."""
+    times = pa.array(table["submit_time"].to_numpy() - start)
+    return table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)

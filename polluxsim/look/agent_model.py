@@ -1,0 +1,62 @@
+"""An application's speed by the throughput model that Pollux's agents fit, for comparison with the truth."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.look.fitted_speed import NUM_BATCH_SIZES, POINTS
+from polluxsim.models.fitting import fit_throughput
+from polluxsim.models.profile import ProfileRangeError, StepTime
+from polluxsim.models.throughput import grad_time, step_time
+from polluxsim.types import packed
+
+if TYPE_CHECKING:
+    from polluxsim.look.fitted_speed import Speed
+    from polluxsim.models.profile import Application
+    from polluxsim.models.throughput import ThroughputParams
+
+
+@dataclass(frozen=True)
+class AgentModel:
+    """The speed of an application as an agent's fitted throughput model has it.
+
+    Parameters
+    ----------
+    application
+        Whose speed it is.
+    params
+        θ_sys.
+    """
+
+    application: Application
+    params: ThroughputParams
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the modelled time of a pass that synchronises."""
+        step = step_time(self.params, len(gpus_by_node), sum(gpus_by_node), atomic_batch_size, 0)
+        return StepTime(step, step - grad_time(self.params, atomic_batch_size))
+
+
+def agent_model(profile: Speed) -> AgentModel:
+    """Fit θ_sys to a profile's packed placements, as an agent would that had seen all of them."""
+    limits = profile.application
+    sizes = (
+        np.geomspace(limits.min_atomic_batch_size, limits.max_atomic_batch_size, NUM_BATCH_SIZES).round().astype(int)
+    )
+    seen = []
+    for count in POINTS:
+        for size in dict.fromkeys(sizes.tolist()):
+            with suppress(ProfileRangeError):
+                seen.append((count, size, profile.step_time(packed(count), size)))
+    params = fit_throughput(
+        [len(packed(count)) for count, _, _ in seen],
+        [count for count, _, _ in seen],
+        [size for _, size, _ in seen],
+        [time.step_time - time.sync_time for _, _, time in seen],
+        [time.step_time for _, _, time in seen],
+    )
+    return AgentModel(limits, params)

@@ -1,0 +1,87 @@
+"""Completion times by application, side by side for several runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter
+
+from polluxsim.look.plot.lines import legend
+from polluxsim.look.plot.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.look.groups import Group
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.records import Result
+
+
+class Spread(NamedTuple):
+    """Completion times of some jobs: mean, and the 10th and 90th percentile [h]."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@styled
+def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the mean completion time of each application's jobs, with a bar from the 10th to the 90th percentile.
+
+    A job that was cut off counts with its age at the end of the run, as in the table of runs.
+
+    Parameters
+    ----------
+    groups
+        A marker in each application's row; the jobs of all their runs count.
+    width
+        [cm].
+    """
+    found = [spreads(group) for group in groups]
+    means = {name: max(row[name].mean for row in found if name in row) for row in found for name in row}
+    names = sorted(means, key=lambda name: means[name])
+    rows = len(names) * max(len(groups), 2)
+    figure = new_figure(width, 1.6 + 0.27 * rows)
+    axes = figure.subplots()
+    places = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.8 / len(groups), 0.3)
+    handles = {}
+    for group, look, row, offset in zip(groups, looks_of(groups), found, places[::-1], strict=True):
+        here = [place for place, name in enumerate(names) if name in row]
+        values = [row[names[place]] for place in here]
+        mean, low, high = (np.array([value[part] for value in values]) for part in range(3))
+        axes.hlines(np.array(here) + offset, low, high, color=look.color, linewidth=1.3)
+        (points,) = axes.plot(mean, np.array(here) + offset, look.marker, color=look.color, label=group.label)
+        handles[points] = group.label
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("job completion time [h], mean and 10–90 %")
+    if len(groups) > 1:
+        legend(figure, handles)
+    return figure
+
+
+def spreads(group: Group) -> dict[str, Spread]:
+    """Return the completion times of a group's jobs by application."""
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for run in group.runs:
+        for name, hours in _hours(run.result).items():
+            found.setdefault(name, []).append(hours)
+    pooled = {name: np.concatenate(parts) for name, parts in found.items()}
+    return {
+        name: Spread(float(hours.mean()), *map(float, np.percentile(hours, (10, 90)))) for name, hours in pooled.items()
+    }
+
+
+def _hours(result: Result) -> dict[str, NDArray[np.float64]]:
+    jobs = result.jobs[result.jobs["submit_time"] <= result.end_time]
+    jcts = jobs["jct"].astype(float).fillna(result.end_time - jobs["submit_time"]) / SECONDS_PER_HOUR
+    return {str(name): np.asarray(hours, float) for name, hours in jcts.groupby(jobs["application"])}

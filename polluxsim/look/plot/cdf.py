@@ -1,0 +1,137 @@
+"""Cumulative distributions over jobs: completion times, and finish-time fairness (Figure 7 of the paper)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.plot.lines import name_lines
+from polluxsim.look.plot.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, share_axis, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike, NDArray
+
+    from polluxsim.look.groups import Group
+    from polluxsim.look.plot.style import Drawing, Look
+    from polluxsim.records import Result
+
+MOST_TICKS = 15
+"""A time axis whose ends differ by less than this factor has ticks between the powers of ten."""
+
+FAIRNESS = "finish_time_fairness"
+
+
+@styled
+def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the share of jobs complete within a time of their submission.
+
+    Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
+    all jobs count, and a band shows the runs one by one.
+
+    Parameters
+    ----------
+    groups
+        A line each.
+    width
+        [cm].
+    """
+    axes = _panel(groups, [[_completion_hours(run.result) for run in group.runs] for group in groups], width)
+    axes.set_xlabel("job completion time [h]")
+    return _finished(axes, groups)
+
+
+@styled
+def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair.
+
+    Raises
+    ------
+    InvalidInputError
+        If a run's jobs.parquet does not tell it.
+    """
+    axes = _panel(groups, [[fairness_of(run.name, run.result) for run in group.runs] for group in groups], width)
+    axes.set_xlabel("finish-time fairness ρ")
+    axes.axvline(1.0, color="#6F6F6F", linewidth=0.6, zorder=1)
+    return _finished(axes, groups)
+
+
+def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the corners of an empirical distribution.
+
+    Parameters
+    ----------
+    values
+        What is known, shape (n,).
+    count
+        Of how many, where some are only known to be larger; by default n.
+
+    Returns
+    -------
+    x, share
+        Shape (2n,); the share rises from 0 to n / count.
+
+    >>> [corners.tolist() for corners in cdf([3, 1])]
+    [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
+    """
+    known = np.sort(np.asarray(values, float))
+    shares = np.arange(len(known) + 1) / max(len(known) if count is None else count, 1)
+    return np.repeat(known, 2), np.repeat(shares, 2)[1:-1]
+
+
+def fairness_of(name: str, result: Result) -> tuple[NDArray[np.float64], int]:
+    """Return ρ of the jobs that have one, and how many jobs there are.
+
+    Raises
+    ------
+    InvalidInputError
+        If the run was not asked for it.
+    """
+    jobs = result.jobs
+    if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
+        raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
+    values = jobs[FAIRNESS].astype(float)
+    return np.asarray(values.dropna(), float), len(jobs)
+
+
+def _completion_hours(result: Result) -> tuple[NDArray[np.float64], int]:
+    """Return the completion times of the jobs that are complete [h], and how many were submitted."""
+    jobs = result.jobs[result.jobs["submit_time"] <= result.end_time]
+    return np.asarray(jobs["jct"].dropna() / SECONDS_PER_HOUR, float), len(jobs)
+
+
+def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.float64], int]]], width: float) -> Axes:
+    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
+        _line(axes, group, look, runs)
+    share_axis(axes, "share of jobs")
+    low, high = axes.get_xlim()
+    if high < MOST_TICKS * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    return axes
+
+
+def _line(axes: Axes, group: Group, look: Look, runs: Sequence[tuple[NDArray[np.float64], int]]) -> None:
+    x, share = cdf(np.concatenate([values for values, _ in runs]), sum(count for _, count in runs))
+    axes.plot(x, share, color=look.color, linestyle=look.linestyle, label=group.label)
+    if len(runs) > 1 and len(x):
+        grid = np.unique(x)
+        each = [np.searchsorted(np.sort(values), grid, side="right") / max(count, 1) for values, count in runs]
+        axes.fill_between(
+            grid, np.min(each, axis=0), np.max(each, axis=0), color=look.color, alpha=0.15, linewidth=0, step="post"
+        )
+
+
+def _finished(axes: Axes, groups: Sequence[Group]) -> Drawing:
+    lines = axes.get_lines()[: len(groups)]
+    name_lines(axes, {line: group.label for line, group in zip(lines, groups, strict=True)})
+    return axes.figure  # type: ignore[return-value]

@@ -1,0 +1,235 @@
+"""The life of single jobs: how contended the cluster was, and what they had of it (Figure 6 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.groups import settings_of
+from polluxsim.look.job_progress import progress_of
+from polluxsim.look.plot.lines import legend
+from polluxsim.look.plot.style import (
+    DASHES,
+    GREY,
+    MARKERS,
+    ONE_COLUMN,
+    PALETTE,
+    SECONDS_PER_HOUR,
+    Look,
+    hour_ticks,
+    looks,
+    new_figure,
+    steps,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from polluxsim.look.groups import Group
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.models.profile import Profile
+    from polluxsim.records import JobRecord, Result
+    from polluxsim.storage import Run
+
+    Array = NDArray[np.float64]
+    Profiles = Mapping[str, Profile]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity that keeps its value from one time to the next.
+
+    Parameters
+    ----------
+    edges
+        Shape (n + 1,) [s].
+    values
+        Shape (n,); nan where there is none.
+    """
+
+    edges: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class Life:
+    """One job's life.
+
+    Parameters
+    ----------
+    label
+        What to call it.
+    policy
+        Of its run, which decides the colour where runs are compared.
+    gpus
+        GPUs it held.
+    batch_size
+        It trained at [examples].
+    efficiency
+        Statistical efficiency, None where it is not known.
+    """
+
+    label: str
+    policy: str
+    gpus: Curve
+    batch_size: Curve
+    efficiency: Curve | None = None
+
+
+@styled
+def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
+
+    Parameters
+    ----------
+    lives
+        A line each. The panel of the efficiency is left out where no life tells it.
+    contention
+        Active jobs: one curve for all lives, if they are of one run, or one for each.
+    width
+        [cm].
+    """
+    panels: list[tuple[str, Sequence[Curve | None]]] = [
+        ("active jobs", contention),
+        ("GPUs", [life.gpus for life in lives]),
+        ("batch size\n[examples]", [life.batch_size for life in lives]),
+    ]
+    if any(life.efficiency for life in lives):
+        panels.append(("efficiency", [life.efficiency for life in lives]))
+    figure = new_figure(width, 1.5 + 2.1 * len(panels))
+    rows = figure.subplots(len(panels), sharex=True)
+    chosen = job_looks(lives) if len(contention) < len(lives) else looks([life.policy for life in lives])
+    for place, (axes, (title, curves)) in enumerate(zip(rows, panels, strict=True)):
+        shared = place == 0 and len(contention) < len(lives)
+        for look, curve in zip([Look(GREY, "-", "")] if shared else chosen, curves, strict=True):
+            if curve is not None:
+                _draw(axes, curve, look)
+        axes.set_ylabel(title)
+    _scales(rows)
+    figure.align_ylabels()
+    if len(lives) > 1:
+        legend(figure, dict(zip(rows[1].get_lines(), [life.label for life in lives], strict=True)))
+    else:
+        rows[0].set_title(lives[0].label, loc="left")
+    return figure
+
+
+def job_looks(lives: Sequence[Life]) -> list[Look]:
+    """Return a look for each job of one run: colours here do not stand for policies."""
+    count = min(len(PALETTE), len(DASHES))
+    return [Look(PALETTE[i % count], DASHES[i % count], MARKERS[i % count]) for i in range(len(lives))]
+
+
+def _draw(axes: Axes, curve: Curve, look: Look) -> None:
+    axes.plot(*steps(curve.edges / SECONDS_PER_HOUR, curve.values), color=look.color, linestyle=look.linestyle)
+
+
+def _scales(rows: Sequence[Axes]) -> None:
+    for axes in rows[:2]:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    rows[2].set_yscale("log", base=2)
+    rows[2].yaxis.set_major_locator(LogLocator(base=2, numticks=5))
+    rows[2].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if len(rows) > 3:
+        rows[3].set_ylim(0, 1.05)
+    rows[-1].set_xlabel("time [h]")
+    hour_ticks(rows[-1])
+
+
+def lives_of(
+    groups: Sequence[Group], jobs: Sequence[str] | None = None, profiles: Sequence[Profiles | None] | None = None
+) -> tuple[list[Life], list[Curve]]:
+    """Return the lives of some jobs in every group's first run, and the active jobs of the runs meanwhile.
+
+    Parameters
+    ----------
+    groups
+        The runs.
+    jobs
+        Names; by default the job with the most GPU-time of each run.
+    profiles
+        By application, those that each group's run was made with; where there are none, no efficiency is known.
+
+    Raises
+    ------
+    InvalidInputError
+        If a run does not have a job, or it never had a GPU.
+    """
+    lives: list[Life] = []
+    contention = []
+    for group, known in zip(groups, profiles or [None] * len(groups), strict=True):
+        (run, *_) = group.runs
+        wanted: Sequence[str | None] = jobs or [None]
+        records = [_find(run.name, run.result, job) for job in wanted]
+        for record in records:
+            life = life_of(run, record, known)
+            several = len(groups) == 1 or jobs is None or len(jobs) > 1
+            label = ", ".join([group.label] * (len(groups) > 1) + [life.label] * several)
+            lives.append(replace(life, label=label, policy=group.policy))
+        contention += [active_jobs(run.result, *_lifetime(run.result, record)) for record in records]
+    if len(groups) == 1 and len(lives) > 1:
+        ends = np.array([life.gpus.edges[[0, -1]] for life in lives])
+        contention = [active_jobs(groups[0].runs[0].result, float(ends.min()), float(ends.max()))]
+    return lives, contention
+
+
+def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
+    """Return the life of a job of a run, with its efficiency where the run's profiles are given.
+
+    Raises
+    ------
+    InvalidInputError
+        If it never had a GPU, or the profiles do not have its application.
+    """
+    start, end = _lifetime(run.result, record)
+    changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
+    if not changes:
+        raise InvalidInputError(f"{run.name}: job {record.job!r} never had a GPU")
+    edges = np.array([start, *(row.time for row in changes), end])
+    gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
+    sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
+    efficiency = None if profiles is None else _efficiency(run, record, profiles)
+    return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency)
+
+
+def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:
+    if record.application not in profiles:
+        raise InvalidInputError(f"{run.name}: the profiles have no application {record.application!r}")
+    delay = float(settings_of(run).get("engine.restart_delay", 0.0))
+    known = progress_of(run.result, record, profiles[record.application], delay)
+    return Curve(known.edges, known.efficiency)
+
+
+def _lifetime(result: Result, record: JobRecord) -> tuple[float, float]:
+    return record.submit_time, result.end_time if record.completion_time is None else record.completion_time
+
+
+def active_jobs(result: Result, start: float, end: float) -> Curve:
+    """Return the jobs submitted and not complete, between two times [s]."""
+    arrivals = np.sort([job.submit_time for job in result.job_records])
+    ends = np.sort([job.completion_time for job in result.job_records if job.completion_time is not None])
+    moments = np.concatenate([arrivals, ends])
+    edges = np.unique([start, *moments[(moments > start) & (moments < end)], end])
+    count = np.searchsorted(arrivals, edges[:-1], side="right") - np.searchsorted(ends, edges[:-1], side="right")
+    return Curve(edges, count.astype(float))
+
+
+def _find(name: str, result: Result, job: str | None) -> JobRecord:
+    records = {record.job: record for record in result.job_records}
+    if not records:
+        raise InvalidInputError(f"{name}: a run without jobs has nothing to show")
+    if job is None:
+        return max(result.job_records, key=lambda record: record.gpu_seconds)
+    if job not in records:
+        some = ", ".join(list(records)[:3])
+        raise InvalidInputError(f"{name}: there is no job {job!r}, allowed are its {len(records)} jobs: {some}, …")
+    return records[job]

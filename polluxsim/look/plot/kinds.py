@@ -1,0 +1,179 @@
+"""What `polluxsim plot` draws, by kind."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.folders import run_folders
+from polluxsim.look.groups import Group, grouped, policy_name, settings_of
+from polluxsim.look.own_profiles import own_profiles
+from polluxsim.look.plot.by_application import jct_by_application
+from polluxsim.look.plot.cdf import fairness_cdf, jct_cdf
+from polluxsim.look.plot.job_life import job_life, lives_of
+from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
+from polluxsim.look.plot.sweep import sweep
+from polluxsim.look.plot.usage import usage
+from polluxsim.look.reading import frame_at, runs_at
+from polluxsim.look.replication import frame_of
+from polluxsim.storage import read_run, read_timings
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.models.profile import Profile
+    from polluxsim.records import TimingRecord
+    from polluxsim.storage import Run
+
+WIDTHS = (5.0, 60.0)
+"""The least and the most that can be drawn legibly [cm]."""
+
+
+class Subject(NamedTuple):
+    """What is drawn: runs at hand, or folders and files to read them from.
+
+    Attributes
+    ----------
+    paths
+        Where they are.
+    runs
+        Runs at hand.
+    names
+        What these are to be called; None names them by what differs.
+    frame
+        A row for each run, where these are all there is.
+    """
+
+    paths: Sequence[Path] = ()
+    runs: Sequence[Run] = ()
+    names: Sequence[str] | None = None
+    frame: pd.DataFrame | None = None
+
+    def read(self) -> Sequence[Run]:
+        """Return the runs."""
+        if not self.runs and not self.paths:
+            raise InvalidInputError("the sweep's runs are not at hand, only their metrics; allowed is the kind sweep")
+        return self.runs or runs_at(self.paths)
+
+    def groups(self, *, each: bool) -> tuple[Group, ...]:
+        """Return what is drawn as one line each."""
+        runs = self.read()
+        if self.names is None:
+            return grouped(runs, each=each)
+        return tuple(
+            Group(name, policy_name(settings_of(run)), (run,)) for name, run in zip(self.names, runs, strict=True)
+        )
+
+    def metrics(self) -> pd.DataFrame:
+        """Return a row for each run."""
+        if self.frame is not None:
+            return self.frame
+        return frame_of(self.runs) if self.runs else frame_at(self.paths)
+
+    def times(self) -> tuple[Sequence[Run], list[Sequence[TimingRecord]], list[pd.DataFrame]]:
+        """Return runs, the wall-clock times of each, and the times of benchmarks."""
+        if self.runs:
+            return self.runs, [run.result.timing_records for run in self.runs], []
+        tables = [path for path in self.paths if path.suffix == ".csv"]
+        folders = run_folders([path for path in self.paths if path not in tables])
+        return list(map(read_run, folders)), list(map(read_timings, folders)), list(map(read_times, tables))
+
+
+def draw(options: Namespace, subject: Subject) -> Drawing:
+    """Draw a figure.
+
+    Parameters
+    ----------
+    options
+        As the command line has them.
+    subject
+        What is drawn.
+
+    Raises
+    ------
+    PolluxSimError
+        If an option or a run is not what it should be.
+    """
+    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
+        raise InvalidConfigError(f"--width is {options.width:g}, allowed are {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
+    return _DRAW[options.kind](options, subject)
+
+
+def _usage(options: Namespace, subject: Subject) -> Drawing:
+    if not (math.isfinite(options.bin) and options.bin >= 1):
+        raise InvalidConfigError(f"--bin is {options.bin:g}, allowed are minutes ≥ 1")
+    return usage(subject.groups(each=options.each), 60.0 * options.bin, options.width)
+
+
+def _job(options: Namespace, subject: Subject) -> Drawing:
+    groups = subject.groups(each=True)
+    profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
+    lives, contention = lives_of(groups, options.job, profiles)
+    return job_life(lives, contention, options.width)
+
+
+def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
+    """Return the profiles a run was made with; None, and a note, where they cannot tell a job's efficiency."""
+    try:
+        return own_profiles(run, folder).profiles
+    except InvalidInputError as error:
+        if folder is not None:
+            raise
+        note = f"no panel of the efficiency: {error}; --profiles FOLDER says where they are now"
+        print(f"polluxsim: {run.name}: {note}", file=sys.stderr)
+        return None
+
+
+def _sweep(options: Namespace, subject: Subject) -> Drawing:
+    return sweep(subject.metrics(), options.x, options.metric, options.by, options.width)
+
+
+def _throughput(options: Namespace, _: Subject) -> Drawing:
+    from polluxsim.look.plot.of_profiles import draw_throughput
+
+    return draw_throughput(options)
+
+
+def _batch_size(options: Namespace, _: Subject) -> Drawing:
+    from polluxsim.look.plot.of_profiles import draw_batch_size
+
+    return draw_batch_size(options)
+
+
+def _training(options: Namespace, _: Subject) -> Drawing:
+    from polluxsim.look.plot.of_profiles import draw_training
+
+    return draw_training(options)
+
+
+def _scaling(options: Namespace, subject: Subject) -> Drawing:
+    runs, timings, frames = subject.times()
+    labels = decision_labels(runs)
+    frames += [decision_times(*row) for row in zip(labels, runs, timings, strict=True)]
+    policies = {label: policy_name(settings_of(run)) for label, run in zip(labels, runs, strict=True)}
+    return scaling(pd.concat(frames, ignore_index=True), policies, options.width)
+
+
+def _of_jobs(figure: Callable[[Sequence[Group], float], Drawing]) -> Callable[[Namespace, Subject], Drawing]:
+    return lambda options, subject: figure(subject.groups(each=options.each), options.width)
+
+
+_DRAW: Mapping[str, Callable[[Namespace, Subject], Drawing]] = {
+    "jct-cdf": _of_jobs(jct_cdf),
+    "jct-by-application": _of_jobs(jct_by_application),
+    "usage": _usage,
+    "job": _job,
+    "fairness-cdf": _of_jobs(fairness_cdf),
+    "sweep": _sweep,
+    "throughput": _throughput,
+    "scaling": _scaling,
+    "batch-size": _batch_size,
+    "training": _training,
+}

@@ -1,0 +1,58 @@
+"""Figures of `polluxsim plot` that need profiles rather than runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.applications.card import CardProfile
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.agent_model import agent_model
+from polluxsim.look.fitted_speed import fitted_speed
+from polluxsim.look.plot.throughput import throughput
+from polluxsim.look.plot.training import best_batch_sizes, training_curves
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.models.profile import Profile
+
+
+def draw_throughput(options: Namespace) -> Drawing:
+    """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
+    profiles = _profiles(options.profiles)
+    cards = None if options.cards is None else _profiles(options.cards)
+    known = [name for name in profiles if cards is None or name in cards]
+    chosen = [_known(name, known) for name in options.application or known]
+    fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
+    points = "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured"
+    names = (points, "throughput model fitted to it" if cards is None else "card fitted to it")
+    return throughput([fitted_speed(profiles[name], fitted[name], name) for name in chosen], names, options.width)
+
+
+def draw_batch_size(options: Namespace) -> Drawing:
+    """Draw the best batch sizes of one application."""
+    return best_batch_sizes(_one(options), options.width)
+
+
+def draw_training(options: Namespace) -> Drawing:
+    """Draw the efficiency of one application over training."""
+    return training_curves(_one(options), options.width)
+
+
+def _one(options: Namespace) -> Profile:
+    profiles = _profiles(options.profiles)
+    return profiles[_known(options.application, list(profiles))]
+
+
+def _known(name: str, names: list[str]) -> str:
+    if name not in names:
+        raise InvalidInputError(f"there is no application {name!r}, allowed are {', '.join(names)}")
+    return name
+
+
+def _profiles(folder: Path | None) -> Mapping[str, Profile]:
+    return ProfileFolder(None if folder is None else str(folder)).load()

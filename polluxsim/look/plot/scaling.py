@@ -1,0 +1,160 @@
+"""How long a scheduling decision takes, by the size of the cluster and by the number of jobs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.files import read_rows
+from polluxsim.look.groups import labels_of, settings_of
+from polluxsim.look.plot.lines import legend
+from polluxsim.look.plot.style import TWO_COLUMNS, looks, new_figure, styled
+from polluxsim.look.plot.usage import num_gpus
+from polluxsim.storage import RUN_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from polluxsim.look.plot.style import Drawing, Look
+    from polluxsim.records import TimingRecord
+    from polluxsim.storage import Run
+
+COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
+"""Of a table of decision times, in a benchmark's CSV too: what decided, GPUs of the cluster, active jobs, time [s]."""
+
+MOST_POINTS = 10
+"""More values along an axis than this are taken together."""
+
+
+def decision_labels(runs: Sequence[Run]) -> list[str]:
+    """Return what to call the decisions of each run: by what differs but the sizes along the axes."""
+    settings = [settings_of(run) for run in runs]
+    sizes = {key for row in settings for key in row if key.startswith(("cluster.", "workload."))}
+    return labels_of(settings, ignoring=sizes)
+
+
+def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
+    """Return a row for each round of a run, with `COLUMNS`.
+
+    Parameters
+    ----------
+    label
+        What to call it.
+    run
+        The run.
+    timings
+        Its wall-clock times.
+
+    Raises
+    ------
+    InvalidInputError
+        If the run's settings do not tell the GPUs of its cluster.
+    """
+    if (gpus := num_gpus(run)) is None:
+        raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
+    rounds = run.result.round_records
+    times = [record.time for record in rounds]
+    # A round that changed nothing is as the one recorded before it.
+    rows = [
+        (label, gpus, rounds[bisect_right(times, record.time) - 1].active_jobs, record.seconds)
+        for record in timings
+        if record.phase == "decide" and record.time is not None and times and record.time >= times[0]
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def read_times(path: Path) -> pd.DataFrame:
+    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not that.
+    """
+    rows = [
+        (row.text("label"), row.integer("num_gpus", 1), row.integer("num_jobs", 0), row.number("seconds", above=0))
+        for row in read_rows(path, COLUMNS)
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+@styled
+def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw the median time of a decision, with bars from the 10th to the 90th percentile.
+
+    Parameters
+    ----------
+    times
+        A row for each decision, with `COLUMNS`.
+    policies
+        The policy behind a label, for its colour.
+    width
+        [cm].
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no row.
+    """
+    if times.empty:
+        raise InvalidInputError("there are no times of decisions")
+    times = times[times["num_jobs"] > 0]
+    labels = list(dict.fromkeys(times["label"]))
+    chosen = looks([(policies or {}).get(label, label) for label in labels])
+    axes_names = {"num_gpus": "GPUs of the cluster", "num_jobs": "active jobs"}
+    columns = [name for name in axes_names if times[name].nunique() > 1] or ["num_jobs"]
+    figure = new_figure(width, 6.2)
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for axes, column in zip(panels, columns, strict=True):
+        lines = [
+            _draw(axes, summary(times[times["label"] == label], column), look)
+            for label, look in zip(labels, chosen, strict=True)
+        ]
+        axes.set_xlabel(axes_names[column])
+        _ticks(axes, times[column])
+    panels[0].set_ylabel("time of a decision [ms]")
+    panels[0].set_yscale("log")
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if len(labels) > 1:
+        legend(figure, dict(zip(lines, labels, strict=True)))
+    return figure
+
+
+def summary(times: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return the 10th, 50th and 90th percentile of the time [ms] by the values of a column.
+
+    Where there are many values they are taken together in even steps of their logarithm, named by the mean.
+    """
+    values = times[column].to_numpy(float)
+    key = values
+    if len(np.unique(values)) > MOST_POINTS:
+        edges = np.geomspace(values.min(), values.max() * (1 + 1e-9), MOST_POINTS + 1)
+        key = np.searchsorted(edges, values, side="right").astype(float)
+    frame = pd.DataFrame({"key": key, "x": values, "ms": 1e3 * times["seconds"].to_numpy(float)})
+    parts = frame.groupby("key")
+    quantiles = {name: parts["ms"].quantile(share) for name, share in (("low", 0.1), ("middle", 0.5), ("high", 0.9))}
+    return pd.DataFrame({"x": parts["x"].mean(), **quantiles}).reset_index(drop=True)
+
+
+def _draw(axes: Axes, points: pd.DataFrame, look: Look):  # type: ignore[no-untyped-def]
+    x, middle = points["x"].to_numpy(), points["middle"].to_numpy()
+    (line,) = axes.plot(x, middle, color=look.color, linestyle=look.linestyle, marker=look.marker)
+    axes.vlines(x, points["low"], points["high"], color=look.color, linewidth=0.8)
+    return line
+
+
+def _ticks(axes: Axes, values: pd.Series[float]) -> None:
+    axes.set_xscale("log")
+    known = sorted(values.unique())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if len(known) <= 8:
+        axes.xaxis.set_major_locator(FixedLocator(known))
+        axes.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,311 @@
+"""A metric of many runs against one setting, with intervals (Figure 8 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
+from polluxsim.look.metric_names import in_unit
+from polluxsim.look.plot.lines import name_lines
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, looks, new_figure, styled
+from polluxsim.look.replication import baselines, change_of, check_column, rows_of, samples_of, settings_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from polluxsim.look.plot.style import Drawing, Look
+    from polluxsim.look.replication import Row
+    from polluxsim.look.samples import Samples
+
+    Array = NDArray[np.float64]
+
+AXES = {
+    "policy.p": "fairness power p",
+    "engine.round_interval": "scheduling interval [s]",
+    "engine.restart_delay": "restart delay [s]",
+    "engine.interference": "slowdown by interference",
+    "cluster.num_nodes": "nodes",
+    "workload.num_jobs": "jobs",
+    "workload.hours": "window of submissions [h]",
+    "workload.load": "load",
+}
+
+MOST_LETTERS = 11
+"""Of names along the axis, for each inch of the figure; more are slanted."""
+
+POLICIES = "policy"
+"""What the axis is called that has the policies themselves along it."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric against a setting, for runs that are alike in all else but what replicates them.
+
+    Parameters
+    ----------
+    label
+        What sets them apart.
+    policy
+        Their policy.
+    x
+        Values of the setting, rising, or places of its names, shape (n,); a single nan where these runs do not have it.
+    mean
+        In the unit that the metric is shown in, shape (n,).
+    low, high
+        95 % interval of the mean, or, of pairs, the baseline's mean with the interval of the change added, shape (n,);
+        nan where there are too few units for one, and at the baseline.
+    """
+
+    label: str
+    policy: str
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a figure of a sweep shows.
+
+    Parameters
+    ----------
+    series
+        A line each.
+    names
+        Names along the axis, none where it has numbers.
+    note
+        What the bars are; empty where there are none.
+    """
+
+    series: Sequence[Series]
+    names: Sequence[str]
+    note: str
+
+
+@styled
+def sweep(
+    frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
+) -> Drawing:
+    """Draw the mean of a metric against a setting, with 95 % intervals where there are enough runs for them.
+
+    Where runs are pairs, alike in workload and seed, bars are intervals of the change against one value, which has
+    none; else those of the means. Workloads are the units where there are six or more, else runs; of less than six
+    units there is no interval. Runs that do not have the setting (a policy without it) are a level line.
+
+    Parameters
+    ----------
+    frame
+        A row for each run: settings by their path, like `policy.p`, and metrics.
+    x
+        Setting along the axis, of numbers or names; `policy` has the policies.
+    metric
+        Column to draw; times are drawn in hours.
+    by
+        Settings that a line has in common; by default all that differ but `x`, seeds and workloads.
+    width
+        [cm].
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such column, or it does not hold what it should.
+    """
+    drawn = drawn_of(frame, x, metric, by)
+    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    axes = figure.subplots()
+    ticks = np.unique(np.concatenate([series.x[np.isfinite(series.x)] for series in drawn.series]))
+    _x_axis(axes, x, ticks, drawn.names)
+    lines = {
+        _draw(axes, series, look, is_line=not drawn.names): series.label
+        for series, look in zip(drawn.series, looks([series.policy for series in drawn.series]), strict=True)
+    }
+    axes.set_ylabel(in_unit(metric))
+    axes.set_ylim(bottom=0)
+    if drawn.note:
+        axes.set_title(drawn.note, loc="left", fontsize=6.5, color=GREY)
+    if any(lines.values()):
+        name_lines(axes, lines, _bars(drawn.series))
+    return figure
+
+
+def _bars(found: Sequence[Series]) -> Array:
+    """Return points along all intervals, shape (n, 2)."""
+    share = np.linspace(0, 1, 50)[:, None]
+    bars = [
+        np.stack([np.broadcast_to(series.x, (50, len(series.x))), series.low + share * (series.high - series.low)], -1)
+        for series in found
+    ]
+    points = np.concatenate([bar.reshape(-1, 2) for bar in bars])
+    known: Array = points[np.isfinite(points).all(axis=1)]
+    return known
+
+
+class _Point(NamedTuple):
+    place: float
+    mean: float
+    low: float
+    high: float
+
+
+def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
+    """Return what `sweep` draws.
+
+    Raises
+    ------
+    InvalidInputError
+        As for `sweep`.
+    """
+    if x == POLICIES:
+        frame = frame.assign(**{POLICIES: list(map(policy_name, rows_of(frame)))})
+    _check(frame, x, metric, by)
+    rows = [row for row in rows_of(frame) if metric in row]
+    places, names = _places([row.get(x) for row in rows], x)
+    lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
+    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
+    samples = samples_of(rows, arms, [metric], _pooled(rows, x, by))
+    first = dict(zip(reversed(arms), reversed(rows), strict=True))
+    baseline = baselines(first, arms, None)[arms[0]]
+    changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
+    is_paired = any(change is not None for change in changes.values())
+    points = {
+        (line, arm): _point(samples, (metric, arm, ""), place, changes[arm] if is_paired else None, is_paired=is_paired)
+        for line, arm, place in zip(lines, arms, places, strict=True)
+    }
+    return Drawn(_series(points), names, _note(points.values(), _called(first[baseline], x) if is_paired else ""))
+
+
+def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> tuple[float, float, float] | None:
+    """Return the change against the baseline with its interval, None without one."""
+    change = None if pair[0] == pair[1] else change_of(samples, metric, pair)
+    if change is None or change.estimate.low is None or change.estimate.high is None:
+        return None
+    return change.estimate.value, change.estimate.low, change.estimate.high
+
+
+def _point(
+    samples: Samples,
+    quantity: tuple[str, str, str],
+    place: float,
+    change: tuple[float, float, float] | None,
+    *,
+    is_paired: bool,
+) -> _Point:
+    """Return the mean with the interval of its change, or with its own where there are no pairs at all."""
+    found = samples.measured(quantity)
+    assert found is not None
+    mean, *ends = found.estimate
+    if not is_paired:
+        low, high = (np.nan if end is None else end for end in ends)
+        return _Point(place, mean, low, high)
+    if change is None:
+        return _Point(place, mean, np.nan, np.nan)
+    value, low, high = change
+    baseline = mean / (1 + value) if value > -1 else 0.0
+    return _Point(place, mean, baseline * (1 + low), baseline * (1 + high))
+
+
+def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
+    """Return points as lines, those of one policy together, in order of first appearance."""
+    keys = list(dict.fromkeys(line for line, _ in points))
+    policies = [policy for policy, _ in keys]
+    found = []
+    for key in sorted(keys, key=lambda key: policies.index(key[0])):
+        of_line = np.array(sorted(point for (line, _), point in points.items() if line == key), dtype=float)
+        found.append(Series(key[1], key[0], *of_line.T))
+    return found
+
+
+def _note(points: Iterable[_Point], baseline: str) -> str:
+    if baseline:
+        return f"bars: 95 % interval of the change against {baseline}, by pairs"
+    return "bars: 95 % interval of the mean" if any(np.isfinite(point.low) for point in points) else ""
+
+
+def _called(row: Row, x: str) -> str:
+    return str(row[x]) if x == POLICIES else in_words(x, row.get(x))
+
+
+def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
+    """Return where along the axis each run is, and the names there unless it has numbers."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
+        return np.array([np.nan if value is None else value for value in values], dtype=float), []
+    named = x.rpartition(".")[2].replace("_", " ") + " = "
+    words = [None if value is None else in_words(x, value).removeprefix(named) for value in values]
+    names = list(dict.fromkeys(word for word in words if word is not None))
+    return np.array([np.nan if word is None else names.index(word) for word in words], dtype=float), names
+
+
+def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    """Return the settings that tell the runs of a point apart."""
+    apart = {x, POLICY, *(by or ())}
+    if by is None:
+        return [name for name in REPLICATES if name not in apart]
+    keys = dict.fromkeys(key for row in rows for key in settings_in(row))
+    return [key for key in keys if key not in apart and len({repr(row.get(key)) for row in rows}) > 1]
+
+
+def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -> None:
+    for name, kind in [(x, "setting"), (metric, "metric"), *((name, "setting") for name in by or ())]:
+        check_column(frame, name, kind)
+    if frame[metric].isna().any():
+        raise InvalidInputError(f"{int(frame[metric].isna().sum())} of the runs have no {metric}")
+
+
+def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    settings = [settings_in(row) for row in rows]
+    if x == POLICIES:  # what else differs between policies is theirs
+        settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
+        differing = labels_of([row | {POLICY: ""} for row in settings])
+        return ["" if len(set(differing)) == 1 else label for label in differing]
+    if by is None:
+        return labels_of(settings, pooled=REPLICATES, ignoring=(x,))
+    named = [", ".join(in_words(key, row.get(key), by) for key in by if key != POLICY) for row in settings]
+    several = POLICY in by or len({policy_name(row) for row in settings}) > 1
+    return [
+        ", ".join(part for part in (policy_name(row) if several else "", words) if part)
+        for row, words in zip(settings, named, strict=True)
+    ]
+
+
+def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
+    axes.set_xlabel("" if x == POLICIES else AXES.get(x, x))
+    if names:
+        slanted = sum(map(len, names)) > MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
+        axes.set_xticks(range(len(names)), names, rotation=20 * slanted, ha="right" if slanted else "center")
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        return
+    positive = len(ticks) > 2 and ticks[0] > 0
+    if positive and ticks[-1] / ticks[0] >= 8:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()) if len(ticks) <= 8 else MaxNLocator(8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+
+
+def _draw(axes: Axes, series: Series, look: Look, *, is_line: bool) -> Any:
+    if np.isnan(series.x).all():
+        line = axes.axhline(series.mean[0], color=look.color, linestyle=look.linestyle)
+        if np.isfinite(series.low[0]):
+            axes.axhspan(series.low[0], series.high[0], color=look.color, alpha=0.1, linewidth=0)
+        return line
+    (line,) = axes.plot(
+        series.x, series.mean, color=look.color, linestyle=look.linestyle if is_line else "none", marker=look.marker
+    )
+    known = np.isfinite(series.low)
+    axes.errorbar(
+        series.x[known], series.mean[known],
+        # Where all resamples lie on one side, the other end is the mean itself, but for rounding.
+        np.maximum([(series.mean - series.low)[known], (series.high - series.mean)[known]], 0),
+        fmt="none", ecolor=look.color, elinewidth=0.8, capsize=2.0, capthick=0.8,
+    )  # fmt: skip
+    return line

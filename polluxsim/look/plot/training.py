@@ -1,0 +1,174 @@
+"""Why batch sizes adapt: the best one by GPUs and stage of training (Figure 1), and what large ones cost (Figure 2)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.look.plot.lines import legend, name_lines
+from polluxsim.look.plot.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, share_axis, styled
+from polluxsim.models.efficiency import efficiency, gain
+from polluxsim.models.fixed_placement import Alone
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.types import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.models.profile import Profile
+    from polluxsim.types import BatchChoice
+
+REPLICAS = (1, 2, 4, 8, 12, 16)
+"""GPUs of Figure 1."""
+
+STAGES = {"first half": (0.0, 0.5), "second half": (0.5, 1.0)}
+"""Shares of all epochs between which a stage lies."""
+
+MOST_SIZES = 6
+
+
+@styled
+def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw throughput by GPUs at a small and at a large batch size, and the best batch size by GPUs and stage.
+
+    Parameters
+    ----------
+    profile
+        Of the application; all placements are packed.
+    width
+        [cm].
+    """
+    limits = profile.application
+    left, right = _panels(width, 2)
+    figure = cast("Drawing", left.figure)
+    sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
+    lines = {}
+    for place, size in enumerate(dict.fromkeys(sizes)):
+        points = [(count, value) for count in REPLICAS if (value := throughput_at(profile, count, size)) is not None]
+        lines[_draw(left, points, place)] = f"batch size {size}"
+    left.set_ylabel("throughput [examples/s]")
+    left.set_ylim(bottom=0)
+    stages = {}
+    for place, (stage, shares) in enumerate(STAGES.items()):
+        points = [
+            (count, best.batch_size(count)) for count in REPLICAS if (best := best_choice(profile, count, shares))
+        ]
+        stages[_draw(right, points, place)] = f"{stage} of training"
+    right.set_yscale("log", base=2)
+    right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    right.set_ylabel("best batch size [examples]")
+    right.margins(y=0.18)  # room for names
+    for axes in (left, right):
+        axes.set_xlabel("GPUs")
+        axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
+    left.set_title(limits.name, loc="left")
+    name_lines(left, lines)
+    name_lines(right, stages)
+    return figure
+
+
+@styled
+def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
+
+    Parameters
+    ----------
+    profile
+        Of the application. Cards do not hold the validation metric: its panel is left out with them.
+    width
+        [cm].
+    """
+    limits = profile.application
+    sizes = some_of(profile.batch_sizes)
+    epochs = np.arange(limits.num_epochs)
+    panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
+    shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))
+    lines = {}
+    for place, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
+        dashes = DASHES[place % len(DASHES)]
+        (line,) = panels[-1].plot(epochs + 1, efficiencies(profile, size), color=colour, linestyle=dashes)
+        lines[line] = f"{size}"
+        if isinstance(profile, MeasuredProfile):
+            metric = [row.metric for row in profile.validations[size]]
+            panels[0].plot(epochs + 1, metric, color=colour, linestyle=dashes)
+            panels[0].set_ylabel("validation metric")
+    share_axis(panels[-1], "statistical efficiency")
+    for axes in panels:
+        axes.set_xlabel("statistical epoch")
+    panels[0].set_title(f"{limits.name}, by batch size [examples]", loc="left")
+    legend(figure := cast("Drawing", panels[0].figure), lines)
+    return figure
+
+
+def some_of(sizes: Sequence[int]) -> list[int]:
+    """Return at most `MOST_SIZES` batch sizes evenly taken, the smallest and the largest among them."""
+    places = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES)).round().astype(int)
+    return [sizes[place] for place in places]
+
+
+def efficiencies(profile: Profile, batch_size: int) -> list[float]:
+    """Return the statistical efficiency of a batch size [examples] in every epoch."""
+    limits = profile.application
+    scale = batch_size / limits.init_batch_size
+    return [efficiency(profile.gradient_statistics(batch_size, epoch), scale) for epoch in range(limits.num_epochs)]
+
+
+def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float | None:
+    """Return the most examples/s at a batch size no larger than this, None where nothing is known."""
+    alone = Alone(profile, packed(num_replicas))
+    with suppress(ProfileRangeError):
+        choices = [choice for choice in alone.choices if choice.batch_size(num_replicas) <= batch_size]
+        return max((choice.batch_size(num_replicas) / alone.step_time(choice) for choice in choices), default=None)
+    return None
+
+
+def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> BatchChoice | None:
+    """Return the choice that takes the least time for a stage of training, None where nothing is known.
+
+    Parameters
+    ----------
+    profile
+        Of the application.
+    num_replicas
+        GPUs, packed.
+    shares
+        Of all epochs, between which the stage lies.
+    """
+    alone = Alone(profile, packed(num_replicas))
+    first, last = (round(share * profile.application.num_epochs) for share in shares)
+    with suppress(ProfileRangeError):
+        return min(
+            alone.choices, key=lambda choice: _time(alone, choice, range(first, max(last, first + 1))), default=None
+        )
+    return None
+
+
+def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
+    """Return the time of some epochs at one choice, all of the same length [s/M0-step]."""
+    size = choice.batch_size(sum(alone.gpus_by_node))
+    scale = size / alone.profile.application.init_batch_size
+    gains = (gain(alone.profile.gradient_statistics(size, epoch), scale) for epoch in epochs)
+    return alone.step_time(choice) * sum(1 / value for value in gains)
+
+
+def _panels(width: float, count: int) -> list[Axes]:
+    """Return panels of a new figure, side by side or, in a narrow one, one below the other."""
+    narrow = width <= 12
+    figure = new_figure(width, 5.2 * count if narrow else 6.2)
+    return list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
+
+
+def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type: ignore[no-untyped-def]
+    x, y = zip(*points, strict=True) if points else ((), ())
+    (line,) = axes.plot(x, y, color=PALETTE[place], linestyle=DASHES[place], marker=MARKERS[place])
+    axes.xaxis.set_minor_locator(NullLocator())
+    return line

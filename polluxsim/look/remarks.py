@@ -1,0 +1,60 @@
+"""What one should know of finished runs, and would not see in their tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polluxsim.folders import info_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+
+def print_remarks(folders: Sequence[Path]) -> None:
+    """Print on standard error what there is to say of finished runs, the first of each kind of remark."""
+    infos = {folder: info_of(folder) for folder in folders}
+    configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
+    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
+        if (remark := next(remarks, None)) is not None:
+            print(f"polluxsim: {remark}", file=sys.stderr)
+
+
+def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which runs were broken off as nobody made progress any more."""
+    for folder, info in infos.items():
+        if info.get("standstill"):
+            yield f"{folder.name}: cut off, as {info['standstill']}"
+
+
+def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which runs had an elastic cluster and a policy that never asked for more nodes than the least."""
+    for folder, config in configs.items():
+        least, most = (config["cluster"].get(name) for name in ("least_nodes", "num_nodes"))
+        if least is None or most is None or least == most:
+            continue
+        nodes = pc.max(pq.read_table(folder / "rounds.parquet", columns=["nodes"])["nodes"]).as_py()
+        if nodes is not None and nodes <= least:
+            yield (
+                f"{folder.name}: the policy never asked for more than {least} of the {most} nodes; it may not be made "
+                f"for an elastic cluster (cluster.least_nodes={most} has them all up)"
+            )
+
+
+def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which runs differ in nothing but their seed and came out the same."""
+    groups: dict[str, list[Path]] = defaultdict(list)
+    for folder, config in configs.items():
+        groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)
+    for group in groups.values():
+        if len(group) > 1 and len({(folder / "jobs.parquet").read_bytes() for folder in group}) == 1:
+            yield (
+                f"{group[0].name} and {len(group) - 1} more differ in their seed and in no result: nothing in them is "
+                "random, so they replicate nothing"
+            )

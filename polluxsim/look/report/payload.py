@@ -1,0 +1,101 @@
+"""A run's tables as compact columns that a page decodes: typed arrays, deflated, in base64."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.look.lives import Lives
+    from polluxsim.look.report.occupancy import Occupancy
+    from polluxsim.records import AllocationRecord, Result
+
+NEVER = -1.0
+"""Stands for a time that never came."""
+
+ALIGNMENT = 8
+TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}
+"""What a page calls the types we use; numpy's arrays are written little-endian, as every browser's are."""
+
+
+def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
+    """Return columns and a JSON head as text.
+
+    The layout before compression: length of the JSON text (4 bytes, little-endian), the JSON text with type, offset and
+    length of every column, then the columns, each at a multiple of 8 bytes from the end of the JSON text's padding.
+    """
+    places, blocks, offset = {}, [], 0
+    for name, column in columns.items():
+        data = column.astype(column.dtype.newbyteorder("<")).tobytes()
+        places[name] = [TYPES[column.dtype.name], offset, len(column)]
+        data += bytes(-len(data) % ALIGNMENT)
+        offset += len(data)
+        blocks.append(data)
+    text = json.dumps({**head, "columns": places}, separators=(",", ":"), allow_nan=False).encode()
+    start = len(text).to_bytes(4, "little") + text
+    start += bytes(-len(start) % ALIGNMENT)
+    return base64.b64encode(zlib.compress(start + b"".join(blocks), 9)).decode("ascii")
+
+
+def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDArray[Any]]:
+    """Return a run's columns.
+
+    `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle, `round…` per
+    round, `life…` per point of a job's life.
+    """
+    jobs, rounds = result.job_records, result.round_records
+    index = {job.job: number for number, job in enumerate(jobs)}
+    changes = sorted(result.allocation_records, key=lambda record: index[record.job])
+    applications = sorted({job.application for job in jobs})
+    return {
+        "job_application": _column("uint32", [applications.index(job.application) for job in jobs]),
+        "job_submit": _column("float64", [job.submit_time for job in jobs]),
+        "job_start": _column("float64", [_or_never(job.start_time) for job in jobs]),
+        "job_end": _column("float64", [_or_never(job.completion_time) for job in jobs]),
+        "job_restarts": _column("uint32", [job.num_restarts for job in jobs]),
+        "job_gpu_seconds": _column("float64", [job.gpu_seconds for job in jobs]),
+        "change_job": _column("uint32", [index[record.job] for record in changes]),
+        "change_time": _column("float64", [record.time for record in changes]),
+        "change_gpus": _column("uint32", [sum(record.gpus) for record in changes]),
+        "change_nodes": _column("uint32", [len(set(record.nodes)) for record in changes]),
+        "change_batch": _column("uint32", [record.batch_size for record in changes]),
+        "change_accumulation": _column("uint32", [record.accumulation_steps for record in changes]),
+        "change_moved": _column("uint8", _moved(changes)),
+        "held_start": _column("float64", held.start),
+        "held_end": _column("float64", held.end),
+        "held_job": _column("uint32", held.job),
+        "held_row": _column("uint32", held.row),
+        "held_rows": _column("uint32", held.rows),
+        "round_time": _column("float64", [record.time for record in rounds]),
+        "round_goodput": _column("float32", [record.goodput for record in rounds]),
+        "round_efficiency": _column("float32", [record.efficiency for record in rounds]),
+        "life_job": lives.job,
+        "life_time": lives.time,
+        "life_efficiency": lives.efficiency,
+        "life_progress": lives.progress,
+    }
+
+
+def _moved(changes: Sequence[AllocationRecord]) -> list[bool]:
+    """Return whether each change is one of placement, and not of the batch size alone; changes stand job by job."""
+    before = [None, *changes[:-1]]
+    return [
+        old is None or old.job != new.job or (old.nodes, old.gpus) != (new.nodes, new.gpus)
+        for old, new in zip(before, changes, strict=True)
+    ]
+
+
+def _column(kind: str, values: Any) -> NDArray[Any]:
+    return np.asarray(values).astype(kind)
+
+
+def _or_never(time: float | None) -> float:
+    return NEVER if time is None else time

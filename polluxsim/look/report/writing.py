@@ -1,0 +1,73 @@
+"""Finished runs, read with the profiles they were made with, and written as one interactive HTML file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import track
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.files import appearing_whole
+from polluxsim.folders import run_folders
+from polluxsim.look.groups import settings_of
+from polluxsim.look.lives import NO_LIVES, Lives
+from polluxsim.look.own_profiles import own_profiles
+from polluxsim.look.report import Subject, report
+from polluxsim.storage import read_reasons, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from polluxsim.storage import Run
+
+SUFFIXES = (".html", ".htm")
+
+
+def write_report(folders: Sequence[Path], output: Path) -> None:
+    """Write the report of finished runs, whole or not at all.
+
+    Parameters
+    ----------
+    folders
+        Folders of runs, or of sweeps. The first run is what the others are compared with.
+    output
+        HTML file to write; its folder is made if it is not there.
+
+    Raises
+    ------
+    InvalidInputError
+        If a folder holds no finished run, a run has no jobs, or the name of the output is not that of an HTML file.
+    """
+    if output.suffix not in SUFFIXES:
+        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
+    if output.is_dir():
+        raise InvalidInputError(f"{output}: a folder, allowed is a file")
+    screen = Console(stderr=True)
+    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
+    subjects = [_subject(folder) for folder in found]
+    text = report(subjects)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with appearing_whole(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
+
+
+def _subject(folder: Path) -> Subject:
+    run = read_run(folder)
+    if not run.result.job_records:
+        raise InvalidInputError(f"{folder}: a run without jobs has nothing to show")
+    return Subject(run, *_lives(run), read_reasons(folder) or ())
+
+
+def _lives(run: Run) -> tuple[Lives, str]:
+    """Return the lives of a run's jobs and where they are from, or none and why: a report can do without them."""
+    try:
+        own = own_profiles(run)
+    except InvalidInputError as error:
+        return NO_LIVES, f"Efficiency and progress are not shown: {error}."
+    whole_seconds = settings_of(run).get("engine.whole_seconds")
+    rule = "; it counts whole seconds, so that they are a little off" if whole_seconds else ""
+    shown = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {own.where}{rule}."
+    return own.lives, shown

@@ -1,0 +1,230 @@
+"""A run as a timeline in Chrome's trace event format, which Perfetto and chrome://tracing open.
+
+Source: "Trace Event Format" (Chromium project): complete events X, counters C, flows s and f, metadata M.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections import deque
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polluxsim.look.slots import Slot, cluster_of, stays
+from polluxsim.records import RoundRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from polluxsim.look.slots import Stay
+    from polluxsim.records import AllocationRecord, JobRecord, Result
+    from polluxsim.storage import Run
+    from polluxsim.types import Cluster
+
+    Event = dict[str, Any]
+
+CLUSTER_PID = 1
+"""Process of the counters; node n is process n + 2. Processes and threads are numbered from 1, since 0 means idle."""
+
+COUNTERS = (
+    ("queue", "jobs"),
+    ("active", "jobs"),
+    ("GPUs", "in use"),
+    ("goodput", "examples/s"),
+    ("efficiency", "weighted by GPUs"),
+)
+"""Names of the counters and of their one series; Perfetto shows them together."""
+
+FLOW = {"name": "re-allocation", "cat": "re-allocation"}
+
+
+def events(run: Run) -> Iterator[Event]:
+    """Yield all events of a run's timeline; times are whole microseconds since the start of the workload.
+
+    A node is a process and a GPU a thread. While a job holds a GPU, there is a slice with the job's name for every
+    stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
+    its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
+    An arrow leads from the end of what a job held to the start of what it was given instead.
+    """
+    cluster = cluster_of(run)
+    tracks = _Tracks(cluster)
+    yield from tracks.metadata()
+    yield from _counters(run)
+    applications = {job.job: job.application for job in run.result.job_records}
+    delay = float(run.info.get("config", {}).get("engine", {}).get("restart_delay", 0.0))
+    flows = 0
+    for stay in stays(run.result.allocation_records, cluster, run.result.end_time):
+        slices = list(_slices(stay, delay, applications.get(stay.job, "?")))
+        for slot in stay.slots:
+            for each in slices:
+                yield {**tracks.of(slot), **each}
+        # The arrow ends at the first slice on new GPUs, not where only the batch size changes on them.
+        if slices and stay.came_from is not None and stay.start == stay.placed:
+            flows += 1
+            yield from _flow(flows, stay.came_from, stay, tracks)
+
+
+def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
+    """Write a run's timeline, gzipped or plain; the same run gives the same bytes.
+
+    Returns
+    -------
+    int
+        The number of slices.
+    """
+    slices = 0
+    with _text(path, packed=packed) as file:
+        file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        separator = ""
+        for event in events(run):
+            file.write(separator + json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+            separator = ",\n"
+            slices += event["ph"] == "X"
+        file.write(f'\n],"otherData":{json.dumps({"run": run.name}, ensure_ascii=False)}}}\n')
+    return slices
+
+
+@contextmanager
+def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
+    with path.open("wb") as raw:
+        if not packed:
+            with io.TextIOWrapper(raw, encoding="utf-8") as text:
+                yield text
+            return
+        # Neither the time nor the file's name may be in the bytes.
+        with (
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as zipped,
+            io.TextIOWrapper(zipped, encoding="utf-8") as text,
+        ):
+            yield text
+
+
+class _Tracks:
+    """The process and thread of every GPU."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._sizes = cluster.gpus_per_node
+        first = CLUSTER_PID + 1 + cluster.num_nodes
+        self._first_tids = [first]
+        for gpus in self._sizes:
+            self._first_tids.append(self._first_tids[-1] + gpus)
+
+    def of(self, slot: Slot) -> Event:
+        return {"pid": CLUSTER_PID + 1 + slot.node, "tid": self._first_tids[slot.node] + slot.gpu}
+
+    def metadata(self) -> Iterator[Event]:
+        """Yield the names of all tracks, in their order."""
+        yield _meta("process_name", {"pid": CLUSTER_PID}, name="cluster")
+        yield _meta("process_sort_index", {"pid": CLUSTER_PID}, sort_index=0)
+        for node, gpus in enumerate(self._sizes):
+            process = {"pid": CLUSTER_PID + 1 + node}
+            yield _meta("process_name", process, name=f"node {node}")
+            yield _meta("process_sort_index", process, sort_index=node + 1)
+            for gpu in range(gpus):
+                thread = self.of(Slot(node, gpu))
+                yield _meta("thread_name", thread, name=f"GPU {gpu}")
+                yield _meta("thread_sort_index", thread, sort_index=gpu)
+
+
+def _meta(kind: str, track: Event, **values: object) -> Event:
+    return {"ph": "M", "name": kind, **track, "args": values}
+
+
+def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
+    """Yield the slices of a stay, to be put on each of its GPUs: the rest of the restart delay, and the work."""
+    args = {
+        "job": stay.job,
+        "application": application,
+        "batch size": stay.batch_size,
+        "accumulation steps": stay.accumulation_steps,
+        "GPUs": len(stay.slots),
+        "nodes": len({slot.node for slot in stay.slots}),
+        "restarts": stay.restarts,
+    }
+    start, ready, end = (_microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
+    ready = min(max(start, ready), end)
+    if ready > start:
+        name = "restart" if stay.restarts else "start"
+        yield {"ph": "X", "name": name, "cat": "restart", "ts": start, "dur": ready - start, "args": args}
+    if end > ready:
+        yield {"ph": "X", "name": stay.job, "cat": "job", "ts": ready, "dur": end - ready, "args": args}
+
+
+def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:
+    """Yield both ends of an arrow: within the last microsecond of the old slice, and at the start of the new one."""
+    last = max(_microseconds(old.end) - 1, _microseconds(old.start))
+    yield {"ph": "s", **FLOW, "id": number, **tracks.of(old.slots[0]), "ts": last}
+    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **tracks.of(new.slots[0]), "ts": _microseconds(new.start)}
+
+
+def _counters(run: Run) -> Iterator[Event]:
+    """Yield the counters of every round, and zeros where the cluster falls idle and has no rounds until the next job.
+
+    The queue: jobs that are submitted, not complete and without a GPU.
+    """
+    idle = deque(_idle_times(run.result.job_records))
+    for record, queue in zip(run.result.round_records, _queue(run.result), strict=True):
+        while idle and idle[0] < record.time:
+            yield from _zeros(idle.popleft())
+        yield from _round_counters(record, queue)
+    for time in idle:
+        yield from _zeros(time)
+
+
+def _queue(result: Result) -> list[int]:
+    """Return the jobs that wait after each round.
+
+    Jobs that complete at that very instant, before it or after it, are neither waiting nor holding GPUs.
+    """
+    rounds = np.array([record.time for record in result.round_records])
+    submitted = np.sort([job.submit_time for job in result.job_records])
+    completed = np.sort([job.completion_time for job in result.job_records if job.completion_time is not None])
+    records = result.allocation_records
+    times = np.fromiter((record.time for record in records), dtype=float, count=len(records))
+    steps = np.fromiter(_holder_steps(records), dtype=np.int8, count=len(records))
+    holders = np.concatenate([[0], np.cumsum(steps)])[np.searchsorted(times, rounds, side="right")]
+    active = np.searchsorted(submitted, rounds, side="right") - np.searchsorted(completed, rounds, side="right")
+    queue: list[int] = (active - holders).tolist()
+    return queue
+
+
+def _holder_steps(records: Iterable[AllocationRecord]) -> Iterator[int]:
+    """Yield by how much each change raises the number of jobs that hold GPUs."""
+    holders = set[str]()
+    for record in records:
+        before = len(holders)
+        (holders.add if record.nodes else holders.discard)(record.job)
+        yield len(holders) - before
+
+
+def _idle_times(jobs: Sequence[JobRecord]) -> Iterator[float]:
+    """Yield the times from which on no job is active."""
+    steps = [(job.submit_time, 1) for job in jobs]
+    steps += [(job.completion_time, -1) for job in jobs if job.completion_time is not None]
+    active = 0
+    for time, together in groupby(sorted(steps), key=itemgetter(0)):
+        active += sum(step for _, step in together)
+        if not active:
+            yield time
+
+
+def _round_counters(record: RoundRecord, queue: int) -> Iterator[Event]:
+    values = (queue, record.active_jobs, record.gpus_in_use, record.goodput, record.efficiency)
+    for (name, unit), value in zip(COUNTERS, values, strict=True):
+        track = {"name": name, "pid": CLUSTER_PID}
+        yield {"ph": "C", **track, "ts": _microseconds(record.time), "args": {unit: value}}
+
+
+def _zeros(time: float) -> Iterator[Event]:
+    yield from _round_counters(RoundRecord(time, 0, 0, 0.0, 0.0), 0)
+
+
+def _microseconds(time: float) -> int:
+    return round(time * 1e6)

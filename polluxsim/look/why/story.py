@@ -1,0 +1,190 @@
+"""A job's story, whole or at one moment, for people to read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from difflib import get_close_matches
+from itertools import pairwise
+from math import isinf
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.why.facts import largest, moment, stages
+from polluxsim.look.why.words import clock, number_of, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from polluxsim.look.why.facts import Stage
+    from polluxsim.records import JobRecord, ReasonRecord
+    from polluxsim.storage import Run
+
+MOST_NAMES = 4
+MOST_NODES = 4
+
+
+def find_job(run: Run, name: str) -> JobRecord:
+    """Return a job's record.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none of that name, with the nearest there are.
+    """
+    jobs = {job.job: job for job in run.result.job_records}
+    if name in jobs:
+        return jobs[name]
+    close = get_close_matches(name, jobs, n=3, cutoff=0.5)
+    hint = (
+        f"nearest are {', '.join(close)}"
+        if close
+        else f"it has {number_of(len(jobs), 'job')}, like {next(iter(jobs), '–')}"
+    )
+    raise InvalidInputError(f"run {run.name} has no job {name!r}; {hint}")
+
+
+def summary(run: Run, job: JobRecord) -> str:
+    """Return a job's life in a line."""
+    said = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
+    if job.start_time is not None and job.queueing_delay is not None:
+        said.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
+    if job.completion_time is not None and job.jct is not None:
+        said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
+    else:
+        said.append(f"cut off at {clock(run.result.end_time)}")
+    said += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / 3600:.2f} GPU-hours"]
+    return ", ".join(said)
+
+
+def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table:
+    """Return a table with a row for each stage of a job's life: when, for how long, what happened, and why."""
+    table = Table(title=escape(summary(run, job)), title_justify="left", show_lines=True)
+    for name in ("from", "for"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what", max_width=34)
+    table.add_column("why")
+    mine = [reason for reason in reasons if reason.job == job.job]
+    for stage in stages(run, job):
+        within = [reason for reason in mine if stage.start <= reason.time < stage.end]
+        cells = (clock(stage.start), clock(stage.end - stage.start), happened(stage), _why(run, stage, within))
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -> str:
+    """Return in a paragraph how a job stood at a time [s], and why."""
+    if outside := _outside(run, job, time):
+        return outside
+    stage = next((each for each in stages(run, job) if each.start <= time < each.end), None)
+    if stage is None:  # at the very end of the run
+        stage = stages(run, job)[-1]
+    said = [f"At {clock(time)} {job.job} {_stands(stage)}."]
+    if stage.gpus or stage.before:
+        said.append(f"At {clock(stage.start)} it {_happened_then(stage)}.")
+    mine = [reason for reason in reasons if reason.job == job.job and reason.time >= stage.start]
+    known = bisect_right(mine, time, key=attrgetter("time"))
+    if known:
+        reason = mine[known - 1]
+        said.append(f"As decided at {clock(reason.time)}: {sentence(reason)}")
+    said.append(_cluster(run, time))
+    return " ".join(said)
+
+
+def happened(stage: Stage) -> str:
+    """Return what happened at the start of a stage, with whose GPUs it got or who got its own."""
+    now = sum(stage.gpus.values())
+    before = sum(stage.before.values())
+    what = {
+        "waits": "waits",
+        "paused": f"paused, had {number_of(before, 'GPU')}",
+        "started": f"started on {_where(stage.gpus)}",
+        "resumed": f"resumed on {_where(stage.gpus)}",
+        "grew": f"grew from {before} to {_where(stage.gpus)}",
+        "shrank": f"shrank from {before} to {_where(stage.gpus)}",
+        "moved": f"moved its {now} to {_where(stage.gpus)}",
+    }[stage.what]
+    sizes = stage.batch_sizes
+    if sizes:
+        what += f", batch size {sizes[0]}" + (f" to {sizes[-1]}" if sizes[-1] != sizes[0] else "")
+    if stage.given_by:
+        what += f"; from {_counted(stage.given_by)}"
+    if stage.taken_by:
+        what += f"; gave way to {_counted(stage.taken_by)}"
+    return what
+
+
+def _happened_then(stage: Stage) -> str:
+    return happened(stage).replace("paused, had", "was paused and lost", 1)
+
+
+def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
+    """Return why a stage began, why it went on where that is another kind of reason, and what was said last."""
+    if not reasons:
+        return _before_first_round(run, stage)
+    told = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]
+    if told[-1] is not reasons[-1] and not stage.gpus:
+        told.append(reasons[-1])
+    texts = [sentence(reason) for reason in told]
+    return "\n".join(
+        [texts[0], *(f"At {clock(each.time)}: {text}" for each, text in zip(told[1:], texts[1:], strict=True))]
+    )
+
+
+def _before_first_round(run: Run, stage: Stage) -> str:
+    rounds = [record.time for record in run.result.round_records]
+    first = bisect_left(rounds, stage.start)
+    if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
+        return f"Submitted between two rounds: the next one was at {clock(rounds[first])}."
+    return "–"
+
+
+def _outside(run: Run, job: JobRecord, time: float) -> str | None:
+    if isinf(job.submit_time):
+        return f"{job.job} was never submitted: a job that it waited for did not complete."
+    if time < job.submit_time:
+        return f"At {clock(time)} {job.job} was not submitted yet: that was at {clock(job.submit_time)}."
+    return _afterwards(run, job, time)
+
+
+def _afterwards(run: Run, job: JobRecord, time: float) -> str | None:
+    if job.completion_time is not None and time >= job.completion_time:
+        return f"At {clock(time)} {job.job} was complete: it completed at {clock(job.completion_time)}."
+    if job.completion_time is None and job.end_time is not None and time >= job.end_time:
+        return f"At {clock(time)} {job.job} was {job.status}, since {clock(job.end_time)}."
+    if job.submit_time == run.result.end_time:
+        return f"{job.job} was submitted at {clock(job.submit_time)}, as the run ended."
+    if time > run.result.end_time:
+        return f"The run ended at {clock(run.result.end_time)}, before {clock(time)}; {job.job} was not complete."
+    return None
+
+
+def _stands(stage: Stage) -> str:
+    since = f"since {clock(stage.start)}"
+    return f"holds {_where(stage.gpus)}, {since}" if stage.gpus else f"waits without a GPU, {since}"
+
+
+def _cluster(run: Run, time: float) -> str:
+    now = moment(run, time)
+    used = sum(now.holders.values())
+    top = ", ".join(f"{name} ({gpus})" for name, gpus in largest(now.holders, MOST_NAMES))
+    said = (
+        f"Then {number_of(used, 'GPU')} of the cluster were held by {len(now.holders)} of {now.active_jobs} active jobs"
+    )
+    return f"{said}, most by {top}." if top else f"{said}."
+
+
+def _where(gpus: Mapping[int, int]) -> str:
+    count = number_of(sum(gpus.values()), "GPU")
+    nodes = sorted(gpus)
+    if len(nodes) > MOST_NODES:
+        return f"{count} on {len(nodes)} nodes"
+    return f"{count} of node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    named = ", ".join(f"{name} ({gpus})" for name, gpus in largest(counts, MOST_NAMES))
+    return named + (f" and {len(counts) - MOST_NAMES} more" if len(counts) > MOST_NAMES else "")

@@ -1,0 +1,119 @@
+"""Ours beside what was published, a line for each quantity: values as points, intervals as bars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from polluxsim.look.plot.lines import legend
+from polluxsim.look.plot.style import GREY, PALETTE, TWO_COLUMNS, new_figure, styled
+from polluxsim.paper.published import BOUNDS, UNITS, Kind
+from polluxsim.paper.verdict_table import by_quantity, unit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.paper.verdicts import Finding
+
+OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
+POINTS = {
+    OURS: ("o", PALETTE[0], 3.5),
+    SIMULATOR: ("D", PALETTE[2], 6.0),
+    PAPER: ("s", PALETTE[1], 4.0),
+    BOUND: ("|", PALETTE[1], 8.0),
+}
+"""Marker, colour and size of each kind of value."""
+
+LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5
+"""Of a quantity, and of what a panel has besides [cm]."""
+
+WIDE = 30.0
+"""Panels whose values differ by more than this factor have a logarithmic axis."""
+
+
+class Line(NamedTuple):
+    """What is drawn of one quantity, in the panel's unit."""
+
+    name: str
+    points: dict[str, float]
+    interval: tuple[float, float] | None
+
+
+@styled
+def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
+    """Draw every quantity, a panel for each metric.
+
+    Parameters
+    ----------
+    findings
+        The comparison, of one finite value or more that were measured.
+    width
+        [cm].
+    """
+    panels: dict[tuple[str, bool], list[list[Finding]]] = {}
+    for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
+        panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
+    sizes = [PANEL_HEIGHT + LINE_HEIGHT * len(groups) for groups in panels.values()]
+    figure = new_figure(width, sum(sizes))
+    axes = figure.subplots(len(panels), squeeze=False, height_ratios=sizes)[:, 0]
+    for panel, ((metric, is_change), groups) in zip(axes, panels.items(), strict=True):
+        unit = unit_of([finding for group in groups for finding in group])
+        lines = [_line(group, unit) for group in groups]
+        _draw(panel, lines)
+        title = f"change of {metric}" if is_change else metric
+        panel.set_title(title if unit == "1" else f"{title} [{unit}]", loc="left")
+    drawn = {name for group in findings for name in _points([group], "1")}
+    legend(figure, {_handle(name): name for name in POINTS if name in drawn})
+    return figure
+
+
+def _line(group: Sequence[Finding], unit: str) -> Line:
+    row, ours = group[0].published, group[0].ours
+    name = row.arm + (f" against {row.against}" if row.against else "")
+    if ours is None or ours.estimate.low is None or ours.estimate.high is None:
+        return Line(name, _points(group, unit), None)
+    return Line(name, _points(group, unit), (ours.estimate.low / UNITS[unit], ours.estimate.high / UNITS[unit]))
+
+
+def _points(group: Sequence[Finding], unit: str) -> dict[str, float]:
+    points = {OURS: group[0].ours.estimate.value} if group[0].ours is not None else {}
+    for finding in reversed(group):
+        points[_kind(finding)] = finding.published.in_base_units
+    return {name: value / UNITS[unit] for name, value in points.items()}
+
+
+def _kind(finding: Finding) -> str:
+    if finding.rule.kind in BOUNDS:
+        return BOUND
+    return SIMULATOR if finding.published.by_simulator else PAPER
+
+
+def _draw(axes: Axes, lines: Sequence[Line]) -> None:
+    values = [value for line in lines for value in line.points.values()]
+    if min(values) > 0 and max(values) > WIDE * min(values):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+    for place, line in enumerate(lines):
+        axes.plot([min(line.points.values()), max(line.points.values())], [place, place], color=GREY, linewidth=0.8)
+        if line.interval is not None:
+            axes.plot(line.interval, [place, place], color=POINTS[OURS][1], linewidth=3.0, alpha=0.35)
+        for name, value in reversed(line.points.items()):
+            marker, colour, size = POINTS[name]
+            axes.plot([value], [place], marker=marker, color=colour, markersize=size, linestyle="None")
+    axes.set_yticks(range(len(lines)), [line.name for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+
+
+def _handle(name: str) -> Line2D:
+    marker, colour, size = POINTS[name]
+    return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")

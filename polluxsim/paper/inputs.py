@@ -1,0 +1,137 @@
+"""Which workloads and profiles an experiment runs on: those that come with polluxsim, or measured ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.errors import InvalidInputError
+from polluxsim.sweeps.plan import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.paper.experiment import Arm
+
+JOBS = 160
+"""Jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1."""
+
+
+class Unit(NamedTuple):
+    """One workload with one seed: what the arms of an experiment are paired by."""
+
+    workload: str
+    seed: int
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is run.
+
+    Parameters
+    ----------
+    profiles
+        Folder of profiles; None for the cards that come with polluxsim.
+    workloads
+        Folder with the sets of published workloads (workloads, workloads-0.5, workloads-realistic, …); None for
+        generated ones.
+    jobs
+        Jobs of a generated workload at load 1.
+    """
+
+    profiles: Path | None = None
+    workloads: Path | None = None
+    jobs: int = JOBS
+
+    def __post_init__(self) -> None:
+        if self.workloads is not None and not (self.workloads / "workloads").is_dir():
+            raise InvalidInputError(f"{self.workloads}: needed is the folder that holds workloads/workload-N.csv")
+        if self.jobs < 1:
+            raise InvalidInputError(f"--jobs is {self.jobs}, allowed is a whole number ≥ 1")
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether the workloads are the published ones."""
+        return self.workloads is not None
+
+    def must_match(self, *, needs_workloads: bool) -> bool:
+        """Return whether numbers have to be the published ones: both profiles and workloads are the user's."""
+        return self.profiles is not None and (self.is_measured or not needs_workloads)
+
+    def __str__(self) -> str:
+        profiles = "profile cards" if self.profiles is None else str(self.profiles)
+        return f"{profiles}, {'generated workloads' if self.workloads is None else self.workloads}"
+
+    def load_profiles(self) -> Mapping[str, Profile]:
+        """Read the profiles."""
+        return _profiles_in(None if self.profiles is None else str(self.profiles))
+
+    def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
+        """Return the workloads of an arm, with their seeds.
+
+        Parameters
+        ----------
+        arm
+            Says load and kind of request.
+        seeds
+            Generated workloads, each with a seed of its own; or runs of each published one.
+        only
+            Which published workloads, None for all.
+
+        Returns
+        -------
+        list of Unit
+            Empty where the folder has no such workload.
+        """
+        common = self._profiles()
+        if self.workloads is None:
+            return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
+        return [
+            Unit(
+                number, seed, (*common, "workload=file", f"workload.path={quoted(str(path.resolve()))}", f"seed={seed}")
+            )
+            for number, path in self.files(arm).items()
+            if only is None or number in only
+            for seed in range(seeds)
+        ]
+
+    def own(self) -> list[Unit]:
+        """Return the one unit of an experiment that has a workload of its own."""
+        return [Unit("", 0, (*self._profiles(), "seed=0"))]
+
+    def _profiles(self) -> tuple[str, ...]:
+        return () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
+
+    def files(self, arm: Arm) -> dict[str, Path]:
+        """Return an arm's published workloads by number."""
+        if self.workloads is None:
+            return {}
+        paths = (self.workloads / workload_set(arm)).glob("workload-*.csv")
+        numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
+        return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
+
+    def _generated(self, arm: Arm, seed: int) -> tuple[str, ...]:
+        return (
+            "workload=philly-like",
+            f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
+            f"workload.tuned={str(arm.request == 'tuned').lower()}",
+            f"seed={seed}",
+        )
+
+
+def workload_set(arm: Arm) -> str:
+    """Return the name of the published set of an arm's workloads."""
+    if arm.request != "tuned":
+        return f"workloads-{arm.request}"
+    return "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+
+
+@cache
+def _profiles_in(folder: str | None) -> Mapping[str, Profile]:
+    return ProfileFolder(folder).load()

@@ -1,0 +1,168 @@
+"""What experiments measure of their runs, by name: each function yields samples, in seconds and shares."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.look.plot.cdf import FAIRNESS
+from polluxsim.look.plot.usage import bin_edges, by_bin
+from polluxsim.look.samples import Sample
+from polluxsim.metrics.fairness import FAIR
+from polluxsim.metrics.summary import summarise
+from polluxsim.paper.contention import adaptation
+from polluxsim.paper.profile_measures import best_batch_sizes, efficiency_by_stage, fit_errors, of_profiles
+from polluxsim.paper.published_runs import published_times
+from polluxsim.paper.verdicts import EQUAL, KNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pandas as pd
+
+    from polluxsim.paper.runs import Runs
+    from polluxsim.records import Result
+
+LARGE = "imagenet"
+"""The jobs whose mean completion time stands in the paper's table as "99 %" JCT."""
+
+SHORT = ("cifar10", "ncf")
+"""Applications of the smallest size class. Source: Pollux (OSDI '21), Table 1."""
+
+SHORTEST_STAGE = 15 * 60.0
+"""A number of nodes that lasts less is a step on the way to another [s]."""
+
+
+def completion_times(runs: Runs) -> Iterator[Sample]:
+    """Yield mean, tail and end of every run."""
+    return _of_jobs(runs, times)
+
+
+def fairness(runs: Runs) -> Iterator[Sample]:
+    """Yield the largest ρ of every run, and the share of its jobs with ρ below 2."""
+    return _of_jobs(runs, fairness_of)
+
+
+def overheads(runs: Runs) -> Iterator[Sample]:
+    """Yield what re-allocations cost in every run."""
+    return _of_jobs(runs, overheads_of)
+
+
+def _of_jobs(runs: Runs, metrics: Callable[[pd.DataFrame], Mapping[str, float]]) -> Iterator[Sample]:
+    for run in runs.made:
+        for metric, value in metrics(run.jobs()).items():
+            yield Sample(metric, run.arm.name, value, run.workload, run.seed)
+
+
+def times(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the completion times of one run [s]; a job that was cut off makes them infinite, as no bound is fair.
+
+    `makespan` counts from the first submission, `last completion` from the workload's start, as published figures do.
+    """
+    jct = jobs["jct"].fillna(np.inf).to_numpy()
+    large = jct[(jobs["application"] == LARGE).to_numpy()]
+    end = float(jobs["completion_time"].fillna(np.inf).max())
+    found = {
+        "average JCT": float(jct.mean()),
+        "99th percentile JCT": float(np.percentile(jct, 99)),
+        "makespan": end - float(jobs["submit_time"].min()),
+        "last completion": end,
+    }
+    return found | ({"mean JCT imagenet": float(large.mean())} if len(large) else {})
+
+
+def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the largest ρ of one run, and the share of its jobs that had at least half of what was due [1]."""
+    values = jobs[FAIRNESS].fillna(np.inf)
+    return {
+        "largest ρ": float(values.max()),
+        "largest ρ but of ncf": float(values[jobs["application"] != "ncf"].max()),
+        "jobs with ρ < 2": float((values < FAIR).mean()),
+    }
+
+
+def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the overheads of one run [s, or 1].
+
+    `time between re-allocations` is the time that jobs held GPUs over their restarts; `time at one placement` the same
+    over all their starts, the first ones included.
+    """
+    run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
+    started = int((jobs["run_time"] > 0).sum())
+    short = jobs["application"].isin(SHORT)
+    found = {
+        "time at one placement": run_time / max(restarts + started, 1),
+        "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time,
+    }
+    if restarts:
+        found["time between re-allocations"] = run_time / restarts
+    if short.any():
+        found["average JCT of short jobs"] = float(jobs["jct"][short].mean(skipna=False))
+    return found
+
+
+def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
+    """Yield of how many jobs the artifact has the completion time, and how many of ours are equal to the second."""
+    if (artifact := runs.inputs.workloads) is None:
+        return
+    for run in runs.first_seeds:
+        published = published_times(artifact, runs.experiment.published_runs.get(run.arm.name, ""), run.workload)
+        if published:
+            jobs = run.jobs()
+            ours = dict(zip(jobs["job"], jobs["jct"], strict=True))
+            equal = sum(ours.get(job) == jct for job, jct in published.items())
+            yield Sample(KNOWN, run.arm.name, max(len(published), len(ours)), run.workload)
+            yield Sample(EQUAL, run.arm.name, equal, run.workload)
+
+
+def usage(runs: Runs) -> Iterator[Sample]:
+    """Yield efficiency over the whole run, weighted by GPU-time."""
+    for run in runs.made:
+        result = run.read().result
+        _, (efficiency,) = by_bin(result, bin_edges(result.end_time, result.end_time))
+        yield Sample("efficiency", run.arm.name, float(efficiency), run.workload, run.seed)
+
+
+def shares(runs: Runs) -> Iterator[Sample]:
+    """Yield each application's share of the jobs of every workload."""
+    # A workload is the same whatever its runs' seeds.
+    for run in runs.first_seeds:
+        found = run.jobs()["application"].value_counts(normalize=True)
+        for name in runs.profiles:
+            yield Sample("share of jobs", name, float(found.get(name, 0.0)), run.workload)
+
+
+def autoscaling(runs: Runs) -> Iterator[Sample]:
+    """Yield completion time, cost and stages of every run."""
+    for run in runs.made:
+        result = run.read().result
+        if (summary := summarise(result)) is not None and summary.avg_jct is not None:
+            yield Sample("completion time", run.arm.name, summary.avg_jct, run.workload, run.seed)
+            yield Sample("cost", run.arm.name, summary.cost, run.workload, run.seed)
+        yield Sample("stages", run.arm.name, float(len(stages(result))), run.workload, run.seed)
+
+
+def stages(result: Result) -> list[int]:
+    """Return the numbers of nodes that were up for long, in order."""
+    rounds = result.round_records
+    ends = [*(record.time for record in rounds[1:]), result.end_time]
+    spans = groupby(zip(rounds, ends, strict=True), key=lambda span: span[0].nodes)
+    lengths = ((nodes, [end - record.time for record, end in held]) for nodes, held in spans)
+    return [nodes for nodes, held in lengths if sum(held) > SHORTEST_STAGE]
+
+
+MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
+    function.__name__: function
+    for function in (
+        adaptation, autoscaling, best_batch_sizes, completion_times, efficiency_by_stage, fairness, fit_errors,
+        jobs_at_published_times, of_profiles, overheads, shares, usage,
+    )
+}  # fmt: skip
+
+
+def measure(runs: Runs) -> Iterator[Sample]:
+    """Yield all samples of an experiment."""
+    for name in runs.experiment.measure:
+        yield from MEASURES[name](runs)

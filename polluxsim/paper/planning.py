@@ -1,0 +1,140 @@
+"""Runs of an experiment, with the user's overrides on those that have the setting; checked before any start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from omegaconf import OmegaConf
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.paper.experiment import CONFIG_DIRS
+from polluxsim.run.building import build
+from polluxsim.run.composing import without_hydra
+from polluxsim.run.execution import resolved
+from polluxsim.run.identity import key_of
+from polluxsim.sweeps.plan import composer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from omegaconf import DictConfig
+
+    from polluxsim.paper.experiment import Arm, Experiment
+    from polluxsim.paper.inputs import Inputs, Unit
+    from polluxsim.sweeps.plan import Composer
+
+GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
+
+
+class Planned(NamedTuple):
+    """One run to make.
+
+    Attributes
+    ----------
+    arm, workload, seed
+        What it is of.
+    overrides
+        What it is composed from.
+    key
+        What it is recognised by.
+    """
+
+    arm: Arm
+    workload: str
+    seed: int
+    overrides: tuple[str, ...]
+    key: str
+
+
+class Plan(NamedTuple):
+    """The runs that an experiment needs."""
+
+    experiment: Experiment
+    runs: Sequence[Planned]
+
+
+def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
+    """Return the runs of an experiment.
+
+    Parameters
+    ----------
+    experiment
+        Which one.
+    inputs
+        What it runs on.
+    seeds
+        As `Inputs.units` counts them.
+    extra
+        The user's overrides: each reaches the arms that have its setting. An arm's own go before them.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a run cannot be composed, or its parts cannot be built.
+    """
+    runs = _Composing(composer(CONFIG_DIRS), experiment, extra)
+    units = {arm: _units(experiment, inputs, arm, seeds) for arm in experiment.arms}
+    return Plan(experiment, [run for arm in units for run in _runs_of(arm, units[arm], runs)])
+
+
+class _Composing(NamedTuple):
+    """What the runs of an experiment are composed with."""
+
+    composer: Composer
+    experiment: Experiment
+    extra: Sequence[str]
+
+    def compose(self, arm: Arm, unit: Unit, extra: Iterable[str] = ()) -> tuple[tuple[str, ...], DictConfig]:
+        """Return the overrides of a run, and its configuration."""
+        overrides = (f"+experiment={self.experiment.name}", *unit.overrides, *extra, *arm.overrides)
+        return overrides, self.composer.compose(overrides)
+
+
+def _units(experiment: Experiment, inputs: Inputs, arm: Arm, seeds: int) -> list[Unit]:
+    return inputs.own() if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
+
+
+def _runs_of(arm: Arm, units: Sequence[Unit], runs: _Composing) -> list[Planned]:
+    if not units:
+        return []
+    _, config = runs.compose(arm, units[0])
+    extra = [text for text in runs.extra if reaches(text, config)]
+    found = []
+    for unit in units:
+        overrides, config = runs.compose(arm, unit, extra)
+        if unit is units[0]:
+            for group in GROUPS:
+                build(config, group)
+        found.append(Planned(arm, unit.workload, unit.seed, overrides, key_of(resolved(without_hydra(config)))))
+    return found
+
+
+def reaches(override: str, config: DictConfig) -> bool:
+    """Return whether a configuration has the setting of an override; what adds or deletes one is for all.
+
+    >>> config = OmegaConf.create({"policy": {"p": -1.0, "seed": None}})
+    >>> [reaches(text, config) for text in ("policy.p=1", "policy.seed=1", "policy.search=exact", "+policy.x=1")]
+    [True, True, False, True]
+    """
+    name = override.partition("=")[0]
+    if name.startswith(("+", "~")):
+        return True
+    *groups, last = name.split(".")
+    for group in groups:
+        if not OmegaConf.is_dict(config) or group not in config:
+            return False
+        config = config[group]
+    return OmegaConf.is_dict(config) and last in config
+
+
+def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
+    """Check that each of the user's overrides reaches a run.
+
+    Raises
+    ------
+    InvalidConfigError
+        If one does not.
+    """
+    reached = {text for plan in plans for run in plan.runs for text in run.overrides}
+    if lost := [text for text in extra if text not in reached]:
+        raise InvalidConfigError(f"{lost[0]}: no run of what was named has the setting {lost[0].partition('=')[0]!r}")

@@ -1,0 +1,156 @@
+"""Findings as a table for people: ours, the paper's and the published simulator's, a row for each quantity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from polluxsim.paper.published import BOUNDS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from polluxsim.paper.published import Published
+    from polluxsim.paper.verdicts import Finding
+
+COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
+LEFT = (0, 5, 8)
+"""Columns of words."""
+
+STYLES = {True: "green", False: "red", None: "dim"}
+
+SCALES: Sequence[tuple[str, float]] = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+"""Units of times, and the seconds in each."""
+
+FEWEST = {"h": 0.7, "min": 1.0, "s": 0.0}
+"""The largest time of a row has at least so many of its unit."""
+
+
+def rows(findings: Sequence[Finding]) -> list[list[str]]:
+    """Return the cells of a table, a row for each quantity, in the order of the findings."""
+    return [_cells(group) for group in by_quantity(findings)]
+
+
+def by_quantity(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Return the findings of each quantity, the paper's and the simulator's."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.published.quantity, []).append(finding)
+    return list(groups.values())
+
+
+def verdict_table(findings: Sequence[Finding], title: str) -> Table:
+    """Return the table for a terminal."""
+    cells = rows(findings)
+    kept = _filled(cells)
+    table = Table(title=escape(title), title_justify="left")
+    for index in kept:
+        table.add_column(COLUMNS[index], justify="left" if index in LEFT else "right", no_wrap=index == 1)
+    styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
+    metrics = [(group[0].published.metric, bool(group[0].published.against)) for group in by_quantity(findings)]
+    for index, line in enumerate(cells):
+        if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
+            table.add_section()
+        table.add_row(*(_styled(line[column], styles.get(line[column], "")) for column in kept))
+    return table
+
+
+def markdown(findings: Sequence[Finding], title: str, notes: Sequence[str] = ()) -> str:
+    """Return the table as Markdown, with notes below it."""
+    cells = rows(findings)
+    kept = _filled(cells)
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *cells]
+    table = "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
+    return f"## {title}\n\n{table}" + "".join(f"\n{note}\n" for note in notes)
+
+
+def notes(findings: Sequence[Finding]) -> list[str]:
+    """Return what has to be known beside the table: why a number is not met, and what intervals are over."""
+    found = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
+    units = {
+        f"{finding.ours.num_units} {finding.ours.units}"
+        for finding in findings
+        if finding.ours is not None and finding.ours.estimate.low is not None
+    }
+    return [*dict.fromkeys(found), *([f"Intervals are over {', '.join(sorted(units))}."] if units else [])]
+
+
+def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns in which something stands."""
+    return [index for index in range(len(COLUMNS)) if any(line[index] not in ("", "–") for line in cells)]
+
+
+def _styled(cell: str, style: str) -> str:
+    return f"[{style}]{escape(cell)}[/]" if style else escape(cell)
+
+
+def _cells(findings: Sequence[Finding]) -> list[str]:
+    paper = next((finding for finding in findings if not finding.published.by_simulator), None)
+    simulator = next((finding for finding in findings if finding.published.by_simulator), None)
+    first = findings[0]
+    ours = None if first.ours is None else first.ours.estimate
+    unit = unit_of(findings)
+    interval = (
+        "–"
+        if ours is None or ours.low is None or ours.high is None
+        else f"{value(ours.low, first.published, unit)} to {value(ours.high, first.published, unit)}"
+    )
+    return [
+        str(first.published),
+        "–" if ours is None else value(ours.value, first.published, unit),
+        interval,
+        *_published(paper, unit),
+        *_published(simulator, unit),
+    ]
+
+
+def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
+    if finding is None:
+        return "–", "", ""
+    row = finding.published
+    bound = "" if finding.rule.kind is Kind.NONE else BOUNDS.get(finding.rule.kind, "")
+    shown = bound + value(row.in_base_units, row, unit) + (" (rerun)" if row.is_rerun else "")
+    return shown, _off(finding), finding.verdict.words
+
+
+def _off(finding: Finding) -> str:
+    if finding.off is None:
+        return ""
+    return f"{100 * finding.off:+.1f} points" if finding.published.against else f"{100 * finding.off:+.2f} %"
+
+
+def unit_of(findings: Sequence[Finding]) -> str:
+    """Return the one unit of a row: for times by the largest of them, else as published."""
+    unit = findings[0].published.unit
+    if unit not in dict(SCALES):
+        return unit
+    times = [abs(finding.published.in_base_units) for finding in findings]
+    times += [abs(finding.ours.estimate.value) for finding in findings if finding.ours is not None]
+    finite = [time for time in times if time < float("inf")]
+    return next(name for name, seconds in SCALES if max(finite, default=0.0) >= FEWEST[name] * seconds)
+
+
+def value(number: float, row: Published, unit: str) -> str:
+    """Return a number in base units as text in a unit."""
+    if unit == "%":
+        return f"{100 * number:+.1f} %" if row.against else f"{100 * number:.2f} %"
+    if unit not in dict(SCALES):
+        return f"{number:.6g}"
+    return f"{number / dict(SCALES)[unit]:.{_decimals(unit)}f} {unit}"
+
+
+def _decimals(unit: str) -> int:
+    return {"h": 3, "min": 2, "s": 4}[unit]
+
+
+def failed(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings whose verdict is against us."""
+    return [finding for finding in findings if finding.verdict.passed is False]
+
+
+def tally(findings: Iterable[Finding]) -> Mapping[bool, int]:
+    """Return how many numbers are met and how many are not."""
+    verdicts = [finding.verdict.passed for finding in findings]
+    return {met: verdicts.count(met) for met in (True, False)}

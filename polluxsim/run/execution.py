@@ -1,0 +1,184 @@
+"""One run, from a configuration to its folder."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import OrderedDict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from math import isnan
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from polluxsim.applications.folder import FORMER_NAMES
+from polluxsim.columns import Records
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import Simulation, driven
+from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.metrics.summary import summarise
+from polluxsim.records import TimingRecord
+from polluxsim.run.building import build, in_words, missing
+from polluxsim.run.hydra_words import known_settings
+from polluxsim.run.identity import data_of, key_of
+from polluxsim.run.provenance import git_commit, versions
+from polluxsim.storage import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from polluxsim.engine.simulation import Watcher
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.models.profile import Profile
+    from polluxsim.policies.view import Policy
+    from polluxsim.records import Result
+    from polluxsim.types import Cluster
+    from polluxsim.workloads.workload import Workload
+
+TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
+NOT_THE_RUNS = "reproduce"
+"""A part of experiment files that is about the comparison and not about any run."""
+
+KEPT = 8
+"""Loaded workloads, with their profiles, that a process keeps for its next runs."""
+
+_one_loads = Lock()
+_loaded: OrderedDict[str, tuple[Mapping[str, Profile], Workload]] = OrderedDict()
+
+
+class Execution:
+    """A run that is ready to be simulated: its configuration checked, its files read.
+
+    Parameters
+    ----------
+    config
+        The configuration, without Hydra's own.
+    given
+        Objects by group that stand for what the configuration would build; it describes them by `_target_` and
+        parameters where these would make the same, and a run with any other has no key.
+
+    Raises
+    ------
+    PolluxSimError
+        If a setting or a file is not what it should be.
+    """
+
+    def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
+        started = perf_counter()
+        _check_top_level(config)
+        self._config = config
+        self._resolved: dict[str, Any] = resolved(config)
+        self._given = dict(given or {})
+        self._key = key_of(self._resolved) if _can_be_built(self._resolved) else None
+        self._profiles, self.workload = self._load()
+        self.cluster: Cluster = self._part("cluster")
+        self._load_time = perf_counter() - started
+
+    def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
+        """Replay the workload; return the records and their metrics."""
+        with _telling_causes():
+            run, policy = self.start()
+            result = driven(run, policy, watcher)
+        load = TimingRecord("load", None, self._load_time)
+        result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
+        return result, summarise(result)
+
+    def start(self) -> tuple[Simulation, Policy]:
+        """Return the run before its first decision, and its policy."""
+        policy = self._part("policy")
+        scenario = Scenario.under(policy, self.workload, self._profiles, self.cluster, self._part("engine"))
+        return Simulation(scenario, self._config.seed), policy
+
+    def _part(self, group: str) -> Any:
+        return self._given[group] if group in self._given else build(self._config, group)
+
+    def _load(self) -> tuple[Mapping[str, Profile], Workload]:
+        if not self._given.keys() & {"profiles", "workload"}:
+            return _load(self._config, self._resolved)
+        profiles = self._given["profiles"] if "profiles" in self._given else build(self._config, "profiles").load()
+        if "workload" in self._given:
+            return profiles, self._given["workload"]
+        return profiles, build(self._config, "workload").load(profiles)
+
+    def info(self, summary: Summary | None) -> dict[str, Any]:
+        """Return what run.json says of the run."""
+        return {
+            "config": self._resolved,
+            "seed": self._config.seed,
+            "nodes": self.cluster.groups,
+            "key": self._key,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "summary": None if summary is None else asdict(summary),
+        }
+
+
+@contextmanager
+def _telling_causes() -> Iterator[None]:
+    """Say more in an error that has its cause outside the engine."""
+    try:
+        yield
+    except MemoryError as error:
+        raise InvalidConfigError(
+            f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
+        ) from None
+
+
+def _can_be_built(values: Mapping[str, Any]) -> bool:
+    return all("_target_" in part for part in values.values() if isinstance(part, dict))
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration as plain values.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a value refers to one that is not there.
+    """
+    try:
+        values = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise InvalidConfigError(in_words(error)) from None
+    plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+    if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
+        raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
+    return {name: _with_present_name(value) for name, value in plain.items() if name != NOT_THE_RUNS}
+
+
+def _with_present_name(part: Any) -> Any:
+    """Return a part of a configuration with the name that its class has today."""
+    former = part.get("_target_") if isinstance(part, dict) else None
+    if former not in FORMER_NAMES:
+        return part
+    present = FORMER_NAMES[former]
+    warnings.warn(f"{former} is now called {present}; the old name goes away", FutureWarning, stacklevel=3)
+    return {**part, "_target_": present}
+
+
+def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
+    """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
+    sources = {group: values[group] for group in ("profiles", "workload")}
+    name = json.dumps([sources, data_of(sources)], sort_keys=True)
+    with _one_loads:
+        if name not in _loaded:
+            profiles = build(config, "profiles").load()
+            _loaded[name] = profiles, build(config, "workload").load(profiles)
+            if len(_loaded) > KEPT:
+                _loaded.popitem(last=False)
+        _loaded.move_to_end(name)
+        return _loaded[name]
+
+
+def _check_top_level(config: DictConfig) -> None:
+    if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
+        meant = did_you_mean(unknown[0], known_settings())
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
+    if OmegaConf.is_missing(config, "seed"):
+        raise InvalidConfigError(missing("seed"))
+    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
+        raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")

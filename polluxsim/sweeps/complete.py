@@ -1,0 +1,185 @@
+"""Complete a sweep: do the runs that are not finished yet, and write all results as one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+
+from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
+from polluxsim.run.composing import CONFIG_NAME
+from polluxsim.run.hydra_inside import Callbacks
+from polluxsim.run.hydra_words import hydra_in_words
+from polluxsim.run.interrupt import SweepInterrupted, raising
+from polluxsim.sweeps.dataset import DATASET, TIMING, write_dataset
+from polluxsim.sweeps.finished import clear, copy_run, finished_runs, is_finished
+from polluxsim.sweeps.launchers import chosen_workers
+from polluxsim.sweeps.lock import CACHE_LOCK, locked
+from polluxsim.sweeps.plan import arranged, composer, entry_of, quoted
+from polluxsim.sweeps.progress_line import sweep_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    import pyarrow as pa
+    from omegaconf import DictConfig
+
+    from polluxsim.sweeps.launchers import Workers
+    from polluxsim.sweeps.plan import Composer, Entry
+
+
+class Completed(NamedTuple):
+    """A complete sweep.
+
+    Attributes
+    ----------
+    done
+        How many runs were done now; the others were found finished.
+    entries
+        Each distinct run, in the order of the plan.
+    table
+        A row for each.
+    """
+
+    done: int
+    entries: Sequence[Entry]
+    table: pa.Table
+
+
+def run_sweep(
+    plan: Sequence[Sequence[str]],
+    folder: Path,
+    *,
+    launcher: str | Sequence[str] | None = None,
+    workers: int | None = None,
+    config_dirs: Sequence[Path] = (),
+    cache: Path | None = None,
+) -> pd.DataFrame:
+    """Do the runs of a plan that are not finished yet, and return the results of all.
+
+    Parameters
+    ----------
+    plan
+        The overrides of each run, as they stand on the command line of `polluxsim run`. A run that stands in it twice
+        is one run.
+    folder
+        The sweep's folder. Its finished runs are recognised and not done again.
+    launcher
+        A launcher of Hydra's by name (submitit_local, submitit_slurm, ray), or overrides that choose and set
+        one (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`); by default processes on this machine.
+    workers
+        Processes on this machine at most; by default one for each core.
+    config_dirs
+        More folders of configurations, as `--config-dir` takes one.
+    cache
+        A folder of finished runs to take runs from, and to put copies of new ones into.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per distinct run, in the order of the plan: `folder`, the settings by dotted names (`policy.p`), the
+        metrics of `Summary`, and the run's `key`. All but the `folder` is what `sweep.parquet` in the sweep's folder
+        holds, where folders are relative to it.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there are no runs, one cannot be composed, the launcher is not there, or `workers` is no number of them.
+    SweepError
+        If runs failed; the others are finished and kept.
+
+    Notes
+    -----
+    Workers are processes of their own, so a script that calls this does so under `if __name__ == "__main__":`.
+    """
+    if not plan:
+        raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
+    chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
+    composing = composer(config_dirs, chosen)
+    entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
+    completed = complete(entries, folder, _workers(composing, folder, workers), cache)
+    frame: pd.DataFrame = completed.table.to_pandas()
+    frame["folder"] = [str(folder / name) for name in frame["folder"]]
+    return frame
+
+
+def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
+    """Do the runs that are not finished, and write the results of all into the sweep's folder.
+
+    The table is there exactly when the sweep last started in this folder is complete.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), raising():
+        entries = arranged(entries, finished_runs(folder))
+        folders = [folder, *(entry.folder for entry in entries)]
+        clear(folders)
+        try:
+            return _complete(entries, folder, workers, cache)
+        except KeyboardInterrupt:
+            clear(folders)  # of workers that are no more
+            counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+            message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
+            raise SweepInterrupted(message) from None
+
+
+def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+    for name in (DATASET, TIMING):
+        (folder / name).unlink(missing_ok=True)
+    if cache is not None:
+        _take(entries, cache)
+    if left := [entry for entry in entries if not is_finished(entry)]:
+        _do(left, workers, known=len(entries) - len(left))
+    table = write_dataset(entries, folder)
+    if cache is not None:
+        _give(entries, cache)
+    return Completed(len(left), entries, table)
+
+
+def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
+    """Do runs; raise an error that names the first of those that failed."""
+    with sweep_progress(left, known):
+        failed = workers.launch(left)
+    for _, error in failed:
+        if not isinstance(error, PolluxSimError | OSError):
+            raise error  # a defect
+    if failed:
+        entry, error = failed[0]
+        count = f"{len(failed)} of {known + len(left)} runs failed, the first: " if len(failed) > 1 else ""
+        raise SweepError(f"{count}{entry}: {error}") from error
+    if changed := [entry for entry in left if not is_finished(entry)]:
+        raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
+
+
+def _take(entries: Sequence[Entry], cache: Path) -> None:
+    """Copy finished runs of a cache into the sweep's folder."""
+    if not cache.is_dir():
+        return
+    cached = finished_runs(cache)
+    for entry in entries:
+        if not is_finished(entry) and entry.key in cached:
+            clear([entry.folder])
+            copy_run(cached[entry.key], entry.folder)
+
+
+def _give(entries: Sequence[Entry], cache: Path) -> None:
+    """Copy runs that a cache has not into it, one sweep after the other."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache, CACHE_LOCK, waiting=True):
+        cached = finished_runs(cache)
+        for entry in entries:
+            if entry.key not in cached:
+                clear([cache / entry.key])
+                copy_run(entry.folder, cache / entry.key)
+
+
+def _workers(composing: Composer, folder: Path, processes: int | None) -> Workers:
+    """Return those who do the runs, as overrides choose them."""
+    overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
+    try:
+        config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
+    except HydraException as error:
+        raise InvalidConfigError(hydra_in_words(error)) from error
+    return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), processes)

@@ -1,0 +1,107 @@
+"""A sweep's results as one Parquet table: a row per run with its settings and metrics, in the order of the plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polluxsim.files import appearing_whole
+from polluxsim.folders import info_of
+from polluxsim.metrics.summary import Summary
+from polluxsim.run.building import declared_types
+from polluxsim.storage import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.sweeps.plan import Entry
+
+DATASET = "sweep.parquet"
+TIMING = "sweep-timing.parquet"
+
+
+def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
+    """Write the results of finished runs, and their wall-clock times into a file apart; return the results.
+
+    Parameters
+    ----------
+    entries
+        The runs, all finished, in the order of their rows.
+    folder
+        The sweep's folder.
+    """
+    rows = [_row(entry, folder) for entry in entries]
+    declared = {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
+    table = table_of(rows, declared)
+    times = [
+        {"folder": row["folder"], "key": row["key"], **_times(entry)} for row, entry in zip(rows, entries, strict=True)
+    ]
+    _write(table_of(times, {}), folder / TIMING)
+    _write(table, folder / DATASET)
+    return table
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return rows as a table with every column that any of them has; what a row has not is null.
+
+    Parameters
+    ----------
+    rows
+        Values by column.
+    declared
+        Types of columns that are known, so that they do not hang on the values there happen to be.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return pa.table({name: _array(values, declared.get(name)) for name, values in columns.items()})
+
+
+def _row(entry: Entry, folder: Path) -> dict[str, Any]:
+    summary = info_of(entry.folder)["summary"] or {}
+    metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
+    return {
+        "folder": entry.folder.relative_to(folder).as_posix(),
+        **flat(entry.config),
+        **flat(metrics),
+        "key": entry.key,
+    }
+
+
+def _times(entry: Entry) -> dict[str, float]:
+    """Return how long each phase of a run took in all [s of wall-clock time]."""
+    table = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
+    totals = table.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
+    return {row["phase"]: row["seconds_sum"] for row in sorted(totals, key=lambda row: row["phase"])}
+
+
+def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
+    """Return a column; values of several kinds become text, as do lists of anything but text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int, float}:
+        whole = kinds == {int} and declared != pa.float64()
+        return pa.array(values, pa.int64() if whole else pa.float64())
+    if kinds == {list} and all(isinstance(item, str) for item in _items(values)):
+        return pa.array(values, pa.list_(pa.string()))
+    if len(kinds) == 1 and kinds <= {bool, str}:
+        return pa.array(values, pa.bool_() if kinds == {bool} else pa.string())
+    if not kinds:
+        return pa.array(values, declared or pa.string())
+    return pa.array([_text(value) for value in values], pa.string())
+
+
+def _items(lists: Iterable[Sequence[Any] | None]) -> Iterable[Any]:
+    return (item for items in lists if items is not None for item in items)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    with appearing_whole(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")

@@ -1,0 +1,221 @@
+"""A plan: the runs that a sweep consists of, each with its configuration, its key and its folder."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.folders import difference, info_of
+from polluxsim.run.composing import CONFIG_NAME, without_hydra
+from polluxsim.run.execution import resolved
+from polluxsim.run.hydra_inside import Loader, get_overrides_dirname
+from polluxsim.run.hydra_words import hydra_in_words
+from polluxsim.run.identity import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+
+LONGEST_NAME = 120
+KEY_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a plan.
+
+    Attributes
+    ----------
+    overrides
+        What sets it apart, in Hydra's words.
+    config
+        The resolved configuration.
+    key
+        What it is recognised by.
+    folder
+        Where it is, or is to be.
+    """
+
+    overrides: tuple[str, ...]
+    config: Mapping[str, Any]
+    key: str
+    folder: Path
+
+    def __str__(self) -> str:
+        return " ".join(self.overrides) or "the default run"
+
+
+def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: str | None = None) -> Entry:
+    """Return the entry of a composed configuration.
+
+    Parameters
+    ----------
+    overrides
+        What it was composed from.
+    config
+        The configuration; Hydra's own part does not count.
+    folder
+        The sweep's folder.
+    name
+        Name of the run's folder in it; by default one made of the overrides and the key.
+    """
+    values = resolved(without_hydra(config))
+    key = key_of(values)
+    return Entry(tuple(overrides), values, key, folder / (name or f"{_readable(overrides)}{key[:KEY_DIGITS]}"))
+
+
+def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
+    """Return each run once, in the folder where it is already, or else in one that no other run has.
+
+    A finished run that differs in nothing but what its files hold, or in the code, is out of date: its folder is free.
+
+    Parameters
+    ----------
+    entries
+        The runs of a plan; of those with the same key the first counts.
+    finished
+        Folders of finished runs by their keys.
+    """
+    distinct = {entry.key: entry for entry in reversed(entries)}
+    keys = dict.fromkeys(entry.key for entry in entries)
+    taken = {finished[key] for key in keys if key in finished}
+    result = []
+    for key in keys:
+        entry = distinct[key]
+        folder = finished.get(key, entry.folder)
+        if key not in finished and (folder in taken or _holds_another(folder, entry)):
+            folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
+        taken.add(folder)
+        result.append(replace(entry, folder=folder))
+    return result
+
+
+def _holds_another(folder: Path, entry: Entry) -> bool:
+    """Return whether a finished run of other settings is in a folder."""
+    there = info_of(folder).get("config")
+    return there is not None and difference(there, entry.config) is not None
+
+
+class Composer:
+    """Composes the configurations of runs.
+
+    Hydra takes long to compose one (some 70 ms), and the runs of a plan mostly differ by values; so what the choices
+    of groups give is kept, and plain values are put into a copy of it.
+
+    Parameters
+    ----------
+    loader
+        What Hydra composes with.
+    overrides
+        Overrides that all runs have in common: Hydra's own.
+
+    Attributes
+    ----------
+    loader, common
+        These two.
+    """
+
+    def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
+        self.loader = loader
+        self.common = list(overrides)
+        self._parser = OverridesParser.create(config_loader=loader)
+        self._kept: dict[tuple[str, ...], DictConfig] = {}
+        self._groups: dict[str, bool] = {}
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """Return the configuration of a run, with Hydra's own part as if it were composed from these overrides alone.
+
+        Raises
+        ------
+        InvalidConfigError
+            If the overrides do not fit the configuration.
+        """
+        try:
+            parsed = self._parser.parse_overrides(list(overrides))
+            try:
+                return self._quickly(parsed)
+            except OmegaConfBaseException:
+                return self._wholly(overrides)  # Hydra's own error is the clearer one
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
+
+    def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
+        chosen = tuple(item.input_line or "" for item in parsed if not self._is_plain(item))
+        if chosen not in self._kept:
+            self._kept[chosen] = self._wholly(chosen)
+        config = deepcopy(self._kept[chosen])
+        for item in parsed:
+            if self._is_plain(item):
+                OmegaConf.update(config, item.key_or_group, item.value(), merge=True)
+        task = [item for item in parsed if not item.is_hydra_override()]
+        settings = config.hydra.job.config.override_dirname
+        config.hydra.overrides.task = [item.input_line for item in task]
+        config.hydra.job.override_dirname = get_overrides_dirname(
+            task, kv_sep=settings.kv_sep, item_sep=settings.item_sep, exclude_keys=settings.exclude_keys
+        )
+        return config
+
+    def _wholly(self, overrides: Sequence[str]) -> DictConfig:
+        return self.loader.load_configuration(CONFIG_NAME, [*self.common, *overrides], RunMode.RUN)
+
+    def _is_plain(self, override: Override) -> bool:
+        is_change = not (override.is_delete() or override.is_add() or override.is_force_add())
+        is_value = override.package is None and not self._is_group(override.key_or_group)
+        return is_change and is_value and not override.is_sweep_override() and not override.is_hydra_override()
+
+    def _is_group(self, name: str) -> bool:
+        if name not in self._groups:
+            self._groups[name] = bool(self.loader.get_group_options(name))
+        return self._groups[name]
+
+
+def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
+    """Return a composer of the shipped configurations and those in more folders.
+
+    Parameters
+    ----------
+    config_dirs
+        More folders of configurations.
+    overrides
+        Overrides that all runs have in common.
+
+    Raises
+    ------
+    InvalidConfigError
+        If one of the folders is not there.
+    """
+    for folder in config_dirs:
+        if not folder.is_dir():
+            raise InvalidConfigError(f"{folder}: no such folder of configurations")
+    folders = ",".join(quoted(f"file://{folder.resolve()}") for folder in config_dirs)
+    search_path = [f"hydra.searchpath=[{folders}]"] if config_dirs else []
+    return Composer(Loader(), [*search_path, *overrides])
+
+
+def quoted(text: str) -> str:
+    r"""Return a text as Hydra's grammar takes it whole.
+
+    >>> print(quoted("it's"))
+    'it\'s'
+    """
+    escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", text).replace("'", r"\'")
+    return f"'{escaped}'"
+
+
+def _readable(overrides: Sequence[str]) -> str:
+    """Return the overrides as the beginning of a folder's name; of a path, its last part."""
+    words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
+    name = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
+    return f"{name.lstrip('.')}-" if name.lstrip(".") else ""

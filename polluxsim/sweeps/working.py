@@ -1,0 +1,88 @@
+"""What a worker does with one run of a sweep, whoever started the worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from polluxsim.folders import remove_if_empty
+from polluxsim.run.execution import Execution
+from polluxsim.run.progress_line import ignore
+from polluxsim.storage import write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Variables that keep libraries to one thread in a worker: there is a worker for every core already."""
+
+
+def perform(config: Mapping[str, Any], folder: Path) -> None:
+    """Do one run and write it.
+
+    Parameters
+    ----------
+    config
+        The resolved configuration.
+    folder
+        The run's folder.
+
+    Raises
+    ------
+    PolluxSimError
+        If a setting, a file or a policy's answer is not what it should be.
+    """
+    execution = Execution(OmegaConf.create(dict(config)))
+    result, summary = execution.simulate(ignore)
+    write_run(folder, result, execution.info(summary))
+
+
+@dataclass(frozen=True)
+class HydraTask:
+    """One run of a sweep as Hydra's launchers call it, on whatever machine.
+
+    Parameters
+    ----------
+    modules
+        Where modules of the user's own are looked for.
+    """
+
+    modules: str
+
+    def __call__(self, config: DictConfig) -> None:
+        """Do the run that Hydra composed, in the folder that Hydra made for it."""
+        if self.modules not in sys.path:
+            sys.path.append(self.modules)
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        try:
+            perform(OmegaConf.to_container(config, resolve=True), folder)  # type: ignore[arg-type]
+        finally:
+            remove_if_empty(folder)
+
+
+def num_cores() -> int:
+    """Return how many cores there are for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Have processes that are started in the meantime, and their libraries, do with one thread."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,1 +1,0 @@
-"""Traces: what was measured or logged elsewhere, read, checked and kept in one form."""

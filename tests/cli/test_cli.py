@@ -1,0 +1,538 @@
+"""The command line as a user meets it: results on disk, clear errors, nothing half written."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from inspect import getsource
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from toy import write_artifact, write_jobs
+
+from polluxsim.cli.main import ADDED, main
+from polluxsim.files import held
+from polluxsim.run.claim import claimed_anew
+from polluxsim.storage import read_run
+
+FILES = {"jobs.parquet", "rounds.parquet", "allocations.parquet", "reasons.parquet", "timing.parquet", "run.json"}
+JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_artifact(tmp_path_factory.mktemp("artifact"))
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    return write_jobs(tmp_path / "w.csv", *JOBS)
+
+
+@pytest.fixture
+def run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return main(["run", *arguments])
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "polluxsim", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return everything a run left but its wall-clock times."""
+    assert {path.name for path in folder.iterdir()} == FILES
+    return {name: (folder / name).read_bytes() for name in FILES - {"timing.parquet"}}
+
+
+def test_a_run_leaves_its_files_and_prints_a_table(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [f"workload.path={workload}", f"profiles.path={profiles}"]
+    assert run("policy=tiresias", "engine=osdi21", *common, "hydra.run.dir=out") == 0
+    assert "average JCT" in capsys.readouterr().out
+    stored = read_run(run_in / "out")
+    assert stored.info["config"]["engine"]["whole_seconds"] is True
+    assert stored.info["summary"]["num_jobs"] == 7
+    assert [record.status for record in stored.result.job_records] == ["completed"] * 7
+    schema = pq.read_schema(run_in / "out" / "jobs.parquet")
+    assert schema.names[:6] == ["job", "application", "submit_time", "start_time", "completion_time", "jct"]
+    assert schema.field("gpu_seconds").metadata == {b"unit": b"GPU s"}
+    timing = pq.read_table(run_in / "out" / "timing.parquet").to_pydict()
+    assert {"load", "simulate", "decide"} <= set(timing["phase"])
+    assert run("policy=fifo", *common, "hydra.run.dir=other") == 0
+    capsys.readouterr()
+    assert main(["table", "out", "other"]) == 0
+    table = capsys.readouterr().out
+    for word in ("out", "other", "median JCT", "99th percentile JCT", "mean JCT ncf", "makespan", "GPU-hours"):
+        assert word in table
+
+
+def test_the_same_seed_gives_the_same_bytes_in_every_file(run_in: Path, profiles: Path, workload: Path) -> None:
+    """In another process, with another hash seed, and after another policy in the same process."""
+    common = ["run", f"workload.path={workload}", f"profiles.path={profiles}", "seed=3"]
+    first = process(*common, "policy=pollux", "hydra.run.dir=first", PYTHONHASHSEED="1")
+    assert first.returncode == 0, first.stderr
+    # Quiet, as this is no terminal; the first run of an installation says that it compiles.
+    assert [line for line in first.stderr.splitlines() if "compiling kernels" not in line] == []
+    process(*common, "policy=pollux", "hydra.run.dir=second", PYTHONHASHSEED="2")
+    swept = process(*common, "-m", "policy=tiresias,optimus,pollux", "hydra.sweep.dir=sweep", PYTHONHASHSEED="3")
+    assert swept.returncode == 0, swept.stderr
+    expected = contents(run_in / "first")
+    assert contents(run_in / "second") == expected
+    assert contents(run_in / "sweep" / "2-policy=pollux,seed=3") == expected
+    assert contents(run_in / "sweep" / "0-policy=tiresias,seed=3") != expected
+
+
+def test_many_runs_stand_one_below_the_other(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = [f"workload.path={workload}", f"profiles.path={profiles}", "policy=fifo", "hydra.sweep.dir=sweep"]
+    assert run(*common, "-m", "seed=0,1,2,3,4") == 0
+    capsys.readouterr()
+    assert main(["table", "sweep"]) == 0
+    printed = capsys.readouterr().out
+    # Seeds replicate, so that they are one row; all of it can be read at 80 columns.
+    assert max(map(len, printed.splitlines())) <= 80
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("FIFO")] == ["FIFO", "FIFO"]
+    header = next(line for line in printed.splitlines() if "average JCT" in line)
+    assert "makespan" in header
+
+
+def test_every_shipped_experiment_composes(run_in: Path, profiles: Path, workload: Path) -> None:
+    folder = Path(__file__).parents[2] / "experiments"
+    paths = sorted((folder / "experiment").glob("*.yaml"))
+    assert paths
+    for path in paths:
+        arguments = ["engine.horizon=120"]
+        if "override /workload" not in path.read_text():
+            arguments += [f"workload.path={workload}", f"profiles.path={profiles}"]
+        assert run("--config-dir", str(folder), f"+experiment={path.stem}", "hydra.sweep.dir=sweep", *arguments) == 0
+        assert len(list((run_in / "sweep").glob("*/run.json"))) > 1
+
+
+def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles: Path, workload: Path) -> None:
+    (run_in / "mine.py").write_text(
+        "from polluxsim.policies.packing import pack, remove\n"
+        "class Newest:\n"
+        "    def __init__(self, most: int = 4): self.most = most\n"
+        "    def allocate(self, view, rng):\n"
+        "        free, allocation = view.gpus_per_node, {}\n"
+        "        for job in reversed(view.jobs):\n"
+        "            placement = pack(free, min(job.num_replicas, self.most), keep=job.placement)\n"
+        "            if placement: allocation[job.job_id] = placement; free = remove(free, placement)\n"
+        "        return allocation\n"
+    )
+    (run_in / "conf" / "policy").mkdir(parents=True)
+    (run_in / "conf" / "policy" / "newest.yaml").write_text("_target_: mine.Newest\nmost: 2\n")
+    done = process(
+        "run", "--config-dir", "conf", "policy=newest", f"workload.path={workload}", f"profiles.path={profiles}",
+        "hydra.run.dir=out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    gpus = [sum(record.gpus) for record in read_run(run_in / "out").result.allocation_records]
+    assert max(gpus) == 2
+
+
+BAD = [
+    (
+        ["policy=nope"],
+        "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, replay, "
+        "srtf, tiresias",
+    ),
+    (["policy.speed=1"], "there is no setting 'policy.speed'"),
+    (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
+    (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
+    (["policy.search=guess"], "policy.search is 'guess', allowed are annealing, genetic"),
+    (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
+    (["+horizon=300"], "there is no setting 'horizon', allowed are cluster, engine, policy, profiles, workload, seed"),
+    (["+horizon=300"], "did you mean engine.horizon?"),
+    (["policy=polux"], "tiresias; did you mean pollux?"),
+    (
+        ["polcy=fifo"],
+        "there is no setting 'polcy'; 'polluxsim run --help' lists them, and +polcy=VALUE would add one; "
+        "did you mean policy?",
+    ),
+    (["policy=tiresias", "policy.queue_treshold=3"], "did you mean policy.queue_threshold?"),
+    (["+policy.serch=exact"], "did you mean search?"),
+    (["policy._target_=polluxsim.policies.fifo.Fiffo"], "did you mean Fifo?"),
+    (["policy=fifo", "~policy.backfill", "policy._target_=mine.X", "+policy.a=nan"], "policy.a is nan, allowed is"),
+    (["policy._target_=5"], "policy has no _target_, needed is the dotted name of a class or function"),
+    (["policy._target_=syntax.Policy"], "cannot be used: SyntaxError: invalid syntax (syntax.py, line 1)"),
+    (["policy._target_=builtins.dict"], "cannot be used"),
+    (["policy=fifo", "policy._target_=datetime.timedelta", "~policy.backfill", "+policy.days=1"], "cannot be used"),
+    (
+        ["policy=fifo", "policy._target_=fractions.Fraction", "~policy.backfill"],
+        "policy is a Fraction, allowed is what has a method allocate",
+    ),
+    (["--config-dir", "conf", "policy=broken"], "broken.yaml, line 2: not YAML (mapping values are not allowed here)"),
+    (["--config-dir", "conf", "policy=latin"], "a configuration file is not UTF-8 text"),
+    (["+engine._partial_=true"], "engine._partial_ is not a setting of polluxsim.engine.settings.EngineSettings"),
+    (["++policy._recursive_=5"], "policy: Instantiation: _recursive_ flag must be a bool"),
+    (["seed=???"], "seed is missing, give it as seed=VALUE"),
+    (["cluster.gpus_per_node=4611686018427387904"], "each with a whole number of GPUs from 1 to 1000000"),
+    (
+        [
+            "workload._target_=polluxsim.workloads.philly_like.PhillyLike",
+            "~workload.path",
+            "+workload.num_jobs=100000000",
+        ],
+        "workload.num_jobs is 100000000, allowed is a whole number ≥ 1 and ≤ 10000000",
+    ),
+    (["policy=null"], ""),
+    (["=3"], ""),
+    (["cluster.gpus_per_node=4.5"], "cluster.gpus_per_node is 4.5, allowed is a whole number"),
+    (["cluster=mixed", "cluster.groups=[[3]]"], "allowed are pairs of a number of nodes"),
+    (["cluster=mixed", "cluster.groups=[[16,4.5]]"], "each with a whole number of GPUs"),
+    (["cluster.num_nodes=1000000000000"], "allowed are pairs of a number of nodes up to 1000000"),
+    (["hydra.run.dir=w.csv"], "w.csv"),
+    (["hydra.run.dir=w.csv/inside"], "w.csv"),
+    (["workload.path=/proc/self/mem"], "/proc/self/mem: cannot be read"),
+    (["seed=-1"], "seed is -1, allowed is a whole number ≥ 0"),
+    (["seed=1.5"], "seed is 1.5"),
+    (["cluster.num_nodes=0"], "cluster: 0 nodes"),
+    (["cluster=mixed"], "cluster.groups is missing, give it as cluster.groups=VALUE"),
+    (["engine.round_interval=0"], "engine.round_interval is 0, allowed is a number from 1e-09 to 1e+11"),
+    (["engine.whole_seconds=maybe"], "engine.whole_seconds is 'maybe', allowed is true or false"),
+    (["workload.path=nowhere.csv"], "nowhere.csv: no such file"),
+    (["profiles.path=nowhere"], "profiles.path nowhere: no profiles there"),
+    (["cluster.num_nodes=1", "cluster.gpus_per_node=3"], "num_replicas is 4, allowed are the 3 GPUs there are"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_settings_get_one_line_and_status_2(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    common = [f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    (run_in / "syntax.py").write_text("def x(:\n")
+    (run_in / "conf" / "policy").mkdir(parents=True)
+    (run_in / "conf" / "policy" / "broken.yaml").write_text("_target_: a\n  b: [\n")
+    (run_in / "conf" / "policy" / "latin.yaml").write_bytes(b"_target_: a # \xff\n")
+    assert run(*common, *arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("polluxsim: ")
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert not (run_in / "out").exists()
+
+
+def test_a_policy_that_gives_too_much_is_named_with_node_and_job(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_in / "greedy.py").write_text(
+        "class Greedy:\n"
+        "    def allocate(self, view, rng):\n"
+        "        return {job.job_id: ((0, 4),) for job in view.jobs if job.job_id.startswith('cifar')}\n"
+    )
+    arguments = [f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    assert run(*arguments, "policy=fifo", "policy._target_=greedy.Greedy", "~policy.backfill") == 2
+    assert "over-allocated node 0: with job 'cifar10-1' it is asked for 8 GPUs" in capsys.readouterr().err
+    assert not (run_in / "out").exists()
+
+
+def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, workload: Path) -> None:
+    done = process(
+        "run", "-m", "policy=fifo", "seed=1,-2,3", f"workload.path={workload}", f"profiles.path={profiles}",
+        "hydra.sweep.dir=sweep",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "seed is -2" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.parent.name for path in (run_in / "sweep").glob("*/run.json")} == {
+        "0-policy=fifo,seed=1",
+        "2-policy=fifo,seed=3",
+    }
+
+
+class Stuck:
+    """A policy whose round never ends, and which says that it has begun."""
+
+    def allocate(self, view: object, rng: object) -> None:
+        Path("begun").touch()
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("output", ["hydra.run.dir=out", "seed=0"])
+def test_ctrl_c_in_a_long_round_leaves_no_folder(
+    run_in: Path, profiles: Path, workload: Path, number: int, output: str
+) -> None:
+    (run_in / "mine.py").write_text(f"import threading\nfrom pathlib import Path\n{getsource(Stuck)}")
+    command = [
+        sys.executable,
+        "-m",
+        "polluxsim",
+        "run",
+        "policy=fifo",
+        "policy._target_=mine.Stuck",
+        "~policy.backfill",
+    ]
+    running = subprocess.Popen(
+        [*command, output, f"workload.path={workload}", f"profiles.path={profiles}"], stderr=subprocess.PIPE, text=True
+    )
+    while not (run_in / "begun").exists():
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(number)
+    assert running.communicate()[1] == "polluxsim: interrupted, nothing was written\n"
+    assert running.returncode == 130
+    assert not [path for path in run_in.rglob("*") if path.name in {"out"} or path.parent.parent.name == "outputs"]
+
+
+@pytest.mark.parametrize(
+    ("after", "number"),
+    [(0.1, signal.SIGINT), (0.15, signal.SIGTERM), (0.3, signal.SIGINT), (1.5, signal.SIGTERM), (3.0, signal.SIGINT)],
+)
+def test_ctrl_c_ends_a_run_and_leaves_nothing(
+    run_in: Path, profiles: Path, tmp_path: Path, after: float, number: signal.Signals
+) -> None:
+    many = [f"cifar10-{i},{40 * i},cifar10,4,2048" for i in range(2000)]
+    workload = write_jobs(tmp_path / "long.csv", *many)
+    command = [sys.executable, "-m", "polluxsim", "run", "policy=pollux", "hydra.run.dir=out"]
+    running = subprocess.Popen(
+        [*command, f"workload.path={workload}", f"profiles.path={profiles}"], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(after)
+    running.send_signal(number)
+    _, errors = running.communicate()  # it would otherwise run for minutes
+    # Before the program itself begins, a signal is Python's or the system's affair.
+    untouched = after <= 0.3 and running.returncode == -number
+    assert (running.returncode == 130 and "Traceback" not in errors) or untouched
+    assert not (run_in / "out").exists()
+
+
+@pytest.mark.parametrize("limit", [2, 4])
+def test_a_full_disk_leaves_the_run_before_untouched(run_in: Path, profiles: Path, workload: Path, limit: int) -> None:
+    """A limit on the size of files stands in for the disk."""
+    common = ["run", "policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    common.append("engine.round_interval=0.5")
+    assert process(*common).returncode == 0
+    before = contents(run_in / "out")
+    command = f'ulimit -f {limit}; exec {sys.executable} -m polluxsim "$@"'
+    failed = subprocess.run(
+        ["bash", "-c", command, "-", *common],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 2
+    assert failed.stderr == f"polluxsim: {run_in / 'out' / 'out'}: File too large\n"
+    assert contents(run_in / "out") == before
+
+
+def test_names_are_printed_as_they_are(run_in: Path, profiles: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = write_jobs(run_in / "odd.csv", "[/b]x,0,cifar10,1,512", "[red]y,0,cifar10,1,512")
+    common = ["policy=fifo", f"workload.path={jobs}", f"profiles.path={profiles}", "hydra.run.dir='out[bold]'"]
+    assert run(*common, "engine.horizon=100") == 0
+    printed = capsys.readouterr().out
+    for name in ("[/b]x", "[red]y", "out[bold]"):
+        assert name in printed
+
+
+def test_jobs_that_never_came_are_told_apart(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    assert run(*common, "engine.horizon=100") == 0
+    summary = read_run(run_in / "out").info["summary"]
+    assert summary["not_submitted"] == [f"cifar10-{i}" for i in range(2, 6)]
+    assert summary["avg_jct"] == pytest.approx((100 + 95 + 40) / 3)
+    assert summary["makespan"] == 100
+    assert "not even submitted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["isdir.csv", "afile/x.csv", "w.parquet"])
+def test_a_sample_that_cannot_be_written_is_named(
+    run_in: Path, osdi21: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    (run_in / "isdir.csv").mkdir()
+    (run_in / "afile").write_text("")
+    assert main(["sample", str(osdi21 / "traces" / "philly.csv"), output, "--profiles", str(osdi21)]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert output.split("/", maxsplit=1)[0] in printed
+
+
+def test_an_unfinished_folder_is_no_run(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run_in / "half").mkdir()
+    assert main(["table", "half"]) == 2
+    assert "half: not a finished run" in capsys.readouterr().err
+    (run_in / "half" / "run.json").write_text("{")
+    assert main(["table", "half"]) == 2
+    assert "not what polluxsim writes" in capsys.readouterr().err
+
+
+def test_a_run_replaces_one_of_its_own_settings_and_no_other(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    assert run(*common) == 0
+    before = contents(run_in / "out")
+    assert run(*common, "engine.restart_delay=60") == 2
+    assert (
+        "out: a finished run of other settings is there (engine.restart_delay is 30.0 there, 60 here), allowed is"
+        in (capsys.readouterr().err)
+    )
+    assert contents(run_in / "out") == before
+    workload.write_text(workload.read_text().replace("cifar10-5,300", "cifar10-5,301"))
+    assert run(*common, "engine.restart_delay=30") == 0
+    assert contents(run_in / "out")["jobs.parquet"] != before["jobs.parquet"]
+
+
+def test_a_folder_that_another_run_is_at_work_in_is_refused(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    (run_in / "out").mkdir()
+    with held(run_in / "out"):
+        assert run(*common) == 2
+    assert "out: another run is at work in this folder" in capsys.readouterr().err
+    assert run(*common) == 0
+
+
+def test_runs_of_one_moment_have_a_folder_each(run_in: Path, profiles: Path, workload: Path) -> None:
+    pattern = "hydra.run.dir='outputs/${now:%Y}-${seed}'"  # as by default, with a moment that lasts
+    common = [sys.executable, "-m", "polluxsim", "run", "policy=fifo", pattern]
+    common += [f"workload.path={workload}", f"profiles.path={profiles}"]
+    running = [subprocess.Popen([*common, f"engine.horizon={100 * (i + 1)}"]) for i in range(3)]
+    assert [one.wait() for one in running] == [0, 0, 0]
+    assert subprocess.run([*common, "engine.horizon=400"], check=False).returncode == 0
+    kept = {path.name: read_run(path) for path in (run_in / "outputs").iterdir()}
+    assert [name.partition("-0")[2] for name in sorted(kept)] == ["", "-2", "-3", "-4"]
+    assert sorted(kept[name].info["config"]["engine"]["horizon"] for name in kept) == [100, 200, 300, 400]
+    assert kept[max(kept)].info["config"]["engine"]["horizon"] == 400
+
+
+def test_no_run_takes_a_folder_named_by_the_time_that_another_has(run_in: Path) -> None:
+    with claimed_anew(run_in / "a", 0.0) as first, claimed_anew(run_in / "a", 0.0) as second:
+        assert (first.name, second.name) == ("a", "a-2")
+    assert not list(run_in.iterdir())  # nothing was written
+
+
+INFINITE = [
+    ("policy=tiresias", "policy.queue_threshold=inf", None),
+    ("policy=tiresias", "policy.queue_threshold=-inf", None),
+    ("policy=pollux", "policy.p=inf", "policy.p is inf, allowed is a finite number"),
+    (
+        "policy=fifo",
+        "engine.round_interval=inf",
+        "engine.round_interval is inf, allowed is a number from 1e-09 to 1e+11",
+    ),
+    ("policy=fifo", "engine.restart_delay=inf", "engine.restart_delay is inf, allowed is a number from 0"),
+    ("policy=fifo", "engine.interference=inf", "engine.interference is inf, allowed is a number in [0, 1)"),
+    ("policy=fifo", "engine.horizon=inf", "engine.horizon is inf, allowed is a finite number > 0, or null"),
+    ("cluster=elastic", "cluster.node_price=inf", "cluster.node_price is inf, allowed is a finite number"),
+    ("cluster=elastic", "cluster.startup_time=inf", "cluster.startup_time is inf, allowed is a finite number"),
+]
+
+
+@pytest.mark.parametrize(("group", "setting", "message"), INFINITE)
+def test_an_infinite_setting_is_kept_or_refused_at_once(
+    run_in: Path,
+    profiles: Path,
+    workload: Path,
+    capsys: pytest.CaptureFixture[str],
+    group: str,
+    setting: str,
+    message: str | None,
+) -> None:
+    common = [f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out", group, setting]
+    assert run(*common) == (0 if message is None else 2)
+    assert message is None or message in capsys.readouterr().err
+    assert (run_in / "out").exists() == (message is None)
+
+
+def test_a_policy_that_asks_for_no_nodes_of_an_elastic_cluster_is_told(
+    run_in: Path, profiles: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = write_jobs(run_in / "small.csv", "a,0,cifar10,1,512", "b,9,cifar10,4,2048")
+    common = ["policy=fifo", f"profiles.path={profiles}", "cluster=elastic"]
+    assert run(*common, f"workload.path={small}", "hydra.run.dir=out") == 0
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "out: the policy never asked for more than 1 of the 16 nodes" in printed
+    assert run(*common, f"workload.path={small}", "hydra.run.dir=all", "cluster.least_nodes=16") == 0
+    large = write_jobs(run_in / "large.csv", "a,0,cifar10,8,4096")
+    assert capsys.readouterr().err == ""
+    assert run(*common, f"workload.path={large}", "hydra.run.dir=none") == 0
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "none: cut off, as none of the 1 jobs left" in printed
+    assert "only 1 of up to 16 nodes are up, as the policy asked for no more" in printed
+
+
+def test_cut_off_jobs_are_counted_and_named(
+    run_in: Path, profiles: Path, workload: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
+    assert run(*common, "engine.horizon=200") == 0
+    printed = capsys.readouterr().out
+    assert "cut off" in printed
+    assert "≥ " in printed
+    assert "cifar10-0" in printed
+
+
+def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 24
+    assert max(map(len, shown.splitlines())) <= 80
+    commands = re.findall(r"^    (\w+) ", shown, re.MULTILINE)
+    assert commands == ["run", *ADDED]
+    assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 4  # what they are for
+    helped = process("run", "--help")
+    assert helped.returncode == 0
+    assert (
+        "policy: autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, replay, srtf, tiresias"
+        in helped.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tabel"], "invalid choice: 'tabel' (choose from"),
+        (["tabel"], "did you mean table?"),
+        (["plot", "jct-cfd", "out"], "plot: argument KIND: invalid choice: 'jct-cfd'"),
+        (["plot", "jct-cfd", "out"], "did you mean jct-cdf?"),
+        ([], "the following arguments are required: COMMAND"),
+        (["generate", "w.csv", "--jobs", "many"], "generate: argument --jobs: invalid int value: 'many'"),
+        (["table", "out", "--nope"], "unrecognized arguments: --nope"),
+    ],
+)
+def test_a_command_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("polluxsim: ")
+    assert printed.count("\n") == 1
+    assert message in printed
+
+
+def test_what_is_about_to_change_is_told_in_one_line(tmp_path: Path) -> None:
+    few = ("workload=philly-like", "workload.num_jobs=1", "policy.search=exact")
+    said = process("run", *few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
+    said = [line for line in said if "compiling" not in line]
+    assert said == ["polluxsim: policy.search=exact is now called annealing; the old name goes away"]

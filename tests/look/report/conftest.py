@@ -1,0 +1,152 @@
+"""A run that can be followed by hand, a simulated one, and a browser to look at their reports with."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from polluxsim.cli.main import main
+from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, RoundRecord, Status
+from polluxsim.storage import write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def hand_made() -> Result:
+    """Two nodes of 4 GPUs: `small` holds one for an hour, `large` grows, is stopped, restarts on all 8; one waits.
+
+    The third job's name is one that a page must not take for markup.
+    """
+    jobs = (
+        JobRecord("small", "cifar10", 0.0, 60.0, 3660.0, 3660.0, 60.0, 0, 4 * 3600.0, Status.COMPLETED),
+        JobRecord(
+            "large", "imagenet", 100.0, 120.0, 7200.0, 7100.0, 20.0, 2, 2 * 1680 + 4 * 1800 + 8 * 3000.0, "completed"
+        ),  # type: ignore[arg-type]
+        JobRecord(HOSTILE, "ncf", 200.0, None, None, None, None, 0, 0.0, Status.CUT_OFF),
+    )
+    allocations = (
+        AllocationRecord(60.0, "small", (0,), (4,), 512, 0),
+        AllocationRecord(120.0, "large", (1,), (2,), 400, 0),
+        AllocationRecord(900.0, "large", (1,), (2,), 800, 1),
+        AllocationRecord(1800.0, "large", (1,), (4,), 800, 0),
+        AllocationRecord(3600.0, "large", (), (), 0, 0),
+        AllocationRecord(3660.0, "small", (), (), 0, 0),
+        AllocationRecord(4200.0, "large", (0, 1), (4, 4), 1600, 0),
+        AllocationRecord(7200.0, "large", (), (), 0, 0),
+    )
+    rounds = tuple(RoundRecord(60.0 * i, 2, 4, 10.0, 0.75) for i in range(1, 120))
+    said = {"gpus_needed": 8.0, "gpus_left": 4.0, "position": 2.0}
+    reasons = tuple(ReasonRecord(t, "large", "kept waiting", (*said.items(),), ("small",)) for t in (3600.0, 3720.0))
+    return Result(jobs, rounds, allocations, end_time=7200.0, reason_records=reasons)
+
+
+CONFIG = {
+    "policy": {"_target_": "polluxsim.policies.fifo.Fifo"},
+    "cluster": {"_target_": "polluxsim.types.Cluster.uniform", "num_nodes": 2, "gpus_per_node": 4},
+    "engine": {"round_interval": 60.0, "restart_delay": 30.0, "interference": 0.0},
+    "workload": {"_target_": "polluxsim.workloads.workload.WorkloadFile", "path": "somewhere/by-hand.csv"},
+    "seed": 7,
+}
+
+
+def write_hand_made(folder: Path, **config: Any) -> Path:
+    write_run(folder, hand_made(), {"config": CONFIG | config, "seed": 7, "nodes": [[2, 4]]})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of one workload under two policies."""
+    folder = tmp_path_factory.mktemp("simulated")
+    for policy in ("pollux", "tiresias"):
+        arguments = ["workload=philly-like", "workload.num_jobs=30", "workload.hours=2", f"policy={policy}"]
+        assert main(["run", *arguments, f"hydra.run.dir={folder / policy}"]) == 0
+    return {policy: folder / policy for policy in ("pollux", "tiresias")}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium that says what it logs and asks the network for."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs a browser: chromium and chromedriver on PATH")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield started
+    finally:
+        started.quit()
+
+
+# Every element that fits a selector, also inside the library's own trees.
+DEEP = """
+const found = [];
+const look = (root) => {
+  found.push(...root.querySelectorAll(SELECTOR));
+  for (const element of root.querySelectorAll("*")) if (element.shadowRoot) look(element.shadowRoot);
+};
+look(document);
+"""
+
+
+@dataclass
+class Page:
+    """An open report."""
+
+    browser: Any
+
+    def run(self, script: str, *arguments: object) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+    def deep(self, selector: str) -> list[Any]:
+        script = DEEP.replace("SELECTOR", "arguments[0]") + "return found.filter((e) => e.offsetParent !== null);"
+        return list(self.run(script, selector))
+
+    def texts(self, selector: str) -> list[str]:
+        return [element.text for element in self.deep(selector)]
+
+    def text(self, selector: str) -> str:
+        (found,) = self.deep(selector)
+        return str(found.text)
+
+    def until(self, script: str, what: str) -> None:
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.browser, 20).until(lambda _: self.run(script), what)
+
+    def column(self, number: int) -> list[str]:
+        """Return what stands in a column of the table of jobs, from the top."""
+        rows = self.run(
+            DEEP.replace("SELECTOR", "'.slick-row'")
+            + "return found.map((row) => [row.getBoundingClientRect().top, row.children[arguments[0]].innerText]);",
+            number,
+        )
+        return [text for _, text in sorted(rows)]
+
+
+def opened(browser: Any, path: Path, place: str = "") -> Page:
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(path.as_uri() + place)
+    page = Page(browser)
+    page.until("return document.documentElement.dataset.ready === 'true'", "the report is ready")
+    return page

@@ -1,0 +1,175 @@
+"""What the report shows is what the run's tables say: laws of its arrays, and what they become on a page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.look.lives import NO_LIVES, fit, lives_of
+from polluxsim.look.report import Subject, report
+from polluxsim.look.report.figures import gpus_held
+from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.report.payload import packed, run_columns
+from polluxsim.look.report.series import MOST_POINTS, bin_width, cumulative, timeline
+from polluxsim.look.report.side_by_side import lines
+from polluxsim.metrics.summary import summarise
+from polluxsim.records import AllocationRecord, JobRecord, Result, Status
+from polluxsim.storage import Run, read_run
+from polluxsim.types import Cluster
+
+from .conftest import hand_made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODES = (4, 2, 3)
+TWO_NODES = Cluster.uniform(2, 4)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Result:
+    """Return a run in which jobs get, keep, change and lose GPUs at random, several at one moment."""
+    placed: dict[str, dict[int, int]] = {}
+    records = []
+    for time in range(1, draw(st.integers(1, 12))):
+        changed = draw(st.lists(st.sampled_from("abcde"), unique=True, max_size=4))
+        free = [size - sum(p.get(n, 0) for j, p in placed.items() if j not in changed) for n, size in enumerate(NODES)]
+        for job in changed:
+            wanted = {node: draw(st.integers(0, left)) for node, left in enumerate(free)}
+            placed[job] = {node: gpus for node, gpus in wanted.items() if gpus}
+            free = [left - wanted[node] for node, left in enumerate(free)]
+            records.append(AllocationRecord(10.0 * time, job, (*placed[job],), (*placed[job].values(),), 1, 0))
+    jobs = tuple(JobRecord(job, "x", 0.0, None, None, None, None, 0, 0.0, Status.CUT_OFF) for job in "abcde")
+    return Result(jobs, (), tuple(records), end_time=130.0)
+
+
+@given(histories())
+def test_at_every_moment_each_gpu_has_one_holder_and_each_job_its_gpus(result: Result) -> None:
+    held = occupancy(result, Cluster(NODES))
+    assert held.gpus_per_node == NODES
+    node_of_row = np.repeat(range(len(NODES)), NODES)
+    for moment in np.arange(5.0, 130.0, 10.0):
+        now = np.flatnonzero((held.start <= moment) & (moment < held.end))
+        rows = np.concatenate([np.arange(held.row[i], held.row[i] + held.rows[i]) for i in now] or [[]]).astype(int)
+        assert len(set(rows.tolist())) == len(rows)
+        last = {record.job: record for record in result.allocation_records if record.time <= moment}
+        for number, job in enumerate("abcde"):
+            own = [np.arange(held.row[i], held.row[i] + held.rows[i]) for i in now if held.job[i] == number]
+            on_node = np.bincount(node_of_row[np.concatenate(own).astype(int)] if own else [], minlength=len(NODES))
+            recorded = dict(zip(last[job].nodes, last[job].gpus, strict=True)) if job in last else {}
+            assert on_node.tolist() == [recorded.get(node, 0) for node in range(len(NODES))]
+
+
+def test_a_job_keeps_its_gpus_while_it_can() -> None:
+    held = occupancy(hand_made(), TWO_NODES)
+    large = [(held.start[i], held.end[i], held.row[i], held.rows[i]) for i in range(len(held.job)) if held.job[i] == 1]
+    assert large == [(120, 1800, 4, 2), (1800, 3600, 4, 4), (4200, 7200, 0, 4), (4200, 7200, 4, 4)]
+
+
+@pytest.mark.parametrize("width", [60.0, 700.0, 1e5])
+def test_time_adds_up_over_bins_of_any_width(simulated: dict[str, Path], width: float) -> None:
+    """GPU-time is that of the job records, and waiting time what jobs lived without GPUs."""
+    result = read_run(simulated["pollux"]).result
+    held = occupancy(result, Cluster.uniform(16, 4))
+    line = timeline(result, gpus_held(held), width)
+    lengths = np.diff(np.append(np.arange(0, len(line.time)) * width, result.end_time)) / 3600
+    assert lengths.min() > 0
+    assert (line.gpus * lengths).sum() * 3600 == pytest.approx(sum(job.gpu_seconds for job in result.job_records))
+    runs = [(i, float(held.start[i]), float(held.end[i])) for i in range(len(held.job))]
+    at_work = sum(end - start for _, start, end in {(held.job[i], start, end) for i, start, end in runs})
+    alive = sum(job.jct for job in result.job_records if job.jct is not None)
+    assert (line.waiting * lengths).sum() * 3600 == pytest.approx(alive - at_work)
+    assert np.nanmax(line.efficiency) <= 1
+
+
+def test_waiting_and_gpus_by_hand() -> None:
+    result = hand_made()
+    line = timeline(result, gpus_held(occupancy(result, TWO_NODES)), 3600.0)
+    assert line.time.tolist() == [0.5, 1.5]
+    assert line.gpus * 3600 == pytest.approx([4 * 3540 + 2 * 1680 + 4 * 1800, 4 * 60 + 8 * 3000])
+    # small waits 60 s, large 20 s and, stopped at 3600 s, another 600 s, the last job from 200 s to the end.
+    assert line.waiting * 3600 == pytest.approx([60 + 20 + 3400, 600 + 3600])
+
+
+@given(st.floats(1, 1e9))
+def test_bins_are_few(span: float) -> None:
+    assert span / bin_width(span) <= 240.0001
+
+
+def test_a_distribution_of_many_jobs_keeps_its_ends_and_its_shape() -> None:
+    values = np.random.default_rng(0).lognormal(size=20_000)
+    x, share = cumulative(values)
+    assert len(x) <= MOST_POINTS
+    assert (x[0], x[-1], share[-1]) == (values.min(), values.max(), 1.0)
+    assert np.abs(share - np.searchsorted(np.sort(values), x, side="right") / len(values)).max() < 1e-9
+
+
+def unpacked(text: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """Do what data.js does."""
+    data = zlib.decompress(base64.b64decode(text))
+    length = int.from_bytes(data[:4], "little")
+    head = json.loads(data[4 : 4 + length])
+    base = -(-(4 + length) // 8) * 8
+    kinds = {"Float32Array": "<f4", "Float64Array": "<f8", "Uint8Array": "u1", "Uint32Array": "<u4"}
+    return head, {
+        name: np.frombuffer(data, kinds[kind], count, base + offset)
+        for name, (kind, offset, count) in head["columns"].items()
+    }
+
+
+def test_columns_come_back_as_they_were() -> None:
+    result = hand_made()
+    head, columns = unpacked(packed(run_columns(result, occupancy(result, TWO_NODES), NO_LIVES), {"é": "ü"}))
+    assert head["é"] == "ü"
+    assert columns["job_end"].tolist() == [3660.0, 7200.0, -1.0]
+    assert columns["change_job"].tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
+    assert columns["change_moved"].tolist() == [1, 1, 1, 0, 1, 1, 1, 1]
+    assert columns["change_gpus"].tolist() == [4, 0, 2, 2, 4, 0, 8, 0]
+
+
+def test_lives_end_with_the_work_done_and_leave_out_little(simulated: dict[str, Path]) -> None:
+    result = read_run(simulated["pollux"]).result
+    profiles = ProfileFolder(None).load()
+    lives = lives_of(result, profiles, 30.0)
+    last = np.append(lives.job[1:] != lives.job[:-1], True)
+    assert lives.progress[last] == pytest.approx(np.ones(len(result.job_records)), abs=1e-6)
+    same = lives.job[1:] == lives.job[:-1]
+    assert np.diff(lives.progress)[same].min() >= 0
+    assert np.diff(lives.time)[same].min() > 0
+    assert fit(result, lives)
+
+
+def test_profiles_by_which_the_work_is_not_done_at_completion_are_not_the_runs(simulated: dict[str, Path]) -> None:
+    result = read_run(simulated["pollux"]).result
+    early = [job._replace(completion_time=(job.start_time + job.completion_time) / 2) for job in result.job_records]  # type: ignore[operator]
+    wrong = replace(result, job_records=tuple(early))
+    assert not fit(wrong, lives_of(wrong, ProfileFolder(None).load(), 30.0))
+
+
+def test_runs_are_compared_with_the_first() -> None:
+    summary = summarise(hand_made())
+    assert summary is not None
+    twice = replace(summary, avg_jct=2 * summary.avg_jct, restarts=0, cut_off=())
+    found = {line.label: line.cells for line in lines([summary, twice])}
+    assert found["average JCT"][1].difference == "+100.0 %"
+    assert found["average JCT"][1].verdict == "worse"
+    assert found["average JCT"][0].text.startswith("≥ ")
+    assert not found["average JCT"][1].text.startswith("≥")
+    assert found["restarts"][1].difference == "−100.0 %"
+    assert found["makespan"][1].verdict == ""
+
+
+def test_a_report_needs_a_run_with_jobs() -> None:
+    with pytest.raises(ValueError, match="no runs"):
+        report([])
+    with pytest.raises(ValueError, match="has no jobs"):
+        report([Subject(Run("empty", {}, Result((), (), (), 0.0)))])

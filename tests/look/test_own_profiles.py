@@ -1,0 +1,64 @@
+"""What follows from a run's profiles is told by its own, or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toy import ToyProfile, toy_workload
+
+import polluxsim
+from polluxsim.cli.main import main
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.own_profiles import own_profiles
+from polluxsim.shipped import shipped
+from polluxsim.storage import read_run
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job
+
+
+def two_nodes() -> Cluster:
+    """A cluster of a user's own making: its settings say nothing of its GPUs."""
+    return Cluster.uniform(2, 4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run with profiles of its own, of an application that the cards that come with polluxsim have, too."""
+    profiles = {"cifar10": ToyProfile("cifar10", init_batch_size=128)}
+    workload = toy_workload(Job("a", 0.0, "cifar10", 1, 128))
+    run = polluxsim.simulate(workload=workload, profiles=profiles, policy="fifo", progress=False)
+    return run.save(tmp_path / "run")
+
+
+def test_a_run_with_profiles_of_its_own_is_not_judged_by_the_cards(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By these its job would have done many times its work."""
+    assert main(["plot", "job", str(folder), "-o", str(folder / "job.svg")]) == 0
+    assert "no panel of the efficiency: the run does not say where its profiles are" in capsys.readouterr().err
+    assert "efficiency" not in (folder / "job.svg").read_text()
+    cards = str(shipped("traces"))
+    assert main(["plot", "job", str(folder), "-o", str(folder / "no.svg"), "--profiles", cards]) == 2
+    assert "are not those the run was made with" in capsys.readouterr().err
+    assert not (folder / "no.svg").exists()
+
+
+def test_settings_that_leave_the_folder_out_mean_the_cards(tmp_path: Path) -> None:
+    arguments = ["policy=fifo", "workload=one-job", f"hydra.run.dir={tmp_path}"]
+    assert main(["run", *arguments]) == 0
+    info = json.loads((tmp_path / "run.json").read_text())
+    del info["config"]["profiles"]["path"]
+    (tmp_path / "run.json").write_text(json.dumps(info))
+    assert own_profiles(read_run(tmp_path)).where == "the profile cards that come with polluxsim"
+    info["config"]["engine"]["interference"] = 0.5
+    (tmp_path / "run.json").write_text(json.dumps(info))
+    with pytest.raises(InvalidInputError, match="where jobs interfere"):
+        own_profiles(read_run(tmp_path))
+
+
+def test_the_gpus_of_a_cluster_of_ones_own_are_known(tmp_path: Path) -> None:
+    cluster = ["~cluster.num_nodes", "~cluster.gpus_per_node", f"cluster._target_={__name__}.two_nodes"]
+    assert main(["run", "policy=fifo", "workload=one-job", f"hydra.run.dir={tmp_path}", *cluster]) == 0
+    assert main(["plot", "scaling", str(tmp_path), "-o", str(tmp_path / "scaling.svg")]) == 0

@@ -1,0 +1,134 @@
+"""What varies is told apart from what replicates, and differences are taken in pairs."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.plot.sweep import drawn_of
+from polluxsim.look.replication import settings_table
+from polluxsim.look.settings_text import as_csv, as_frame, as_latex, as_markdown, as_text, verdict
+
+JCT = "average JCT [h]"
+FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}
+
+
+def sweep(workloads: int = 8, noise: float = 0.01) -> pd.DataFrame:
+    """Return three powers on workloads whose sizes differ by much more than the powers do."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for workload, size in enumerate(np.exp(rng.normal(0, 0.8, workloads))):
+        for p, factor in FACTORS.items():
+            jct = 3600 * size * factor * (1 + noise * rng.standard_normal() * (p != -1))
+            rows.append(
+                {"policy._target_": "a.Pollux", "policy.p": p, "seed": workload, "workload.seed": workload,
+                 "avg_jct": jct, "p99_jct": 7 * jct, "makespan": 9 * jct, "restarts": 0, "cut_off": []}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
+    table = as_frame(settings_table(sweep()))[JCT]
+    assert table.index.tolist() == ["p = 1", "p = −1", "p = −10"]
+    np.testing.assert_allclose(table["change"].dropna(), [0.10, 0.05], atol=0.02)
+    for setting in ("p = 1", "p = −10"):
+        assert table.low["p = 1"] < table["mean"]["p = −1"] < table.high["p = 1"]  # bars overlap
+        assert table["change low"][setting] > 0  # and yet the change is real
+    assert np.isnan(table["change"]["p = −1"])
+    assert "average JCT: p = 1 (+10 %), p = −10 (+5 %)" in verdict(settings_table(sweep()))
+
+
+def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
+    frame = sweep()
+    shuffled = frame.sample(frac=1, random_state=1)
+    pd.testing.assert_frame_equal(
+        as_frame(settings_table(frame)).sort_index(), as_frame(settings_table(shuffled)).sort_index()
+    )
+    few = as_frame(settings_table(frame[frame["policy.p"] != 1]))
+    pd.testing.assert_frame_equal(few, as_frame(settings_table(frame)).loc[few.index])
+
+
+def test_the_baseline_is_the_default_or_what_is_asked_for() -> None:
+    frame = sweep()
+    against = settings_table(frame, against="policy.p=1").against
+    assert set(against.values()) == {"p = 1"}
+    first = frame[frame["policy.p"] != -1]
+    assert set(settings_table(first).against.values()) == {"p = 1"}  # none is the default: the first
+    with pytest.raises(InvalidInputError, match=r"no setting is 'policy.p=3', allowed are KEY=VALUE and p = 1"):
+        settings_table(frame, against="policy.p=3")
+    with pytest.raises(InvalidInputError, match=r"no metric 'speed', allowed are avg_jct"):
+        settings_table(frame, ["speed"])
+
+
+def test_of_several_baselines_each_is_compared_with_the_one_like_it() -> None:
+    frame = pd.concat([sweep().assign(**{"cluster.num_nodes": nodes}) for nodes in (8, 16)])
+    against = settings_table(frame, against="policy.p=-1").against
+    assert against["p = 1, num nodes = 8"] == "p = −1, num nodes = 8"
+    assert against["p = 1, num nodes = 16"] == "p = −1, num nodes = 16"
+
+
+def test_few_workloads_have_no_interval_and_nothing_is_called_real() -> None:
+    table = settings_table(sweep(5))
+    assert "no intervals, as these need 6" in as_text(table)
+    assert verdict(table).startswith("Which differences are real cannot be said")
+
+
+def test_what_does_not_differ_is_not_called_real() -> None:
+    frame = sweep(noise=0.5)
+    frame["avg_jct"] = frame.groupby("seed")["avg_jct"].transform("mean")
+    table = settings_table(frame, ["avg_jct"])
+    assert verdict(table) == "No difference against p = −1 is real by 95 % intervals of pairs."
+
+
+def test_times_of_jobs_cut_off_are_bounds_and_not_compared() -> None:
+    frame = sweep()
+    frame["cut_off"] = [["a"] if row == 0 else [] for row in range(len(frame))]
+    text = as_text(settings_table(frame, ["avg_jct"]))
+    line = next(line for line in text.splitlines() if line.startswith("p = 1 "))
+    assert "≥" in line
+    assert "p = 1 (" not in verdict(settings_table(frame, ["avg_jct"]))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_blocks_fold_to_the_width_and_keep_every_number(width: int) -> None:
+    many = pd.concat([sweep().assign(**{"engine.round_interval": float(s)}) for s in (30, 60, 120, 240)])
+    table = settings_table(many)
+    text = as_text(table, width)
+    assert max(map(len, text.splitlines())) <= max(width, 60)
+    assert "…" not in text
+    for row in table.cells.values():
+        assert f"{row['restarts'].mean.estimate.value:.0f}" in text
+    assert text.count("30") >= 3
+
+
+def test_every_form_has_the_frame_s_numbers() -> None:
+    table = settings_table(sweep(), ["avg_jct"])
+    frame = as_frame(table)
+    read = pd.read_csv(io.StringIO(as_csv(table)), index_col="setting")
+    np.testing.assert_allclose(read.to_numpy(), frame.to_numpy(), rtol=1e-12)
+    for text in (as_markdown(table), as_latex(table), as_text(table)):
+        for value in frame[JCT]["mean"]:
+            assert f"{value:.2f}" in text
+
+
+def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:
+    frame = sweep()
+    drawn = drawn_of(frame, "policy.p", "avg_jct")
+    table = as_frame(settings_table(frame))[JCT]
+    (series,) = drawn.series
+    baseline = table["mean"]["p = −1"]
+    np.testing.assert_allclose(series.low[[0, 2]] / baseline - 1, table["change low"][["p = −10", "p = 1"]])
+    assert np.isnan(series.low[1])
+    assert "against p = −1, by pairs" in drawn.note
+
+
+def test_names_stand_along_the_axis() -> None:
+    frame = pd.concat([sweep(), sweep().assign(**{"policy._target_": "b.Tiresias", "policy.p": None})])
+    frame = frame[(frame["policy.p"] == -1) | frame["policy.p"].isna()]
+    drawn = drawn_of(frame, "policy", "avg_jct")
+    assert drawn.names == ["Pollux", "Tiresias"]
+    assert [series.label for series in drawn.series] == [""]

@@ -1,0 +1,160 @@
+"""A job's story: what the allocations say happened, and the policy's reasons in words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from polluxsim.cli.main import main
+from polluxsim.look.why.facts import moment, stages
+from polluxsim.look.why.story import at
+from polluxsim.look.why.words import sentence
+from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, Status
+from polluxsim.storage import Run, read_reasons, read_run
+
+COMMON = [
+    "workload=philly-like",
+    "workload.num_jobs=24",
+    "workload.hours=1",
+    "cluster.num_nodes=4",
+    "engine.horizon=20000",
+]
+
+
+@pytest.fixture(scope="module", params=["tiresias", "optimus", "pollux", "fifo", "srtf"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    assert main(["run", f"policy={request.param}", *COMMON, f"hydra.run.dir={folder}"]) == 0
+    return folder
+
+
+def test_every_kind_of_reason_has_a_sentence(folder: Path) -> None:
+    """Whole, with its figures, and without a word of the program's own."""
+    for record in read_reasons(folder) or ():
+        text = sentence(record)
+        assert "the policy says" not in text
+        assert text.endswith(".")
+        assert not re.search(r"_|nan|inf|None|\{|\}", text.replace(" infinity", "")), text
+
+
+def test_the_story_covers_a_life_without_gaps(folder: Path) -> None:
+    run = read_run(folder)
+    for job in run.result.job_records:
+        if job.submit_time > run.result.end_time:
+            continue
+        found = stages(run, job)
+        end = run.result.end_time if job.completion_time is None else job.completion_time
+        assert found[0].start == job.submit_time
+        assert found[-1].end == end
+        assert [a.end for a in found[:-1]] == [b.start for b in found[1:]]
+        held = sum((each.end - each.start) * sum(each.gpus.values()) for each in found)
+        assert held == pytest.approx(job.gpu_seconds)
+        for stage in found:
+            rise = sum(max(gpus - stage.before.get(node, 0), 0) for node, gpus in stage.gpus.items())
+            fall = sum(max(gpus - stage.gpus.get(node, 0), 0) for node, gpus in stage.before.items())
+            # Nobody got more of what it gave up than there was; several may have given up more than it got.
+            assert all(0 < gpus <= rise for gpus in stage.given_by.values())
+            assert all(0 < gpus <= fall for gpus in stage.taken_by.values())
+
+
+def test_every_stage_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = read_run(folder)
+    for job in run.result.job_records[:8]:
+        assert main(["why", str(folder), job.job]) == 0
+        printed = capsys.readouterr().out
+        assert f"{job.job} ({job.application}), submitted" in printed
+        assert "│ –" not in printed
+        assert "no reasons" not in printed.lower()
+    waits = max(run.result.job_records, key=lambda job: job.queueing_delay or 0)
+    assert main(["why", str(folder), waits.job, str((waits.start_time or 0) - 1)]) == 0
+    assert f"{waits.job} waits without a GPU, since" in capsys.readouterr().out
+
+
+def test_runs_and_policies_without_reasons_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["run", "policy=fifo", *COMMON, f"hydra.run.dir={tmp_path}"]
+    assert main([*common, "engine.reasons=none"]) == 0
+    name = read_run(tmp_path).result.job_records[3].job
+    capsys.readouterr()
+    assert main(["why", str(tmp_path), name]) == 0
+    assert "The policy gave no reasons for this job" in capsys.readouterr().out
+    (tmp_path / "reasons.parquet").unlink()
+    assert main(["why", str(tmp_path), name, "1:00"]) == 0
+    printed = capsys.readouterr().out
+    assert "No reasons were recorded in this run (it has no reasons.parquet)" in printed
+    assert "As decided" not in printed
+    assert main(["table", str(tmp_path)]) == 0
+
+
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "policy=fifo", *COMMON, f"hydra.run.dir={tmp_path}"]) == 0
+    name = read_run(tmp_path).result.job_records[3].job
+    for arguments, words in (
+        ([str(tmp_path), name[:-1] + "x"], "nearest are"),
+        ([str(tmp_path), "zzz"], "has no job 'zzz'; it has 24 jobs, like"),
+        ([str(tmp_path), name, "1:75"], "TIME is '1:75', allowed are seconds ≥ 0, H:MM or H:MM:SS"),
+        ([str(tmp_path), name, "-"], "allowed are seconds"),
+        (["nowhere", name], "nowhere: not a finished run"),
+    ):
+        capsys.readouterr()
+        assert main(["why", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+def made_by_hand() -> Run:
+    """Return a run in which job b takes GPUs from job a, and a gets them back when b is complete."""
+    job = JobRecord("a", "toy", 10.0, 60.0, None, None, 50.0, 1, 0.0, Status.CUT_OFF)
+    other = JobRecord("b", "toy", 70.0, 120.0, 200.0, 130.0, 50.0, 0, 160.0, Status.COMPLETED)
+    changes = (
+        AllocationRecord(60.0, "a", (0,), (4,), 40, 0),
+        AllocationRecord(120.0, "a", (0,), (2,), 20, 0),
+        AllocationRecord(120.0, "b", (0,), (2,), 20, 0),
+        AllocationRecord(200.0, "b", (), (), 0, 0),
+        AllocationRecord(240.0, "a", (0,), (2,), 30, 0),
+    )
+    return Run("made", {}, Result((job, other), (), changes, 300.0))
+
+
+def test_the_facts_of_a_small_run_by_hand() -> None:
+    run = made_by_hand()
+    waits, started, shrank = stages(run, run.result.job_records[0])
+    assert (waits.what, started.what, shrank.what) == ("waits", "started", "shrank")
+    assert shrank.taken_by == Counter(b=2)
+    assert shrank.batch_sizes == (20, 30)
+    assert stages(run, run.result.job_records[1])[-1].given_by == Counter(a=2)
+    assert moment(run, 199.0).holders == {"a": 2, "b": 2}
+    assert moment(run, 200.0).holders == {"a": 2}
+    text = at(run, (), run.result.job_records[0], 150.0)
+    assert "At 0:02:30 a holds 2 GPUs of node 0, since 0:02:00." in text
+    assert "shrank from 4 to 2 GPUs of node 0, batch size 20 to 30; gave way to b (2)" in text
+    assert "4 GPUs of the cluster were held by 2 of 2 active jobs, most by a (2), b (2)." in text
+    assert "was not submitted yet" in at(run, (), run.result.job_records[1], 0.0)
+    assert "was complete" in at(run, (), run.result.job_records[1], 200.0)
+    assert "The run ended at 0:05:00" in at(run, (), run.result.job_records[0], 301.0)
+
+
+def test_reasons_of_policies_that_are_not_ours_are_said_as_they_are() -> None:
+    record = ReasonRecord(60.0, "a", "too-greedy", (("greed", 0.5), ("gpus", 3.0)), ("b", "a"))
+    assert sentence(record) == "the policy says: too-greedy (greed = 0.5; gpus = 3 GPUs; jobs b, this job itself)."
+    assert sentence(record._replace(kind="gang-fits")).startswith("the policy says: gang-fits (greed")
+    assert sentence(ReasonRecord(0.0, "a", "luck", (), ())) == "the policy says: luck."
+
+
+def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(
+        "name,time,application,num_replicas,batch_size,cancel_time\n"
+        "a,0,cifar10,1,512,\nb,600,cifar10,1,512,\nc,0,cifar10,1,512,300\n"
+    )
+    folder = tmp_path / "run"
+    settings = ["policy=fifo", f"workload.path={jobs}", "engine.horizon=600", f"hydra.run.dir={folder}"]
+    assert main(["run", *settings]) == 0
+    capsys.readouterr()
+    for job, said in (("b", "b was submitted at 0:10:00, as the run ended."), ("c", "c was cancelled, since 0:05:00.")):
+        assert main(["why", str(folder), job]) == 0
+        assert main(["why", str(folder), job, "600"]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,89 @@
+"""What someone has with nothing but this repository: the default run, the readers of logs, the fit of cards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from polluxsim.cli.main import main
+from polluxsim.storage import read_run
+
+FIXTURES = Path(__file__).parents[1] / "logs" / "fixtures"
+
+
+@pytest.fixture
+def run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_run_without_arguments_replays_the_default_workload(run_in: Path) -> None:
+    assert main(["run"]) == 0
+    (folder,) = (run_in / "outputs").glob("*/*")
+    run = read_run(folder)
+    assert run.info["summary"]["num_jobs"] == 160
+    assert run.info["summary"]["cut_off"] == []
+    gaps = [record.gap for record in run.result.round_records]
+    assert all(gap is not None and -1e-9 <= gap < 0.2 for gap in gaps)
+    assert sum(gaps) / len(gaps) < 0.005
+
+
+def test_the_paper_in_one_command_each(run_in: Path) -> None:
+    """On the embedded workload too, Pollux is well ahead of tuned Optimus and Tiresias."""
+    for policy in ("pollux", "optimus", "tiresias"):
+        assert main(["run", f"policy={policy}", f"hydra.run.dir={policy}"]) == 0
+    jct = {name: read_run(run_in / name).info["summary"]["avg_jct"] for name in ("pollux", "optimus", "tiresias")}
+    assert jct["pollux"] < 0.75 * jct["optimus"]
+    assert jct["pollux"] < 0.9 * jct["tiresias"]
+
+
+def test_a_log_is_imported_with_a_report(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = FIXTURES / "slurm" / "sacct.txt"
+    assert main(["import", "slurm", str(log), "jobs.parquet", "--gpus", "64", "--skip-bad"]) == 0
+    report = capsys.readouterr().out
+    assert "inter-arrival" in report
+    assert main(["import", "slurm", str(log), "again.parquet", "--json", "--skip-bad"]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs_written"] == pq.read_metadata(run_in / "jobs.parquet").num_rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope", "x", "y.parquet"], "format 'nope' is not known, allowed are philly-raw, philly, itp"),
+        (["slurm", "nowhere", "y.parquet"], "nowhere: no such file or folder"),
+        (["slurm", str(FIXTURES / "slurm"), "y.csv"], "ends in .parquet"),
+        (["slurm", str(FIXTURES / "slurm"), "y.parquet", "--gpus", "0"], "cluster_gpus is 0"),
+        (["slurm", str(FIXTURES / "slurm"), "y.parquet", "--time-zone", "Mars"], "time_zone is 'Mars'"),
+    ],
+)
+def test_an_impossible_import_is_named(
+    run_in: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["import", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not list(run_in.iterdir())
+
+
+def test_generating_again_gives_the_same_bytes(run_in: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        assert main(["generate", name, "--jobs", "50", "--seed", "7"]) == 0
+    assert (run_in / "a.csv").read_bytes() == (run_in / "b.csv").read_bytes()
+    shipped = Path(__file__).parents[2] / "workloads" / "philly-like-160.csv"
+    assert main(["generate", "default.csv"]) == 0
+    assert (run_in / "default.csv").read_bytes() == shipped.read_bytes()
+
+
+@pytest.mark.slow
+def test_fitting_again_gives_the_shipped_cards(run_in: Path, osdi21: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", str(osdi21), "cards", "--plot", "fit.png"]) == 0
+    assert "unpacked" in capsys.readouterr().out
+    shipped = Path(__file__).parents[2] / "traces"
+    assert {path.name for path in (run_in / "cards").iterdir()} == {path.name for path in shipped.glob("*.yaml")}
+    for path in (run_in / "cards").iterdir():
+        assert path.read_bytes() == (shipped / path.name).read_bytes()
+    assert (run_in / "fit.png").stat().st_size > 50_000

@@ -1,0 +1,113 @@
+"""Whoever does the runs of a sweep: the same bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from small_sweeps import process, results, write_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+LAUNCHERS = {
+    "two processes": ["hydra.sweeper.workers=2"],
+    "submitit's local executor": ["hydra/launcher=submitit_local"],
+    "Ray on this machine": ["hydra/launcher=ray"],
+}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    inputs = write_inputs(tmp_path_factory.mktemp("inputs"))
+    return ["-m", "policy=pollux,fifo", "seed=1,2", *inputs.overrides]
+
+
+@pytest.fixture(scope="module")
+def expected(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("one_process")
+    done = process(*arguments, f"hydra.sweep.dir={folder}", "hydra.sweeper.workers=1")
+    assert done.returncode == 0, done.stderr
+    assert len(results(folder)) == 4 * 5 + 1
+    return results(folder)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_every_launcher_gives_the_same_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: list[str],
+    arguments: list[str],
+    expected: dict[str, bytes],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = process(*arguments, *launcher, "hydra.sweep.dir=out")
+    assert done.returncode == 0, done.stderr
+    assert "differ in their seed and in no result" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert results(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("launcher", [*list(LAUNCHERS.values())[1:]], ids=[*list(LAUNCHERS)[1:]])
+def test_a_run_that_fails_is_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: list[str], arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = process(*arguments, *launcher, "policy=fifo", "seed=-1,1", "hydra.sweep.dir=out")
+    assert done.returncode == 2
+    assert done.stderr.startswith("polluxsim: policy=fifo seed=-1 ")
+    assert "seed is -1, allowed is a whole number" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.parent.name for path in (tmp_path / "out").glob("*/run.json")] == ["1-policy=fifo,seed=1"]
+
+
+@pytest.fixture
+def ray_cluster() -> Iterator[str]:
+    """Start a Ray head that does no runs, and a worker node that does; give the head's address."""
+    script = (
+        "from ray.cluster_utils import Cluster\n"
+        "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 0, 'include_dashboard': False})\n"
+        "cluster.add_node(num_cpus=2)\n"
+        "cluster.wait_for_nodes()\n"
+        "print('address', cluster.address, flush=True)\n"
+        "input()\n"
+        "cluster.shutdown()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as cluster:
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        address = ""
+        for line in cluster.stdout:
+            if line.startswith("address"):
+                address = line.split()[1]
+                break
+        assert address
+        yield address
+        cluster.stdin.write("\n")
+        cluster.stdin.flush()
+        cluster.wait(60)
+
+
+def test_a_ray_cluster_gives_the_same_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ray_cluster: str,
+    arguments: list[str],
+    expected: dict[str, bytes],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = ["hydra/launcher=ray", f"hydra.launcher.ray.init.address={ray_cluster}", "hydra.sweep.dir=out"]
+    done = process(*arguments, *where)
+    assert done.returncode == 0, done.stderr
+    assert results(tmp_path / "out") == expected
