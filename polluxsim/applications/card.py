@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from polluxsim.applications.interpolation import bracket, interpolated, log_interpolated
 from polluxsim.applications.placement_classes import compactness
 from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.overlap import overlapped
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.models.throughput import overlapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
