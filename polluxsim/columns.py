@@ -47,6 +47,10 @@ class Records(Sequence[RecordT], Generic[RecordT]):
         self._file()
         return self._columns
 
+    def column(self, name: str) -> Any:
+        """Return the values of a field."""
+        return self.columns[self._type._fields.index(name)]
+
     def _file(self) -> None:
         if self._fresh:
             for column, values in zip(self._columns, zip(*self._fresh, strict=True), strict=True):

@@ -142,7 +142,8 @@ class Simulation:
         """Return the records of the run; where it is not over, of what has happened so far."""
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
-        return finished(self._state, self._world.followers, perf_counter() - self._started, self.standstill)
+        seconds, over = perf_counter() - self._started, self._is_over
+        return finished(self._state, self._world.followers, seconds, self.standstill, is_over=over)
 
     @property
     def scenario(self) -> Scenario:
@@ -182,7 +183,7 @@ class Simulation:
     @property
     def mean_jct(self) -> float | None:
         """Return the mean completion time of the jobs that are complete [s], None if none is."""
-        times = [job.jct for job in self._state.records.jobs if job.jct is not None]
+        times = [time for time in self._state.records.jobs.column("jct") if time is not None]
         return sum(times) / len(times) if times else None
 
     def _round(self, event: Happening) -> None:

@@ -27,6 +27,11 @@ class Oracle(Protocol):
         """Return the properties of the job's application."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """Return the epoch that the job is in, from 0."""
+        ...
+
     def optimiser_step_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
         """Return the true time of one optimiser step on a placement [s]."""
         ...
