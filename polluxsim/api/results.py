@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from polluxsim.api.plotting import figure_of
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.replication import counted
 from polluxsim.look.table import comparison
 from polluxsim.look.why.story import at, find_job
-from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
+from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Result(Run):
         if self.metrics is None:
             return f"Result({self.name!r}, no jobs)"
         mean = self.metrics.avg_jct
-        jct = "–" if mean is None else f"{mean / SECONDS_PER_HOUR:.3f} h"
+        jct = "–" if mean is None else f"{mean / HOUR:.3f} h"
         return f"Result({self.name!r}, {self.metrics.num_jobs} jobs, average JCT {jct})"
 
     def _repr_html_(self) -> str:
