@@ -19,6 +19,7 @@ from polluxsim.look.replication import counted
 from polluxsim.look.table import comparison
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.run.claim import claimed
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
@@ -61,9 +62,13 @@ class Result(Run):
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write what `polluxsim run` would have written, whole or not at all, and return the folder.
 
-        A run that was there before is replaced.
+        Raises
+        ------
+        InvalidConfigError
+            If a finished run of other settings is there: only one of the same settings is replaced.
         """
-        write_run(Path(folder), self.result, self.info)
+        with claimed(Path(folder), self.info.get("config", {})) as path:
+            write_run(path, self.result, self.info)
         return Path(folder)
 
     def why(self, job: str, time: float) -> str:
