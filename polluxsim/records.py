@@ -59,6 +59,11 @@ class JobRecord(NamedTuple):
     max_replicas: int | None = None
     cancel_time: float | None = None
 
+    @property
+    def left_at(self) -> float | None:
+        """Return when it ended for good, also where only completions were recorded; None if the run ended before."""
+        return self.completion_time if self.end_time is None else self.end_time
+
 
 class RoundRecord(NamedTuple):
     """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.durations import HOUR
 from polluxsim.run.interrupt import in_main_thread
 from polluxsim.run.progress_line import ignore, num_expected, progress
 
@@ -80,7 +81,7 @@ def _display(html: str) -> Iterator[Callable[[str], None]]:
 
 def bar_html(complete: int, jobs: int, record: RoundRecord) -> str:
     """Return a bar with what it says."""
-    where = f" complete, {record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active"
+    where = f" complete, {record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active"
     return _progress(complete, jobs, "jobs") + where
 
 

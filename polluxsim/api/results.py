@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from polluxsim.api.plotting import figure_of
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.replication import counted
 from polluxsim.look.table import comparison
 from polluxsim.look.why.story import at, find_job
-from polluxsim.metrics.summary import SECONDS_PER_HOUR, Summary, summarise
+from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.run.claim import claimed
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
@@ -60,9 +62,13 @@ class Result(Run):
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write what `polluxsim run` would have written, whole or not at all, and return the folder.
 
-        A run that was there before is replaced.
+        Raises
+        ------
+        InvalidConfigError
+            If a finished run of other settings is there: only one of the same settings is replaced.
         """
-        write_run(Path(folder), self.result, self.info)
+        with claimed(Path(folder), self.info.get("config", {})) as path:
+            write_run(path, self.result, self.info)
         return Path(folder)
 
     def why(self, job: str, time: float) -> str:
@@ -80,7 +86,7 @@ class Result(Run):
         if self.metrics is None:
             return f"Result({self.name!r}, no jobs)"
         mean = self.metrics.avg_jct
-        jct = "–" if mean is None else f"{mean / SECONDS_PER_HOUR:.3f} h"
+        jct = "–" if mean is None else f"{mean / HOUR:.3f} h"
         return f"Result({self.name!r}, {self.metrics.num_jobs} jobs, average JCT {jct})"
 
     def _repr_html_(self) -> str:

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
+from polluxsim.durations import clock
 from polluxsim.run.interrupt import on_a_screen_of_its_own
 from polluxsim.run.progress_line import num_expected, progress
 
@@ -146,10 +147,10 @@ class Picture:
     def _head(self, shown: Shown) -> Iterator[list[Segment]]:
         record = shown.record
         yield [
-            Segment(f"{_clock(record.time)} simulated", BOLD),
+            Segment(f"{clock(record.time)} simulated", BOLD),
             Segment(f"   {shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"),
         ]
-        mean = "–" if shown.mean_jct is None else _clock(shown.mean_jct)
+        mean = "–" if shown.mean_jct is None else clock(shown.mean_jct)
         in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use"
         goodput = f"goodput {record.goodput:,.0f} examples/s   efficiency {record.efficiency:.0%}"
         yield [Segment(f"{in_use}   mean JCT so far {mean}   {goodput}")]
@@ -246,8 +247,3 @@ class Picture:
 def _rows(count: int, columns: int) -> Iterator[range]:
     for first in range(0, count, columns):
         yield range(first, min(first + columns, count))
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

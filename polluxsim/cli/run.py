@@ -15,13 +15,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from polluxsim.cli.hydra_options import LIVE, check_options, options_first
 from polluxsim.cli.live import live_view
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
 from polluxsim.look.table import comparison
 from polluxsim.run.claim import claimed, claimed_anew
-from polluxsim.run.execution import Execution
+from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.hydra_words import hydra_in_words, is_hydras
 from polluxsim.run.interrupt import interruptible, uninterrupted
 from polluxsim.run.progress_line import progress
@@ -37,14 +38,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.simulation import Simulation
 
 
-# Hydra's options that take a value as the next word.
-OPTIONS_WITH_VALUE = {
-    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--info",
-    "-i", "--experimental-rerun",
-}  # fmt: skip
-
 MULTIRUN = {"-m", "--multirun"}
-LIVE = "--live"
 
 NAMED_BY_TIME = "${now:"
 """Stands in the pattern of a folder whose name says when its run began."""
@@ -68,7 +62,9 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [argument for argument in arguments if argument != LIVE]
     if live and MULTIRUN & set(arguments):
         raise InvalidConfigError(f"{LIVE} shows one run, and -m makes several")
-    sys.argv = ["polluxsim run", *options_first(arguments)]
+    arguments = options_first(arguments)
+    check_options(arguments)
+    sys.argv = ["polluxsim run", *arguments]
     outcome = _Outcome(live=live)
     try:
         hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
@@ -79,24 +75,6 @@ def run(arguments: Sequence[str]) -> int:
     if outcome.error is not None:
         raise outcome.error
     return 0
-
-
-def options_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with options before overrides: Hydra's parser takes them in no other order.
-
-    >>> options_first(["seed=1,2", "-m", "policy=fifo", "--config-dir", "conf"])
-    ['-m', '--config-dir', 'conf', 'seed=1,2', 'policy=fifo']
-    """
-    options, overrides = list[str](), list[str]()
-    left = iter(arguments)
-    for argument in left:
-        if not argument.startswith("-"):
-            overrides.append(argument)
-            continue
-        options.append(argument)
-        if argument in OPTIONS_WITH_VALUE and (value := next(left, None)) is not None:
-            options.append(value)
-    return options + overrides
 
 
 class _Outcome:
@@ -120,8 +98,11 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)
-    named_by_time = isinstance(pattern, dict) and NAMED_BY_TIME in str(pattern["dir"])
-    return claimed_anew(folder, since) if named_by_time else claimed(folder, config, since)
+    parts = str(pattern["dir"]).split("/") if isinstance(pattern, dict) else []
+    dated = next((place for place, part in enumerate(parts) if NAMED_BY_TIME in part), None)
+    if dated is None:
+        return claimed(folder, resolved(config), since)
+    return claimed_anew(folder, since, levels=len(parts) - dated)
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:

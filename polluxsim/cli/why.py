@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.durations import from_clock
 from polluxsim.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _why(options: Namespace) -> int:
     from polluxsim.look.why.story import at, find_job, story
     from polluxsim.storage import read_reasons, read_run
 
-    moment = None if options.time is None else seconds(options.time)
+    moment = None if options.time is None else _moment(options.time)
     run = read_run(options.run)
     job = find_job(run, options.job)
     recorded = read_reasons(options.run)
@@ -47,23 +47,10 @@ def _why(options: Namespace) -> int:
     return 0
 
 
-def seconds(text: str) -> float:
-    """Return a time in seconds, given so or as H:MM:SS or H:MM.
-
-    >>> seconds("2:38:00"), seconds("90.5")
-    (9480.0, 90.5)
-    """
-    parts = text.split(":")
-    try:
-        numbers = [float(part) for part in parts]
-    except ValueError:
-        numbers = []
-    valid = numbers and len(numbers) <= 3 and all(math.isfinite(n) and n >= 0 for n in numbers)
-    if not valid or any(number >= 60 for number in numbers[1:]):
+def _moment(text: str) -> float:
+    if (time := from_clock(text)) is None:
         raise InvalidInputError(f"TIME is {text!r}, allowed are seconds ≥ 0, H:MM or H:MM:SS")
-    if len(numbers) == 1:
-        return numbers[0]
-    return sum(number * unit for number, unit in zip(numbers, (3600, 60, 1), strict=False))
+    return time
 
 
 def _what_is_missing(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.metrics.summary import SECONDS_PER_HOUR
+from polluxsim.durations import HOUR
 from polluxsim.policies.view import NodeCounts
 from polluxsim.types import Cluster
 
@@ -97,7 +97,7 @@ class Nodes:
 
     def cost(self, now: float) -> float:
         """Return what all nodes have cost up to now."""
-        return self._paid_for(now)[0] / SECONDS_PER_HOUR * self._cluster.node_price
+        return self._paid_for(now)[0] / HOUR * self._cluster.node_price
 
     def mean_gpus(self, now: float) -> float:
         """Return the GPUs that were paid for, on average since time 0."""

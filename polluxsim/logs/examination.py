@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from polluxsim.durations import DAY
 from polluxsim.logs.formats.base import JobStatus, LogJob, Place
 from polluxsim.logs.import_report import QUANTILES, GpuCount, Quantile, Tallies, Tally, rank_of
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-DAY = 86400.0
 """Length of a day [s]."""
 
 LONG_DURATION = 60 * DAY

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from polluxsim.durations import DAY, HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.files import appearing_whole
-from polluxsim.logs.examination import DAY, Examination, oddities
+from polluxsim.logs.examination import Examination, oddities
 from polluxsim.logs.formats import Clock, Dropped, Entry, Format, LogJob, find_format
 from polluxsim.logs.import_report import DayLoad, Report, Tallies
 from polluxsim.logs.schema import TraceInfo, columns_of, trace_schema
@@ -230,7 +231,7 @@ class _Import:
         larger = self._odd.get(self._too_large)
         suspicious = (*self._odd.all(), *examination.suspicious())
         days = examination.days()
-        hours = sum(seconds for _, seconds in days.values()) / 3600
+        hours = sum(seconds for _, seconds in days.values()) / HOUR
         return Report(
             format=self._format.name,
             source=str(self._source),
@@ -262,10 +263,10 @@ class _Import:
         # A submission that strays by centuries must not make a list of all the days between.
         for day in days if len(days) <= MAX_DAYS else sorted(loads):
             jobs, seconds = loads.get(day, (0, 0.0))
-            yield DayLoad(start.day(day), jobs, seconds / 3600, self._load(seconds / 3600, DAY))
+            yield DayLoad(start.day(day), jobs, seconds / HOUR, self._load(seconds / HOUR, DAY))
 
     def _load(self, gpu_hours: float, seconds: float) -> float | None:
-        return None if self._cluster_gpus is None else gpu_hours / (self._cluster_gpus * seconds / 3600)
+        return None if self._cluster_gpus is None else gpu_hours / (self._cluster_gpus * seconds / HOUR)
 
 
 def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.durations import short
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -14,8 +16,6 @@ MAX_LINES = 20
 
 BAR = 40
 """Width of the longest bar [characters]."""
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def as_text(report: Report) -> str:
@@ -34,7 +34,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _section("rows dropped", report.dropped)
     yield from _section("bad rows skipped", report.bad)
     yield f"clock         {_clock(report)}"
-    yield f"span          {_time(report.span)} from the first submission to the last"
+    yield f"span          {short(report.span)} from the first submission to the last"
     yield f"cluster       {_cluster(report)}"
     yield ""
     yield from _quantiles("duration", report.durations)
@@ -91,7 +91,7 @@ def _cluster(report: Report) -> str:
 
 
 def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
-    values = "  ".join(f"p{100 * item.share:g} {_time(item.value)}" for item in quantiles)
+    values = "  ".join(f"p{100 * item.share:g} {short(item.value)}" for item in quantiles)
     yield f"{title:<14}{values or 'not in the log'}"
 
 
@@ -135,12 +135,3 @@ def _load_line(run: Sequence[DayLoad], most: float) -> str:
 
 def _bar(share: float) -> str:
     return "#" * round(BAR * share)
-
-
-def _time(seconds: float) -> str:
-    """Return a length of time as a person reads it."""
-    if seconds < 10 * MINUTE:
-        return f"{seconds:g} s" if seconds < MINUTE else f"{seconds:.0f} s"
-    if seconds < 2 * DAY:
-        return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
-    return f"{seconds / DAY:.1f} d"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from polluxsim.durations import HOUR
 from polluxsim.look.table import MOST_COLUMNS, metrics_in_words
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def crowd_html(rounds: Sequence[RoundRecord]) -> str:
     path = f'<path d="M0,{HEIGHT}{points}H{WIDTH}V{HEIGHT}Z" fill="#7986cb"/>'
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     style = f"width: 100%; max-width: {WIDTH}px; height: {HEIGHT}px; display: block; margin-top: 6px"
-    what = f"active jobs, up to {most}, from {start / 3600:.1f} to {end / 3600:.1f} h"
+    what = f"active jobs, up to {most}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
     return f'<svg {view} style="{style}" role="img" aria-label="{what}">{path}</svg><div style="{_NOTE}">{what}</div>'
 
 

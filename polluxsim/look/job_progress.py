@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from polluxsim.look.series import lifetime
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.types import BatchChoice
 
@@ -70,7 +71,7 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, restart_delay:
     ProfileRangeError
         If the job held GPUs or used a batch size that the profile does not know: it is not the run's.
     """
-    end = result.end_time if job.completion_time is None else job.completion_time
+    _, end = lifetime(result, job)
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
     pieces = [_Piece(rows[0].time if rows else end, np.nan, 0.0, 0)]
     ready = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polluxsim.metrics.summary import SECONDS_PER_HOUR
+from polluxsim.durations import HOUR
 
 METRICS = {
     "avg_jct": ("average JCT", "h"),
@@ -40,4 +40,4 @@ def in_unit(metric: str) -> str:
 
 def factor_of(metric: str) -> float:
     """Return what a column is divided by to be in its unit."""
-    return SECONDS_PER_HOUR if unit_of(metric)[1] == "h" else 1.0
+    return HOUR if unit_of(metric)[1] == "h" else 1.0

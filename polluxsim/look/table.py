@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from polluxsim.metrics.summary import SECONDS_PER_HOUR
+from polluxsim.durations import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
 
 
 def _hours(run: Summary, seconds: float | None) -> str:
-    return "–" if seconds is None else f"{'≥ ' if run.cut_off else ''}{seconds / SECONDS_PER_HOUR:.3f}"
+    return "–" if seconds is None else f"{'≥ ' if run.cut_off else ''}{seconds / HOUR:.3f}"
 
 
 def _or_none(value: float | None, form: str, factor: float = 1.0) -> str:

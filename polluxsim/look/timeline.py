@@ -10,21 +10,19 @@ import io
 import json
 from collections import deque
 from contextlib import contextmanager
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polluxsim.look.series import active_jobs, waiting_jobs
 from polluxsim.look.slots import Slot, cluster_of, stays
 from polluxsim.records import RoundRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from polluxsim.look.slots import Stay
-    from polluxsim.records import AllocationRecord, JobRecord, Result
     from polluxsim.storage import Run
     from polluxsim.types import Cluster
 
@@ -169,50 +167,14 @@ def _counters(run: Run) -> Iterator[Event]:
 
     The queue: jobs that are submitted, not complete and without a GPU.
     """
-    idle = deque(_idle_times(run.result.job_records))
-    for record, queue in zip(run.result.round_records, _queue(run.result), strict=True):
+    active, rounds = active_jobs(run.result), run.result.round_records
+    idle = deque(np.unique(active.times[active.at(active.times) == 0]).tolist())
+    for record, queue in zip(rounds, waiting_jobs(run.result).at([record.time for record in rounds]), strict=True):
         while idle and idle[0] < record.time:
             yield from _zeros(idle.popleft())
-        yield from _round_counters(record, queue)
+        yield from _round_counters(record, int(queue))
     for time in idle:
         yield from _zeros(time)
-
-
-def _queue(result: Result) -> list[int]:
-    """Return the jobs that wait after each round.
-
-    Jobs that complete at that very instant, before it or after it, are neither waiting nor holding GPUs.
-    """
-    rounds = np.array([record.time for record in result.round_records])
-    submitted = np.sort([job.submit_time for job in result.job_records])
-    completed = np.sort([job.completion_time for job in result.job_records if job.completion_time is not None])
-    records = result.allocation_records
-    times = np.fromiter((record.time for record in records), dtype=float, count=len(records))
-    steps = np.fromiter(_holder_steps(records), dtype=np.int8, count=len(records))
-    holders = np.concatenate([[0], np.cumsum(steps)])[np.searchsorted(times, rounds, side="right")]
-    active = np.searchsorted(submitted, rounds, side="right") - np.searchsorted(completed, rounds, side="right")
-    queue: list[int] = (active - holders).tolist()
-    return queue
-
-
-def _holder_steps(records: Iterable[AllocationRecord]) -> Iterator[int]:
-    """Yield by how much each change raises the number of jobs that hold GPUs."""
-    holders = set[str]()
-    for record in records:
-        before = len(holders)
-        (holders.add if record.nodes else holders.discard)(record.job)
-        yield len(holders) - before
-
-
-def _idle_times(jobs: Sequence[JobRecord]) -> Iterator[float]:
-    """Yield the times from which on no job is active."""
-    steps = [(job.submit_time, 1) for job in jobs]
-    steps += [(job.completion_time, -1) for job in jobs if job.completion_time is not None]
-    active = 0
-    for time, together in groupby(sorted(steps), key=itemgetter(0)):
-        active += sum(step for _, step in together)
-        if not active:
-            yield time
 
 
 def _round_counters(record: RoundRecord, queue: int) -> Iterator[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from polluxsim.metrics.summary import SECONDS_PER_HOUR
+from polluxsim.durations import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
             while span is not None and time >= span[1] and time != record.time:
                 span = next(spans, None)
             if time == record.time or (span is not None and span[0] <= time):
-                hours = (time - record.time) / SECONDS_PER_HOUR
+                hours = (time - record.time) / HOUR
                 yield record._replace(time=time, cost=record.cost + hours * record.hourly_cost)
             index += 1
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.durations import HOUR
 from polluxsim.metrics.fairness import FAIR
 from polluxsim.records import Status
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polluxsim.records import JobRecord, Result
-
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def summarise(result: Result) -> Summary | None:
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
         makespan=max(ends) - min(job.submit_time for job in counted) if counted else None,
         restarts=restarts,
-        gpu_hours=sum(job.gpu_seconds for job in jobs) / SECONDS_PER_HOUR,
+        gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
         time_between_restarts=run_time / restarts if restarts else None,
         restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
         max_fairness=float(fairness.max()) if fairness.size else None,
@@ -128,7 +127,7 @@ def _cost(result: Result) -> float:
     if not result.round_records:
         return 0.0
     last = result.round_records[-1]
-    return last.cost + last.hourly_cost * (result.end_time - last.time) / SECONDS_PER_HOUR
+    return last.cost + last.hourly_cost * (result.end_time - last.time) / HOUR
 
 
 def _jct(job: JobRecord, end_time: float) -> float:

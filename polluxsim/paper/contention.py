@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.look.plot.job_life import active_jobs, life_of
+from polluxsim.look.plot.job_life import contention_between, life_of
 from polluxsim.look.samples import Sample
 from polluxsim.paper.phases import Phase, phases
 
@@ -47,7 +47,7 @@ def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
     found = []
     for record in run.result.job_records:
         if record.application == LARGE and record.completion_time is not None:
-            contention = active_jobs(run.result, record.submit_time, record.completion_time)
+            contention = contention_between(run.result, record.submit_time, record.completion_time)
             of_job = phases(life_of(run, record, profiles), contention)
             if len(of_job) == 3:
                 found.append(Chosen(record, of_job))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.look.plot.cdf import FAIRNESS
-from polluxsim.look.plot.usage import bin_edges, by_bin
 from polluxsim.look.samples import Sample
+from polluxsim.look.series import bin_edges, usage_by_bin
 from polluxsim.metrics.fairness import FAIR
 from polluxsim.metrics.summary import summarise
 from polluxsim.paper.contention import adaptation
@@ -121,7 +121,7 @@ def usage(runs: Runs) -> Iterator[Sample]:
     """Yield efficiency over the whole run, weighted by GPU-time."""
     for run in runs.made:
         result = run.read().result
-        _, (efficiency,) = by_bin(result, bin_edges(result.end_time, result.end_time))
+        _, (efficiency,) = usage_by_bin(result, bin_edges(result.end_time, result.end_time))
         yield Sample("efficiency", run.arm.name, float(efficiency), run.workload, run.seed)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.durations import HOUR, MINUTE
 from polluxsim.files import read_rows
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
 
-UNITS: Mapping[str, float] = {"h": 3600.0, "min": 60.0, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
+UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
 """What a published value is multiplied with: ours are in seconds and shares. A change is mean/mean − 1."""
 
 ROUNDING = 1e-9

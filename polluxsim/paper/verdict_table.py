@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from polluxsim.durations import HOUR, MINUTE
 from polluxsim.paper.published import BOUNDS, Kind
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ LEFT = (0, 5, 8)
 
 STYLES = {True: "green", False: "red", None: "dim"}
 
-SCALES: Sequence[tuple[str, float]] = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+SCALES: Sequence[tuple[str, float]] = (("h", HOUR), ("min", MINUTE), ("s", 1.0))
 """Units of times, and the seconds in each."""
 
 FEWEST = {"h": 0.7, "min": 1.0, "s": 0.0}

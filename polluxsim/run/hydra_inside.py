@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.utils import create_config_search_path
+from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.utils import JobStatus, setup_globals
 
 from polluxsim.shipped import shipped
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
 
-__all__ = ["Callbacks", "Loader", "error_of", "get_overrides_dirname"]
+__all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname"]
 
 VERSION_BASE = "1.3"
 

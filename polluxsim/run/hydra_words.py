@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from io import TextIOWrapper
+from traceback import walk_tb
 
 import yaml
 from yaml import MarkedYAMLError
@@ -28,7 +30,8 @@ def hydra_in_words(error: Exception) -> str:
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: not YAML ({error.problem})"
     if isinstance(error, UnicodeDecodeError):
-        return f"a configuration file is not UTF-8 text ({error})"
+        file = _file_being_read(error) or "a configuration file"
+        return f"{file}: not UTF-8 text ({error.reason} at byte {error.start})"
     text = " ".join(str(error).split())
     if found := re.search(r"Missing mandatory value: (\S+)", text):
         return missing(found[1])
@@ -36,6 +39,15 @@ def hydra_in_words(error: Exception) -> str:
         return _no_setting(found[1])
     found = re.search(CHOICES, text)
     return _no_choice(*found.groups()) if found else text
+
+
+def _file_being_read(error: Exception) -> str | None:
+    """Return the file that was open where an error was raised."""
+    for frame, _ in walk_tb(error.__traceback__):
+        for value in frame.f_locals.values():
+            if isinstance(value, TextIOWrapper):
+                return str(value.name)
+    return None
 
 
 def _no_setting(name: str) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from polluxsim.durations import HOUR
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -41,7 +43,7 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
             if (record := run.last_round) is None:
                 return
             state = (
-                f"{record.time / 3600:.1f} h simulated, {record.active_jobs} jobs active, "
+                f"{record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active, "
                 f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"
             )
             bar.update(task, completed=run.num_ended, total=num_expected(workload, run), state=state)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, connection, get_context, parent_process
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidConfigError, SweepError
 from polluxsim.run.interrupt import SIGNALS, uninterrupted
@@ -17,13 +18,23 @@ from polluxsim.sweeps.order import Order
 from polluxsim.sweeps.working import num_cores, one_thread_each, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
+    from pathlib import Path
 
     from polluxsim.sweeps.plan import Entry
 
 PATIENCE = 0.2
 """How long Ctrl-C may have to wait until we look [s]."""
+
+
+class Told(NamedTuple):
+    """A warning that a worker gave, and where."""
+
+    message: str
+    category: type[Warning]
+    file: str
+    line: int
 
 
 class LocalWorkers:
@@ -63,14 +74,14 @@ class LocalWorkers:
         return failed
 
     def _work(self, pool: ProcessPoolExecutor, count: int, order: Order) -> list[tuple[Entry, Exception]]:
-        running: dict[Future[None], tuple[Entry, float]] = {}
-        failed = []
+        running: dict[Future[list[Told]], tuple[Entry, float]] = {}
+        failed, told = [], set[Told]()
         while order or running:
             while order and len(running) < count:
                 entry = order.next()
                 # Processes start here. Ctrl-C at a terminal goes to all of them, but it is us who stop them.
                 with uninterrupted(), one_thread_each():
-                    running[pool.submit(perform, entry.config, entry.folder)] = entry, monotonic()
+                    running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
             done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
             for future in done:
                 entry, started = running.pop(future)
@@ -79,7 +90,19 @@ class LocalWorkers:
                     if not isinstance(error, Exception) or isinstance(error, BrokenProcessPool):
                         raise error
                     failed.append((entry, error))
+                    continue
+                for warning in set(future.result()) - told:
+                    told.add(warning)
+                    warnings.warn_explicit(*warning)
         return failed
+
+
+def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
+    """Do one run; return its warnings, which the parent says once for all runs."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        perform(config, folder)
+    return [Told(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
 
 
 def _start() -> None:

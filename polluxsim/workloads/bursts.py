@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from polluxsim.durations import HOUR
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.drawing import draw
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-HOUR = 3600
 KINDS = tuple(figures.SIZE_CLASSES)
 NUM_TENANTS = len(figures.TENANTS[KINDS[0]])
 

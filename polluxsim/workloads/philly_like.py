@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.workloads.drawing import draw
 from polluxsim.workloads.mapping import GpuTimeClass, map_jobs
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
 
-SECONDS_PER_HOUR = 3600
 LONGEST = 10_000
 MOST_JOBS = 10_000_000
 
@@ -71,7 +71,7 @@ class PhillyLike:
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         weights = np.resize(JOBS_BY_HOUR, self.hours).astype(float)
         hours = rng.choice(self.hours, self.num_jobs, p=weights / weights.sum())
-        times = np.sort(hours * SECONDS_PER_HOUR + rng.integers(0, SECONDS_PER_HOUR, self.num_jobs))
+        times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
         classes = draw(CLASS_SHARES, self.num_jobs, rng)
         tuned = {name: tuned_configurations(profiles[name]) for names in applications.values() for name in names}

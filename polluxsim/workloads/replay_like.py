@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.logs.formats import JobStatus
 from polluxsim.logs.schema import TraceInfo
 from polluxsim.logs.trace_table import TraceJob, write_trace
 from polluxsim.workloads import philly_figures as figures
-from polluxsim.workloads.bursts import HOUR, RigidJobs, draw_bursts
+from polluxsim.workloads.bursts import RigidJobs, draw_bursts
 from polluxsim.workloads.drawing import draw
 
 if TYPE_CHECKING:

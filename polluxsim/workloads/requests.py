@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
+from polluxsim.durations import HOUR
 from polluxsim.workloads.size_classes import classify
 from polluxsim.workloads.tuned import Configuration, tuned_configurations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 REDRAWN_CLASSES = ("L", "XL")
 """Classes whose realistic GPU counts are drawn anew, from their jobs of at most a day."""
 
-LONGEST_REQUEST = 24 * 3600.0
+LONGEST_REQUEST = 24.0 * HOUR
 """Longest jobs that those are drawn from [s]."""
 
 

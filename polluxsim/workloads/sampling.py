@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.durations import DAY, HOUR
 from polluxsim.errors import InvalidConfigError
 from polluxsim.logs.formats import LogJob, find_format
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Workload
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
-CLOCK_SHIFT = 2 * 3600
-DAY = 24 * 3600
+CLOCK_SHIFT = 2 * HOUR
 WINDOW_HOURS = 8
 
 
@@ -71,7 +71,7 @@ class PhillySample:
         """
         check_profiles(profiles)
         usable = Selection().select(_folded(Path(self.path)))
-        candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * 3600]
+        candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * HOUR]
         if not 0 < self.num_jobs <= len(candidates):
             raise InvalidConfigError(
                 f"workload.num_jobs is {self.num_jobs}, allowed are 1 to the {len(candidates)} jobs of {self.path}"

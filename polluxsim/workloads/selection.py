@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, TypeGuard
 
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError
 from polluxsim.logs.formats.base import JobStatus
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from polluxsim.logs.trace_table import TraceJob
-
-GPU_HOUR = 3600.0
-HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Selection:
             return "no duration in the trace"
         if job.duration < self.min_duration:
             return f"shorter than {self.min_duration:g} s"
-        if job.gpu_time >= self.max_gpu_hours * GPU_HOUR:
+        if job.gpu_time >= self.max_gpu_hours * HOUR:
             return f"{self.max_gpu_hours:g} GPU-hours or more"
         return ""
 

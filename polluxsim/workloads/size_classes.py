@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.durations import HOUR
 from polluxsim.errors import UnknownApplicationError
 
 if TYPE_CHECKING:
@@ -11,14 +12,12 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
 
-GPU_HOUR = 3600.0
-
 # Source: Pollux (OSDI '21), §5.1, and its artifact.
 CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
-    ("S", 1 * GPU_HOUR, ("cifar10", "ncf")),
-    ("M", 10 * GPU_HOUR, ("deepspeech2", "bert")),
-    ("L", 100 * GPU_HOUR, ("yolov3",)),
-    ("XL", 1000 * GPU_HOUR, ("imagenet",)),
+    ("S", 1 * HOUR, ("cifar10", "ncf")),
+    ("M", 10 * HOUR, ("deepspeech2", "bert")),
+    ("L", 100 * HOUR, ("yolov3",)),
+    ("XL", 1000 * HOUR, ("imagenet",)),
 )
 """Size classes: name, upper limit of GPU time [GPU s], and the applications that stand for them, at even odds."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.durations import HOUR
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.types import packed
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 # Source of all constants: how the workloads of Pollux (OSDI '21), §5.2, were configured.
 REPLICA_CHOICES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)
-LONGEST = 12 * 3600.0
+LONGEST = 12.0 * HOUR
 LEAST_SCALING, MOST_SCALING = 0.5, 0.8
 GPUS_PER_NODE = 4
 

@@ -15,6 +15,7 @@ import pytest
 import polluxsim
 from polluxsim.applications.card_files import read_cards
 from polluxsim.cli.main import main
+from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.packing import pack, remove
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
@@ -92,6 +93,16 @@ def test_results_are_the_command_line_s_to_the_byte(
     result = simulate(small, **parts)
     assert result.save(tmp_path / "api") == tmp_path / "api"
     assert written(tmp_path / "api") == written(tmp_path / "cli")
+
+
+def test_a_result_is_not_saved_over_another_run(small: Path, tmp_path: Path) -> None:
+    first, second = (simulate(small, policy="fifo", seed=seed) for seed in (0, 1))
+    first.save(tmp_path / "out")
+    before = written(tmp_path / "out")
+    with pytest.raises(InvalidConfigError, match=r"a finished run of other settings is there \(seed is 0 there, 1"):
+        second.save(tmp_path / "out")
+    assert written(tmp_path / "out") == before
+    assert simulate(small, policy="fifo").save(tmp_path / "out")
 
 
 def test_the_default_run_is_the_command_line_s(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ BAD = [
         "policy is a Fraction, allowed is what has a method allocate",
     ),
     (["--config-dir", "conf", "policy=broken"], "broken.yaml, line 2: not YAML (mapping values are not allowed here)"),
-    (["--config-dir", "conf", "policy=latin"], "a configuration file is not UTF-8 text"),
+    (["--config-dir", "conf", "policy=latin"], "conf/policy/latin.yaml: not UTF-8 text (invalid"),
     (["+engine._partial_=true"], "engine._partial_ is not a setting of polluxsim.engine.settings.EngineSettings"),
     (["++policy._recursive_=5"], "policy: Instantiation: _recursive_ flag must be a bool"),
     (["seed=???"], "seed is missing, give it as seed=VALUE"),
@@ -263,6 +263,48 @@ def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, wo
     }
 
 
+OPTIONS = {
+    ("--nope",): "there is no option --nope",
+    ("--multirn", "seed=0"): "there is no option --multirn; did you mean --multirun?",
+    ("--liv",): "there is no option --liv; did you mean --live?",
+    ("--nope=3",): "there is no option --nope",
+    ("--config-dir",): "argument --config-dir/-cd: expected one argument",
+    ("--cfg", "everything"): "argument --cfg/-c: invalid choice",
+}
+
+
+@pytest.mark.parametrize("arguments", OPTIONS)
+def test_a_wrong_option_of_run_is_one_line(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *arguments]) == 2
+    printed, errors = capsys.readouterr()
+    assert not printed
+    assert errors.count("\n") == 1
+    assert errors.startswith(f"polluxsim: run: {OPTIONS[arguments]}")
+
+
+def test_ctrl_c_while_the_program_is_loaded_is_one_line(tmp_path: Path) -> None:
+    """A module of Python's that raises what Ctrl-C raises stands in for a hand that is quick."""
+    (tmp_path / "argparse.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "polluxsim", "table"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "polluxsim: interrupted, nothing was written\n")
+
+
+def test_an_interrupted_run_takes_only_its_own_dated_folders_with_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for other in ("", "note"):
+        folder = mine / "2026-01-01" / "12-00-00"
+        with claimed_anew(folder, 0.0, levels=2):
+            if other:
+                (mine / "2026-01-01" / other).touch()
+        assert not folder.exists()
+        assert folder.parent.exists() == bool(other)
+    assert mine.exists()
+
+
 class Stuck:
     """A policy whose round never ends, and which says that it has begun."""
 
@@ -295,7 +337,8 @@ def test_ctrl_c_in_a_long_round_leaves_no_folder(
     running.send_signal(number)
     assert running.communicate()[1] == "polluxsim: interrupted, nothing was written\n"
     assert running.returncode == 130
-    assert not [path for path in run_in.rglob("*") if path.name in {"out"} or path.parent.parent.name == "outputs"]
+    assert not (run_in / "out").exists()
+    assert not list((run_in / "outputs").glob("*"))
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ from polluxsim.look.groups import Group, grouped
 from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.by_application import jct_by_application, spreads
 from polluxsim.look.plot.cdf import cdf, fairness_cdf, fairness_of, jct_cdf
-from polluxsim.look.plot.job_life import active_jobs, job_life, lives_of
+from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import COLUMNS, decision_times, scaling, summary
 from polluxsim.look.plot.sweep import drawn_of, sweep
-from polluxsim.look.plot.usage import bin_edges, by_bin, gpus_over_time, usage
+from polluxsim.look.plot.usage import usage
 from polluxsim.look.replication import frame_of
 from polluxsim.look.samples import Sample, Samples
+from polluxsim.look.series import bin_edges, usage_by_bin
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
 from polluxsim.storage import Run
@@ -99,39 +100,10 @@ def test_means_by_application_are_those_of_the_summary(runs: list[Run]) -> None:
     assert spread.low < spread.mean < spread.high
 
 
-def test_bins_by_hand() -> None:
-    gpus, efficiency = by_bin(by_hand(), np.array([0.0, 15.0, 25.0, 60.0, 120.0]))
-    np.testing.assert_allclose(gpus * [15, 10, 35, 60], [10, 40, 150, 160])
-    np.testing.assert_allclose(efficiency, [0.5, (20 * 0.8 + 10 * 0.5 + 10 * 0.8) / 40, 0.8, 0.8])
-
-
-@pytest.mark.parametrize("bin_width", [37.0, 600.0, 1800.0, 1e6])
-def test_bins_conserve_gpu_time_and_the_weighted_efficiency(runs: list[Run], bin_width: float) -> None:
-    for run in runs:
-        result = run.result
-        edges = bin_edges(result.end_time, bin_width)
-        gpus, efficiency = by_bin(result, edges)
-        gpu_time = gpus * np.diff(edges)
-        assert gpu_time.sum() == pytest.approx(result.jobs["gpu_seconds"].sum())
-        assert (gpus >= 0).all()
-        assert (gpus <= 64 + 1e-9).all()
-        (whole,) = by_bin(result, np.array([0.0, result.end_time]))[1]
-        known = gpu_time > 0
-        assert (gpu_time[known] @ efficiency[known]) / gpu_time.sum() == pytest.approx(whole)
-
-
-def test_gpus_in_use_are_those_of_the_rounds(runs: list[Run]) -> None:
-    for run in runs:
-        times, totals = gpus_over_time(run.result)
-        rounds = run.result.rounds
-        after = totals[np.searchsorted(times, rounds["time"], side="right") - 1]
-        np.testing.assert_array_equal(after, rounds["gpus_in_use"])
-
-
 def test_usage_draws_the_bins(runs: list[Run]) -> None:
     figure = usage(grouped(runs[:1]), bin_width=600.0)
     edges = bin_edges(runs[0].result.end_time, 600.0)
-    gpus, efficiency = by_bin(runs[0].result, edges)
+    gpus, efficiency = usage_by_bin(runs[0].result, edges)
     for panel, expected in ((0, gpus), (1, efficiency)):
         x, y = lines(figure, panel)[0]
         np.testing.assert_allclose(x[::2] * 3600, edges[:-1])
@@ -169,14 +141,6 @@ def test_a_jobs_life_is_that_of_the_tables(runs: list[Run]) -> None:
     np.testing.assert_array_equal(drawn[np.isfinite(drawn)], changes["batch_size"])
     without = job_life(*lives_of(groups))
     assert len(without.axes) == 3
-
-
-def test_active_jobs_are_those_of_the_rounds(runs: list[Run]) -> None:
-    for run in runs:
-        curve = active_jobs(run.result, 0.0, run.result.end_time)
-        rounds = run.result.rounds
-        place = np.searchsorted(curve.edges, rounds["time"], side="right") - 1
-        np.testing.assert_array_equal(curve.values[place], rounds["active_jobs"])
 
 
 def test_several_jobs_of_a_run_share_the_contention(runs: list[Run]) -> None:

@@ -201,7 +201,7 @@ def check_counters(run: Run, found: list[Event]) -> None:
 
 
 def is_active(job: Any, time: float) -> bool:
-    return job.submit_time <= time and (job.completion_time is None or job.completion_time > time)
+    return job.submit_time <= time and (job.left_at is None or job.left_at > time)
 
 
 def running_after(run: Run, time: float) -> int:

@@ -456,3 +456,12 @@ def test_workers_end_when_their_parent_is_killed(run_in: Path, inputs: Inputs) -
             return
         time.sleep(0.1)
     pytest.fail("there are still processes of the sweep")
+
+
+def test_workers_say_a_warning_once(tmp_path: Path) -> None:
+    inputs = write_inputs(tmp_path)
+    runs = ["-m", "policy=pollux", "policy.search=exact", "seed=0,1,2", "hydra.sweeper.workers=2"]
+    done = process(*runs, *inputs.overrides, f"hydra.sweep.dir={tmp_path / 'sweep'}", HYDRA_FULL_ERROR="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is now called") == 1
+    assert "\npolluxsim: policy.search=exact is now called annealing" in "\n" + done.stderr

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, styled
+from polluxsim.look.plot.style import ONE_COLUMN, looks_of, new_figure, styled
+from polluxsim.look.series import hours_by_application, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,15 +18,7 @@ if TYPE_CHECKING:
 
     from polluxsim.look.groups import Group
     from polluxsim.look.plot.style import Drawing
-    from polluxsim.records import Result
-
-
-class Spread(NamedTuple):
-    """Completion times of some jobs: mean, and the 10th and 90th percentile [h]."""
-
-    mean: float
-    low: float
-    high: float
+    from polluxsim.look.series import Spread
 
 
 @styled
@@ -73,15 +66,6 @@ def spreads(group: Group) -> dict[str, Spread]:
     """Return the completion times of a group's jobs by application."""
     found: dict[str, list[NDArray[np.float64]]] = {}
     for run in group.runs:
-        for name, hours in _hours(run.result).items():
+        for name, hours in hours_by_application(run.result).items():
             found.setdefault(name, []).append(hours)
-    pooled = {name: np.concatenate(parts) for name, parts in found.items()}
-    return {
-        name: Spread(float(hours.mean()), *map(float, np.percentile(hours, (10, 90)))) for name, hours in pooled.items()
-    }
-
-
-def _hours(result: Result) -> dict[str, NDArray[np.float64]]:
-    jobs = result.jobs[result.jobs["submit_time"] <= result.end_time]
-    jcts = jobs["jct"].astype(float).fillna(result.end_time - jobs["submit_time"]) / SECONDS_PER_HOUR
-    return {str(name): np.asarray(hours, float) for name, hours in jcts.groupby(jobs["application"])}
+    return {name: spread_of(np.concatenate(parts)) for name, parts in found.items()}

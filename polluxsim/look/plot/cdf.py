@@ -9,7 +9,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import ONE_COLUMN, SECONDS_PER_HOUR, looks_of, new_figure, share_axis, styled
+from polluxsim.look.plot.style import ONE_COLUMN, looks_of, new_figure, share_axis, styled
+from polluxsim.look.series import completion_hours, cumulative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     width
         [cm].
     """
-    axes = _panel(groups, [[_completion_hours(run.result) for run in group.runs] for group in groups], width)
+    axes = _panel(groups, [[completion_hours(run.result) for run in group.runs] for group in groups], width)
     axes.set_xlabel("job completion time [h]")
     return _finished(axes, groups)
 
@@ -79,9 +80,8 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
     >>> [corners.tolist() for corners in cdf([3, 1])]
     [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
     """
-    known = np.sort(np.asarray(values, float))
-    shares = np.arange(len(known) + 1) / max(len(known) if count is None else count, 1)
-    return np.repeat(known, 2), np.repeat(shares, 2)[1:-1]
+    x, share = cumulative(values, count)
+    return np.repeat(x, 2), np.repeat(np.append(0.0, share), 2)[1:-1]
 
 
 def fairness_of(name: str, result: Result) -> tuple[NDArray[np.float64], int]:
@@ -97,12 +97,6 @@ def fairness_of(name: str, result: Result) -> tuple[NDArray[np.float64], int]:
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
     values = jobs[FAIRNESS].astype(float)
     return np.asarray(values.dropna(), float), len(jobs)
-
-
-def _completion_hours(result: Result) -> tuple[NDArray[np.float64], int]:
-    """Return the completion times of the jobs that are complete [h], and how many were submitted."""
-    jobs = result.jobs[result.jobs["submit_time"] <= result.end_time]
-    return np.asarray(jobs["jct"].dropna() / SECONDS_PER_HOUR, float), len(jobs)
 
 
 def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.float64], int]]], width: float) -> Axes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.groups import settings_of
 from polluxsim.look.job_progress import progress_of
@@ -18,7 +19,6 @@ from polluxsim.look.plot.style import (
     MARKERS,
     ONE_COLUMN,
     PALETTE,
-    SECONDS_PER_HOUR,
     Look,
     hour_ticks,
     looks,
@@ -26,6 +26,7 @@ from polluxsim.look.plot.style import (
     steps,
     styled,
 )
+from polluxsim.look.series import active_jobs, lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +130,7 @@ def job_looks(lives: Sequence[Life]) -> list[Look]:
 
 
 def _draw(axes: Axes, curve: Curve, look: Look) -> None:
-    axes.plot(*steps(curve.edges / SECONDS_PER_HOUR, curve.values), color=look.color, linestyle=look.linestyle)
+    axes.plot(*steps(curve.edges / HOUR, curve.values), color=look.color, linestyle=look.linestyle)
 
 
 def _scales(rows: Sequence[Axes]) -> None:
@@ -175,10 +176,10 @@ def lives_of(
             several = len(groups) == 1 or jobs is None or len(jobs) > 1
             label = ", ".join([group.label] * (len(groups) > 1) + [life.label] * several)
             lives.append(replace(life, label=label, policy=group.policy))
-        contention += [active_jobs(run.result, *_lifetime(run.result, record)) for record in records]
+        contention += [contention_between(run.result, *lifetime(run.result, record)) for record in records]
     if len(groups) == 1 and len(lives) > 1:
         ends = np.array([life.gpus.edges[[0, -1]] for life in lives])
-        contention = [active_jobs(groups[0].runs[0].result, float(ends.min()), float(ends.max()))]
+        contention = [contention_between(groups[0].runs[0].result, float(ends.min()), float(ends.max()))]
     return lives, contention
 
 
@@ -190,7 +191,7 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     InvalidInputError
         If it never had a GPU, or the profiles do not have its application.
     """
-    start, end = _lifetime(run.result, record)
+    start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:
         raise InvalidInputError(f"{run.name}: job {record.job!r} never had a GPU")
@@ -209,18 +210,12 @@ def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:
     return Curve(known.edges, known.efficiency)
 
 
-def _lifetime(result: Result, record: JobRecord) -> tuple[float, float]:
-    return record.submit_time, result.end_time if record.completion_time is None else record.completion_time
-
-
-def active_jobs(result: Result, start: float, end: float) -> Curve:
+def contention_between(result: Result, start: float, end: float) -> Curve:
     """Return the jobs submitted and not complete, between two times [s]."""
-    arrivals = np.sort([job.submit_time for job in result.job_records])
-    ends = np.sort([job.completion_time for job in result.job_records if job.completion_time is not None])
-    moments = np.concatenate([arrivals, ends])
-    edges = np.unique([start, *moments[(moments > start) & (moments < end)], end])
-    count = np.searchsorted(arrivals, edges[:-1], side="right") - np.searchsorted(ends, edges[:-1], side="right")
-    return Curve(edges, count.astype(float))
+    active = active_jobs(result)
+    inside = (active.times > start) & (active.times < end)
+    edges = np.unique([start, *active.times[inside], end])
+    return Curve(edges, active.at(edges[:-1]))
 
 
 def _find(name: str, result: Result, job: str | None) -> JobRecord:

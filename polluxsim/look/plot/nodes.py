@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.durations import HOUR
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import (
     ONE_COLUMN,
     POLICY_COLOURS,
-    SECONDS_PER_HOUR,
     hour_ticks,
     looks,
     new_figure,
@@ -40,7 +40,7 @@ def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Dr
     lines = {}
     for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):
         rounds = result.rounds
-        hours = np.append(rounds["time"], result.end_time) / SECONDS_PER_HOUR
+        hours = np.append(rounds["time"], result.end_time) / HOUR
         for axes, column in ((upper, "nodes"), (lower, "efficiency")):
             values = np.append(rounds[column], rounds[column].iloc[-1:])
             (line,) = axes.step(hours, values, where="post", color=look.color, linestyle=look.linestyle)

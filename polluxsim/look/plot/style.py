@@ -41,8 +41,6 @@ PNG_DPI = 200
 SCREEN_DPI = 144
 """At which a notebook shows what has more pixels: small type can be read, and stays sharp."""
 
-SECONDS_PER_HOUR = 3600.0
-
 RC = {
     "font.size": 8.0,
     "axes.labelsize": 8.0,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polluxsim.durations import HOUR
 from polluxsim.look.groups import settings_of
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import (
     GREY,
     ONE_COLUMN,
-    SECONDS_PER_HOUR,
     hour_ticks,
     looks_of,
     new_figure,
@@ -19,6 +19,7 @@ from polluxsim.look.plot.style import (
     steps,
     styled,
 )
+from polluxsim.look.series import bin_edges, usage_by_bin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from polluxsim.look.groups import Group
     from polluxsim.look.plot.style import Drawing, Look
-    from polluxsim.records import Result
     from polluxsim.storage import Run
 
     Array = NDArray[np.float64]
@@ -55,7 +55,7 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     lines = {}
     for group, look in zip(groups, looks_of(groups), strict=True):
         edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width)
-        binned = [by_bin(run.result, edges) for run in group.runs]
+        binned = [usage_by_bin(run.result, edges) for run in group.runs]
         gpus, efficiency = (np.array([row[part] for row in binned]) for part in (0, 1))
         lines[_draw(upper, edges, gpus, look)] = group.label
         _draw(lower, edges, efficiency, look)
@@ -71,56 +71,6 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     return figure
 
 
-def bin_edges(end_time: float, bin_width: float) -> Array:
-    """Return bins from 0 that hold the whole run [s]; the last one ends with it.
-
-    >>> bin_edges(70.0, 30.0).tolist()
-    [0.0, 30.0, 60.0, 70.0]
-    """
-    edges = np.arange(0.0, end_time, bin_width)
-    return np.append(edges, end_time) if end_time > 0 else np.array([0.0, bin_width])
-
-
-def by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
-    """Return the mean GPUs in use in each bin, and their mean efficiency.
-
-    GPUs are those that jobs hold until they complete or lose them, so that the bins add up to the GPU-time of all jobs.
-    The efficiency is that of the last round, weighted by GPU-time; nan where no GPU is in use.
-
-    Parameters
-    ----------
-    result
-        A run.
-    edges
-        Of the bins, shape (n + 1,) [s].
-    """
-    changes, in_use = gpus_over_time(result)
-    rounds = result.rounds
-    inside = [times[(times > edges[0]) & (times < edges[-1])] for times in (changes, rounds["time"].to_numpy(float))]
-    cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
-    starts, lengths = cuts[:-1], np.diff(cuts)
-    gpu_time = _at(starts, changes, in_use) * lengths * (starts < result.end_time)
-    useful = gpu_time * _at(starts, rounds["time"].to_numpy(float), rounds["efficiency"].to_numpy(float))
-    place = np.searchsorted(edges, starts, side="right") - 1
-    total = np.bincount(place, gpu_time, len(edges) - 1)
-    weighted = np.bincount(place, useful, len(edges) - 1)
-    efficiency = np.divide(weighted, total, out=np.full(len(total), np.nan), where=total > 0)
-    return total / np.diff(edges), efficiency
-
-
-def gpus_over_time(result: Result) -> tuple[Array, Array]:
-    """Return when the number of GPUs in use changes [s], and what it is from then on."""
-    held: dict[str, int] = {}
-    times, totals, total = [], [], 0
-    for record in result.allocation_records:
-        gpus = sum(record.gpus)
-        total += gpus - held.get(record.job, 0)
-        held[record.job] = gpus
-        times.append(record.time)
-        totals.append(total)
-    return np.array(times, float), np.array(totals, float)
-
-
 def num_gpus(run: Run) -> int | None:
     """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
     if isinstance(recorded := run.info.get("nodes"), list):
@@ -132,18 +82,13 @@ def num_gpus(run: Run) -> int | None:
     return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
 
 
-def _at(moments: Array, times: Array, values: Array) -> Array:
-    """Return what each moment has of values that hold from their time on; 0 before the first."""
-    return np.concatenate([[0.0], values])[np.searchsorted(times, moments, side="right")]
-
-
 def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
     known = np.isfinite(rows).any(axis=0)
     middle, low, high = (np.full(rows.shape[1], np.nan) for _ in range(3))
     middle[known], low[known], high[known] = (
         reduce(rows[:, known], axis=0) for reduce in (np.nanmean, np.nanmin, np.nanmax)
     )
-    x = np.asarray(edges) / SECONDS_PER_HOUR
+    x = np.asarray(edges) / HOUR
     (line,) = axes.plot(*steps(x, middle), color=look.color, linestyle=look.linestyle)
     if len(rows) > 1:
         corners, bottom = steps(x, low)

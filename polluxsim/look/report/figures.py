@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 
-from polluxsim.look.report.series import Timeline, bin_width, completion_times, cumulative, spreads, steps, timeline
+from polluxsim.durations import HOUR
 from polluxsim.look.report.style import moment, plain_figure, run_color, run_dash, tooltip
-from polluxsim.metrics.summary import SECONDS_PER_HOUR
+from polluxsim.look.series import (
+    Spread,
+    bin_edges,
+    completion_hours,
+    cumulative,
+    hours_by_application,
+    spread_of,
+    usage_by_bin,
+    waiting_jobs,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bokeh.plotting import figure
 
     from polluxsim.look.report.occupancy import Occupancy
     from polluxsim.records import Result
+
+MOST_POINTS, MOST_BINS = 1000, 240
+"""What a line of a figure has."""
+
+BIN_WIDTHS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800]
+"""Widths of bins that people read easily [s]."""
+
+LEAST_HOURS = 1e-4
+"""Where an axis of powers of ten begins [h]."""
 
 ROW_HEIGHT = 46
 """Of an application in the figure of completion times by application [px]."""
@@ -44,11 +62,11 @@ class Shown:
 
 
 def distribution(runs: Sequence[Shown]) -> figure:
-    """Return the distribution of completion times."""
+    """Return the distribution of completion times; jobs that were cut off keep a line below 1."""
     plot = plain_figure("jct-cdf", 300, x_axis_type="log", y_range=Range1d(0, 1.02))
     for number, run in enumerate(runs):
-        times, shares = cumulative(completion_times(run.result) / SECONDS_PER_HOUR)
-        source = {"x": np.maximum(times, 1e-4), "share": shares, "run": [run.label] * len(times)}
+        times, shares = cumulative(*completion_hours(run.result), most=MOST_POINTS)
+        source = {"x": np.maximum(times, LEAST_HOURS), "share": shares, "run": [run.label] * len(times)}
         plot.step("x", "share", source=ColumnDataSource(source), mode="after", **_line(number))
     plot.xaxis.axis_label = "completion time [h]"
     plot.yaxis.axis_label = "share of jobs"
@@ -61,27 +79,17 @@ def distribution(runs: Sequence[Shown]) -> figure:
 
 def by_application(runs: Sequence[Shown]) -> figure:
     """Return completion times by application: the mean as a dot, from the 10th to the 90th percentile as a line."""
-    found = [spreads(run.result) for run in runs]
-    names = sorted({spread.application for spread_list in found for spread in spread_list})
+    found = [{name: spread_of(hours) for name, hours in hours_by_application(run.result).items()} for run in runs]
+    names = sorted({name for spreads in found for name in spreads})
     plot = plain_figure(
         "jct-by-application",
         max(300, 70 + ROW_HEIGHT * len(names)),
         x_axis_type="log",
         y_range=Range1d(len(names) - 0.5, -0.5),
     )
-    for number, spread_list in enumerate(found):
+    for number, spreads in enumerate(found):
         shift = (number - (len(runs) - 1) / 2) * 0.7 / len(runs)
-        source = ColumnDataSource(
-            {
-                "y": [names.index(spread.application) + shift for spread in spread_list],
-                "application": [spread.application for spread in spread_list],
-                "jobs": [spread.jobs for spread in spread_list],
-                "mean": [max(spread.mean, 1e-4) for spread in spread_list],
-                "low": [max(spread.low, 1e-4) for spread in spread_list],
-                "high": [max(spread.high, 1e-4) for spread in spread_list],
-                "run": [runs[number].label] * len(spread_list),
-            }
-        )
+        source = _spread_source(spreads, [names.index(name) + shift for name in spreads], runs[number].label)
         look = {"source": source, "color": run_color(number), "name": f"run-{number}"}
         plot.segment("low", "y", "high", "y", line_width=3, alpha=0.45, **look)
         dots = plot.scatter("mean", "y", size=10, **look)
@@ -101,6 +109,14 @@ def by_application(runs: Sequence[Shown]) -> figure:
     return plot
 
 
+def _spread_source(spreads: Mapping[str, Spread], places: Sequence[float], run: str) -> ColumnDataSource:
+    """Return what a run has of each application: in hours, and at least what the axis begins with."""
+    *hours, jobs = np.array(list(spreads.values()), float).reshape(-1, len(Spread._fields)).T
+    mean, low, high = np.maximum(hours, LEAST_HOURS)
+    columns = {"application": list(spreads), "jobs": jobs.astype(int), "run": [run] * len(spreads)}
+    return ColumnDataSource({"y": places, "mean": mean, "low": low, "high": high, **columns})
+
+
 def over_time(runs: Sequence[Shown], hours: Range1d) -> list[figure]:
     """Return GPUs held, efficiency and waiting jobs over time, on one axis of time.
 
@@ -112,23 +128,36 @@ def over_time(runs: Sequence[Shown], hours: Range1d) -> list[figure]:
         The axis of time that these figures share with others [h].
     """
     width = bin_width(max(run.result.end_time for run in runs))
-    lines = [timeline(run.result, gpus_held(run.held), width) for run in runs]
-    capacity = max(sum(run.held.gpus_per_node) for run in runs)
+    lines = [_binned(run.result, width) for run in runs]
     figures = [
-        _lines("gpus", "GPUs in use", runs, [(line.time, line.gpus) for line in lines], hours),
-        _lines("efficiency", "statistical efficiency", runs, [(line.time, line.efficiency) for line in lines], hours),
-        _lines("queue", "jobs waiting", runs, [(line.time, line.waiting) for line in lines], hours),
+        _lines("gpus", "GPUs in use", runs, [(line.hours, line.gpus) for line in lines], hours),
+        _lines("efficiency", "statistical efficiency", runs, [(line.hours, line.efficiency) for line in lines], hours),
+        _lines("queue", "jobs waiting", runs, [(line.hours, line.waiting) for line in lines], hours),
     ]
-    figures[0].y_range = Range1d(0, capacity * 1.04)
+    figures[0].y_range = Range1d(0, max(sum(run.held.gpus_per_node) for run in runs) * 1.04)
     figures[1].y_range = Range1d(0, 1.04)
     figures[1].yaxis.formatter = NumeralTickFormatter(format="0 %")
     figures[2].y_range.start = 0
     return figures
 
 
-def gpus_held(held: Occupancy) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of GPUs held, as times of change [s] and the number from then on."""
-    return steps(np.concatenate([held.start, held.end]), np.concatenate([held.rows, -held.rows]))
+class _Binned(NamedTuple):
+    """The cluster in bins of time: the middle of each [h], and means over it."""
+
+    hours: np.ndarray
+    gpus: np.ndarray
+    efficiency: np.ndarray
+    waiting: np.ndarray
+
+
+def _binned(result: Result, width: float) -> _Binned:
+    edges = bin_edges(result.end_time, width)
+    return _Binned((edges[:-1] + edges[1:]) / 2 / HOUR, *usage_by_bin(result, edges), waiting_jobs(result).means(edges))
+
+
+def bin_width(span: float) -> float:
+    """Return a width that cuts a span into at most `MOST_BINS` bins [s]."""
+    return float(next((width for width in BIN_WIDTHS if span / width <= MOST_BINS), span / MOST_BINS))
 
 
 def _lines(
@@ -152,6 +181,3 @@ def _lines(
 
 def _line(number: int) -> dict[str, object]:
     return {"color": run_color(number), "line_dash": run_dash(number), "line_width": 2, "name": f"run-{number}"}
-
-
-__all__ = ["Shown", "Timeline", "by_application", "distribution", "gpus_held", "over_time"]

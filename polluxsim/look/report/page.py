@@ -15,6 +15,7 @@ from bokeh.resources import Resources
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from polluxsim.durations import HOUR
 from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.report import titles
@@ -26,7 +27,7 @@ from polluxsim.look.report.side_by_side import lines
 from polluxsim.look.report.style import run_color
 from polluxsim.look.report.views import cluster_view, job_figures, job_table, occupancy_map
 from polluxsim.look.slots import cluster_of
-from polluxsim.metrics.summary import SECONDS_PER_HOUR, summarise
+from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +143,7 @@ def _summary(run: Run) -> Summary:
 
 
 def _models(shown: Sequence[Shown]) -> dict[str, Model]:
-    hours = max(run.result.end_time for run in shown) / SECONDS_PER_HOUR
+    hours = max(run.result.end_time for run in shown) / HOUR
     span = Range1d(0, hours, bounds=(0, hours), name="hours")
     gpus, efficiency, queue = over_time(shown, span)
     return {

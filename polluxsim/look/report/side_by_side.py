@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.metrics.summary import SECONDS_PER_HOUR
+from polluxsim.durations import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def lines(summaries: Sequence[Summary]) -> list[Line]:
 
 def _times(label: str, summaries: Sequence[Summary], seconds: Sequence[float | None]) -> Line:
     texts = [
-        "–" if time is None else f"{'≥ ' if run.cut_off else ''}{time / SECONDS_PER_HOUR:,.3f}"
+        "–" if time is None else f"{'≥ ' if run.cut_off else ''}{time / HOUR:,.3f}"
         for run, time in zip(summaries, seconds, strict=True)
     ]
     return Line(label, "h", _cells(seconds, texts))

@@ -7,6 +7,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.look.series import active_jobs, lifetime
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -61,8 +63,8 @@ class Moment(NamedTuple):
 
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:
-    """Return the stages of a job's life in order, from submission to completion or the end of the run."""
-    end = run.result.end_time if job.completion_time is None else job.completion_time
+    """Return the stages of a job's life in order, from submission to its end or that of the run."""
+    _, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
     found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
     for time, together in groupby(run.result.allocation_records, key=attrgetter("time")):
@@ -85,11 +87,7 @@ def moment(run: Run, time: float) -> Moment:
         if record.time > time:
             break
         held[record.job] = sum(record.gpus)
-    active = sum(
-        job.submit_time <= time and (job.completion_time is None or job.completion_time > time)
-        for job in run.result.job_records
-    )
-    return Moment({job: gpus for job, gpus in held.items() if gpus}, active)
+    return Moment({job: gpus for job, gpus in held.items() if gpus}, int(active_jobs(run.result).at(time)))
 
 
 def _stage_at(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from polluxsim.durations import HOUR, clock
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.why.facts import largest, moment, stages
-from polluxsim.look.why.words import clock, number_of, sentence
+from polluxsim.look.why.words import number_of, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def summary(run: Run, job: JobRecord) -> str:
         said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
         said.append(f"cut off at {clock(run.result.end_time)}")
-    said += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / 3600:.2f} GPU-hours"]
+    said += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
     return ", ".join(said)
 
 

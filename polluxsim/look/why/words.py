@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.durations import HOUR, clock
 from polluxsim.records import REASON_UNITS
 
 if TYPE_CHECKING:
@@ -12,18 +13,6 @@ if TYPE_CHECKING:
     from polluxsim.records import ReasonRecord
 
     Sentence = Callable[[Mapping[str, float], Sequence[str]], str]
-
-SECONDS_PER_HOUR = 3600.0
-
-
-def clock(seconds: float) -> str:
-    """Return a time, or a length of time, as people say it.
-
-    >>> clock(9480.0), clock(59.9)
-    ('2:38:00', '0:01:00')
-    """
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def number_of(count: float, thing: str) -> str:
@@ -63,7 +52,7 @@ def _place(numbers: Mapping[str, float]) -> str:
     place = f"It is number {numbers['position']:g} in the order"
     if "queue" in numbers:
         queue = "first" if numbers["queue"] == 1 else "second"
-        attained, most = (numbers[name] / SECONDS_PER_HOUR for name in ("attained_service", "queue_threshold"))
+        attained, most = (numbers[name] / HOUR for name in ("attained_service", "queue_threshold"))
         place += f", in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
     if "remaining_time" in numbers:
         place += f", with {clock(numbers['remaining_time'])} left to run on its GPUs"

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.look.lives import NO_LIVES, fit, lives_of
 from polluxsim.look.report import Subject, report
-from polluxsim.look.report.figures import gpus_held
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import packed, run_columns
-from polluxsim.look.report.series import MOST_POINTS, bin_width, cumulative, timeline
 from polluxsim.look.report.side_by_side import lines
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, Status
@@ -73,44 +71,6 @@ def test_a_job_keeps_its_gpus_while_it_can() -> None:
     held = occupancy(hand_made(), TWO_NODES)
     large = [(held.start[i], held.end[i], held.row[i], held.rows[i]) for i in range(len(held.job)) if held.job[i] == 1]
     assert large == [(120, 1800, 4, 2), (1800, 3600, 4, 4), (4200, 7200, 0, 4), (4200, 7200, 4, 4)]
-
-
-@pytest.mark.parametrize("width", [60.0, 700.0, 1e5])
-def test_time_adds_up_over_bins_of_any_width(simulated: dict[str, Path], width: float) -> None:
-    """GPU-time is that of the job records, and waiting time what jobs lived without GPUs."""
-    result = read_run(simulated["pollux"]).result
-    held = occupancy(result, Cluster.uniform(16, 4))
-    line = timeline(result, gpus_held(held), width)
-    lengths = np.diff(np.append(np.arange(0, len(line.time)) * width, result.end_time)) / 3600
-    assert lengths.min() > 0
-    assert (line.gpus * lengths).sum() * 3600 == pytest.approx(sum(job.gpu_seconds for job in result.job_records))
-    runs = [(i, float(held.start[i]), float(held.end[i])) for i in range(len(held.job))]
-    at_work = sum(end - start for _, start, end in {(held.job[i], start, end) for i, start, end in runs})
-    alive = sum(job.jct for job in result.job_records if job.jct is not None)
-    assert (line.waiting * lengths).sum() * 3600 == pytest.approx(alive - at_work)
-    assert np.nanmax(line.efficiency) <= 1
-
-
-def test_waiting_and_gpus_by_hand() -> None:
-    result = hand_made()
-    line = timeline(result, gpus_held(occupancy(result, TWO_NODES)), 3600.0)
-    assert line.time.tolist() == [0.5, 1.5]
-    assert line.gpus * 3600 == pytest.approx([4 * 3540 + 2 * 1680 + 4 * 1800, 4 * 60 + 8 * 3000])
-    # small waits 60 s, large 20 s and, stopped at 3600 s, another 600 s, the last job from 200 s to the end.
-    assert line.waiting * 3600 == pytest.approx([60 + 20 + 3400, 600 + 3600])
-
-
-@given(st.floats(1, 1e9))
-def test_bins_are_few(span: float) -> None:
-    assert span / bin_width(span) <= 240.0001
-
-
-def test_a_distribution_of_many_jobs_keeps_its_ends_and_its_shape() -> None:
-    values = np.random.default_rng(0).lognormal(size=20_000)
-    x, share = cumulative(values)
-    assert len(x) <= MOST_POINTS
-    assert (x[0], x[-1], share[-1]) == (values.min(), values.max(), 1.0)
-    assert np.abs(share - np.searchsorted(np.sort(values), x, side="right") / len(values)).max() < 1e-9
 
 
 def unpacked(text: str) -> tuple[dict, dict[str, np.ndarray]]:

@@ -1,0 +1,193 @@
+"""What a run's tables say over time and over jobs, as arrays: the one source of all that is drawn or listed."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.durations import HOUR
+from polluxsim.records import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from polluxsim.records import JobRecord, Result
+
+    Array = NDArray[np.float64]
+
+
+class Steps(NamedTuple):
+    """A value over time: from each time on as large, until the next; 0 before the first.
+
+    Attributes
+    ----------
+    times
+        Rising, shape (n,) [s].
+    values
+        Shape (n,).
+    """
+
+    times: Array
+    values: Array
+
+    def at(self, moments: ArrayLike) -> Array:
+        """Return the value at each moment, that of a step at its very time."""
+        places = np.searchsorted(self.times, np.asarray(moments, float), side="right")
+        return np.concatenate([[0.0], self.values])[places]
+
+    def means(self, edges: Array) -> Array:
+        """Return the mean over each bin, shape (n,), of bins with edges of shape (n + 1,)."""
+        cuts = np.unique(np.concatenate([edges, self.times[(self.times > edges[0]) & (self.times < edges[-1])]]))
+        area = np.concatenate([[0.0], np.cumsum(self.at(cuts[:-1]) * np.diff(cuts))])
+        return np.diff(area[np.searchsorted(cuts, edges)]) / np.diff(edges)
+
+
+def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
+    """Return a count that starts at 0, from the times of its changes in any order."""
+    events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
+    events = events[np.argsort(events[:, 0], kind="stable")]
+    return Steps(events[:, 0], np.cumsum(events[:, 1]))
+
+
+def submitted(result: Result) -> list[JobRecord]:
+    """Return the jobs that were submitted before the run ended."""
+    return [job for job in result.job_records if job.submit_time <= result.end_time]
+
+
+def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
+    """Return when a job was submitted, and when it or the run ended [s]."""
+    return job.submit_time, result.end_time if job.left_at is None else job.left_at
+
+
+def active_jobs(result: Result) -> Steps:
+    """Return the jobs that are submitted and have not ended."""
+    return _counted(_arrivals_and_ends(result))
+
+
+def waiting_jobs(result: Result) -> Steps:
+    """Return the jobs that are submitted, have not ended, and hold no GPU."""
+    return _counted(chain(_arrivals_and_ends(result), _losses_of_all_gpus(result)))
+
+
+def _arrivals_and_ends(result: Result) -> Iterator[tuple[float, int]]:
+    for job in submitted(result):
+        yield job.submit_time, 1
+        if job.left_at is not None:
+            yield job.left_at, -1
+
+
+def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
+    """Yield when a job loses its last GPU, as 1, or gets its first, as −1."""
+    holders = set[str]()
+    for record in result.allocation_records:
+        if bool(record.nodes) != (record.job in holders):
+            yield record.time, -1 if record.nodes else 1
+            (holders.add if record.nodes else holders.discard)(record.job)
+
+
+def gpus_in_use(result: Result) -> Steps:
+    """Return the GPUs that jobs hold, until they complete or lose them."""
+    return _counted(_changes_of_gpus(result))
+
+
+def _changes_of_gpus(result: Result) -> Iterator[tuple[float, int]]:
+    held = dict[str, int]()
+    for record in result.allocation_records:
+        yield record.time, sum(record.gpus) - held.get(record.job, 0)
+        held[record.job] = sum(record.gpus)
+
+
+def bin_edges(end_time: float, bin_width: float) -> Array:
+    """Return bins from 0 that hold the whole run [s]; the last one ends with it.
+
+    >>> bin_edges(70.0, 30.0).tolist()
+    [0.0, 30.0, 60.0, 70.0]
+    """
+    edges = np.arange(0.0, end_time, bin_width)
+    return np.append(edges, end_time) if end_time > 0 else np.array([0.0, bin_width])
+
+
+def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
+    """Return the mean GPUs in use in each bin, and their mean efficiency.
+
+    The bins add up to the GPU-time of all jobs. The efficiency is that of the last round, weighted by GPU-time; nan
+    where no GPU is in use.
+
+    Parameters
+    ----------
+    result
+        A run.
+    edges
+        Of the bins, shape (n + 1,) [s].
+    """
+    gpus = gpus_in_use(result)
+    rounds = result.rounds
+    efficiency = Steps(rounds["time"].to_numpy(float), rounds["efficiency"].to_numpy(float))
+    inside = [times[(times > edges[0]) & (times < edges[-1])] for times in (gpus.times, efficiency.times)]
+    cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
+    starts, lengths = cuts[:-1], np.diff(cuts)
+    gpu_time = gpus.at(starts) * lengths * (starts < result.end_time)
+    place = np.searchsorted(edges, starts, side="right") - 1
+    total = np.bincount(place, gpu_time, len(edges) - 1)
+    weighted = np.bincount(place, gpu_time * efficiency.at(starts), len(edges) - 1)
+    mean = np.divide(weighted, total, out=np.full(len(total), np.nan), where=total > 0)
+    return total / np.diff(edges), mean
+
+
+def _with_times(result: Result) -> list[JobRecord]:
+    """Return the jobs whose completion times count, as in the table of runs: complete, or cut off by its end."""
+    return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
+
+
+def completion_hours(result: Result) -> tuple[Array, int]:
+    """Return the completion times of the jobs that are complete [h], and how many count."""
+    jobs = _with_times(result)
+    return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
+
+
+def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
+    """Return an empirical distribution: sorted values, and the share of all up to each.
+
+    Parameters
+    ----------
+    values
+        What is known, shape (n,).
+    count
+        Of how many, where some are only known to be larger; by default n.
+    most
+        Of more points than this, evenly spread ranks are kept, the first and the last among them.
+    """
+    known = np.sort(np.asarray(values, float))
+    shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
+    if most is None or len(known) <= most:
+        return known, shares
+    kept = np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))
+    return known[kept], shares[kept]
+
+
+def hours_by_application(result: Result) -> dict[str, Array]:
+    """Return the completion times of each application's jobs, or their age where they were cut off [h]."""
+    found: dict[str, list[float]] = {}
+    for job in _with_times(result):
+        time = result.end_time - job.submit_time if job.jct is None else job.jct
+        found.setdefault(job.application, []).append(time / HOUR)
+    return {name: np.array(found[name]) for name in sorted(found)}
+
+
+class Spread(NamedTuple):
+    """Completion times of some jobs: mean, 10th and 90th percentile [h], and how many there are."""
+
+    mean: float
+    low: float
+    high: float
+    jobs: int
+
+
+def spread_of(hours: Array) -> Spread:
+    """Return how completion times spread."""
+    low, high = np.percentile(hours, (10, 90))
+    return Spread(float(hours.mean()), float(low), float(high), len(hours))
