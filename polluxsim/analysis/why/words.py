@@ -60,14 +60,45 @@ def _as_it_is(kind: str, numbers: Mapping[str, float], others: Sequence[str]) ->
 
 def _place(numbers: Mapping[str, float]) -> str:
     """Return where a job stands in the order, and why there."""
-    place = f"It is number {numbers['position']:g} in the order"
-    if "queue" in numbers:
-        queue = "first" if numbers["queue"] == 1 else "second"
-        attained, most = (numbers[name] / SECONDS_PER_HOUR for name in ("attained_service", "queue_threshold"))
-        place += f", in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
-    if "remaining_time" in numbers:
-        place += f", with {clock(numbers['remaining_time'])} left to run on its GPUs"
-    return place
+    said = [words(numbers) for name, words in _STANDING.items() if name in numbers]
+    return ", ".join([f"It is number {numbers['position']:g} in the order", *filter(None, said)])
+
+
+def _queue(numbers: Mapping[str, float]) -> str:
+    if "queues" in numbers:
+        until = "nowhere" if "queue_threshold" not in numbers else f"{_gpu_hours(numbers['queue_threshold'])} GPU-hours"
+        return f"in queue {numbers['queue']:g} of {numbers['queues']:g}, which ends at {until}"
+    queue = "first" if numbers["queue"] == 1 else "second"
+    attained, most = (numbers[name] / SECONDS_PER_HOUR for name in ("attained_service", "queue_threshold"))
+    return f"in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
+
+
+def _attained(numbers: Mapping[str, float]) -> str:
+    told = "queue" in numbers and "queues" not in numbers
+    return "" if told else f"with {_gpu_hours(numbers['attained_service'])} GPU-hours attained"
+
+
+def _gpu_hours(service: float) -> str:
+    return f"{service / SECONDS_PER_HOUR:.3g}"
+
+
+_STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
+    "queue": _queue,
+    "attained_service": _attained,
+    "remaining_time": lambda numbers: f"with {clock(numbers['remaining_time'])} left to run on its GPUs",
+    "remaining_service": lambda numbers: f"with {_gpu_hours(numbers['remaining_service'])} GPU-hours left to run",
+    "expected_service": lambda numbers: f"with {_gpu_hours(numbers['expected_service'])} GPU-hours to expect of it",
+    "gittins_index": lambda numbers: (
+        f"with a chance of {_per_gpu_hour(numbers['gittins_index']):.3g} to end per GPU-hour, by the jobs before it"
+    ),
+    "deadline": lambda numbers: f"with its deadline at {clock(numbers['deadline'])}",
+    "priority": lambda numbers: f"with priority {numbers['priority']:g}",
+}
+"""What may be said of a job that waits for its turn, by the figure that it is about."""
+
+
+def _per_gpu_hour(index: float) -> float:
+    return index * SECONDS_PER_HOUR
 
 
 def _fits(numbers: Mapping[str, float], others: Sequence[str]) -> str:
