@@ -138,6 +138,7 @@ REASON_UNITS = {
     "expected_service": "GPU s",
     "gittins_index": "1/GPU s",
     "deadline": "s",
+    "reserved_time": "s",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

@@ -14,10 +14,13 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
+from polluxsim.policies.backfill import Easy
+from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gittins import Gittins
 from polluxsim.policies.las import LeastAttainedService
+from polluxsim.policies.multifactor import Multifactor
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
@@ -38,6 +41,7 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "tiresias-l": lambda clock: TiresiasL((100.0 * clock, 500.0 * clock)),
     "las": lambda clock: LeastAttainedService(quantum=150.0 * clock),
     "gittins": lambda clock: Gittins(quantum=150.0 * clock),
+    "multifactor": lambda clock: Multifactor(max_age=900.0 * clock, half_life=400.0 * clock, shares={"ada": 2.0}),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -49,6 +53,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "sjf": ShortestJobFirst,
     "qssf": QuasiShortestService,
     "edf": EarliestDeadline,
+    "easy": Easy,
+    "conservative": lambda: Conservative(overestimate=1.5),
     "optimus": Optimus,
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
     "pollux-annealing": Pollux,

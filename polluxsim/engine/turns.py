@@ -211,6 +211,7 @@ class Simulation:
             restart_delay=state.scenario.settings.restart_delay,
             nodes=state.nodes.counts,
             changes=state.rounds.changes(),
+            round_interval=state.scenario.settings.round_interval,
             standing=Standing(
                 JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
                 JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),

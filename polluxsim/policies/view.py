@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.errors import PolicyError, short
@@ -249,6 +249,9 @@ class ClusterView:
         What happened since the policy was last asked.
     standing
         Who holds what, where it is known already.
+    round_interval
+        Time between rounds, which are at its multiples [s]; 0 in a view made by hand, as if GPUs could be given at any
+        time.
     """
 
     time: float
@@ -258,6 +261,11 @@ class ClusterView:
     nodes: NodeCounts | None = None
     changes: Changes = field(default_factory=Changes)
     standing: Standing | None = None
+    round_interval: float = 0.0
+
+    def round_at(self, time: float) -> float:
+        """Return the time of the first round that is not before a time [s]."""
+        return ceil(time / self.round_interval) * self.round_interval if self.round_interval and time < inf else time
 
     @property
     def num_gpus(self) -> int:

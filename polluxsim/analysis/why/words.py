@@ -92,6 +92,7 @@ _STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
         f"with a chance of {_per_gpu_hour(numbers['gittins_index']):.3g} to end per GPU-hour, by the jobs before it"
     ),
     "deadline": lambda numbers: f"with its deadline at {clock(numbers['deadline'])}",
+    "multifactor": lambda numbers: f"with a multifactor priority of {numbers['multifactor']:.5g}",
     "priority": lambda numbers: f"with priority {numbers['priority']:g}",
 }
 """What may be said of a job that waits for its turn, by the figure that it is about."""
@@ -118,6 +119,45 @@ def _behind_head(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     return (
         f"{_place(numbers)}; {others[0]}, ahead of it, needs {head} where {numbers['gpus_left']:g} are left, and "
         f"nobody may pass it (this job needs {numbers['gpus_needed']:g})."
+    )
+
+
+def _runs_on(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return "It runs, and nobody is preempted."
+
+
+def _reserved(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    needed, left = number_of(numbers["gpus_needed"], "GPU"), numbers["gpus_left"]
+    return f"{_place(numbers)}; it needs {needed} where {left:g} are free, and is the first to wait: {_until(numbers)}."
+
+
+def _until(numbers: Mapping[str, float]) -> str:
+    if "reserved_time" not in numbers:
+        return "by the time limits of those that run, there will never be enough"
+    return f"by the time limits of those that run, it starts at {clock(numbers['reserved_time'])} at the latest"
+
+
+def _backfilled(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    left = number_of(numbers["gpus_left"], "GPU")
+    needed = f"{numbers['gpus_needed']:g}"
+    return f"{_place(numbers)}; of the {left} left it may have its {needed}, as that does not delay {others[0]}."
+
+
+def _would_delay(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    due = f", which is to start at {clock(numbers['reserved_time'])}" if "reserved_time" in numbers else ""
+    needed, left = number_of(numbers["gpus_needed"], "GPU"), f"{numbers['gpus_left']:g}"
+    would = f"by its time limit it would delay {others[0]}{due}"
+    return f"{_place(numbers)}; it needs {needed} where {left} are left, but {would}."
+
+
+def _starts_now(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"Its reservation of {number_of(numbers['gpus_needed'], 'GPU')} begins now."
+
+
+def _starts_by(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return (
+        f"It has a reservation: it needs {number_of(numbers['gpus_needed'], 'GPU')} where {numbers['gpus_left']:g} are "
+        f"free, and {_until(numbers)}."
     )
 
 
@@ -206,6 +246,12 @@ _SENTENCES: dict[str, Sentence] = {
     "gang-fits": _fits,
     "gang-does-not-fit": _does_not_fit,
     "behind-head-of-line": _behind_head,
+    "runs-on": _runs_on,
+    "reserved": _reserved,
+    "backfilled": _backfilled,
+    "would-delay": _would_delay,
+    "starts-by": _starts_by,
+    "starts-now": _starts_now,
     "no-gpu-left": _no_gpu_left,
     "gain-too-small": _gain_too_small,
     "at-limit": _at_limit,
