@@ -139,6 +139,7 @@ REASON_UNITS = {
     "gittins_index": "1/GPU s",
     "deadline": "s",
     "reserved_time": "s",
+    "planned_end": "s",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

@@ -17,6 +17,8 @@ from polluxsim.engine.simulation import Simulation
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.deadlines import EarliestDeadline
+from polluxsim.policies.elastic_edf import ElasticEdf
+from polluxsim.policies.elasticflow import ElasticFlow
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gittins import Gittins
 from polluxsim.policies.las import LeastAttainedService
@@ -54,6 +56,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "qssf": QuasiShortestService,
     "edf": EarliestDeadline,
     "easy": Easy,
+    "elastic-edf": ElasticEdf,
+    "elasticflow": ElasticFlow,
     "conservative": lambda: Conservative(overestimate=1.5),
     "optimus": Optimus,
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
@@ -96,14 +100,16 @@ def cases(draw: st.DrawFn, with_rigid: bool = False) -> tuple[Cluster, Workload]
     if with_rigid:
         durations = [draw(st.none() | st.integers(1, 80).map(lambda steps: steps * 12.5)) for _ in jobs]
         jobs = [
-            job if duration is None else without_profile(job, duration)
+            job if duration is None else without_profile(job, duration, draw(st.booleans()))
             for job, duration in zip(jobs, durations, strict=True)
         ]
     return cluster, toy_workload(*jobs)
 
 
-def without_profile(job: Job, duration: float) -> Job:
-    return replace(job, application="rigid", batch_size=job.num_replicas, duration=duration)
+def without_profile(job: Job, duration: float, is_elastic: bool) -> Job:
+    speeds = tuple((gpus, gpus**0.75) for gpus in (1, 2, 4, 8, 16)) if is_elastic else ()
+    new = Job.rigid(job.job_id, job.submit_time, job.num_replicas, duration, speeds=speeds)
+    return replace(job, **{name: getattr(new, name) for name in ("application", "batch_size", "duration", "speeds")})
 
 
 # Every policy with jobs that it can do something with.

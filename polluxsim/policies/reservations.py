@@ -85,6 +85,15 @@ class FreeOverTime:
                 self._free.append(self._free[-1])
             self._free[-1] += gpus
 
+    def intervals(self) -> Iterator[tuple[float, float, int]]:
+        """Yield from when until when how many GPUs are free; the last interval does not end."""
+        return zip(self._times, (*self._times[1:], inf), self._free, strict=True)
+
+    @property
+    def now(self) -> int:
+        """Return the GPUs that are free at the beginning."""
+        return self._free[0]
+
     def earliest(self, num_replicas: int, length: float) -> float:
         """Return the earliest step at which so many GPUs are free for a length of time [s]; ∞ if they never are."""
         start: float | None = None

@@ -326,6 +326,9 @@ class Decision:
         Who is to hold which GPUs; a job left out holds none, or what it held where `others_keep`.
     others_keep
         Whether jobs that the allocation leaves out keep their GPUs.
+    rejected
+        Jobs that will never get a GPU, as the policy does not admit them: they end here. None may hold GPUs. The policy
+        is not told of their end.
     num_nodes
         Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
         time; nodes beyond the number are released at once, and the allocation must do without them.
@@ -346,6 +349,7 @@ class Decision:
 
     allocation: Allocation
     others_keep: bool = False
+    rejected: Collection[JobId] = ()
     num_nodes: int | None = None
     fitness: float | None = None
     upper_bound: float | None = None

@@ -238,6 +238,36 @@ def _speed(numbers: Mapping[str, float]) -> str:
     return f"{speed}; restart factor {numbers['restart_factor']:.2f}."
 
 
+def _most_it_can_use(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    gpus, most = numbers["gpus"], numbers["max_replicas"]
+    gets = f"gets {gpus:g}, as many as it can use (at most {most:g})" if gpus else "can use none"
+    return f"{_place(numbers)}; of the {number_of(numbers['gpus_left'], 'GPU')} left when its turn came it {gets}."
+
+
+def _planned(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    due = f"to meet its deadline at {clock(numbers['deadline'])}" if "deadline" in numbers else "without a deadline"
+    if "planned_end" not in numbers:
+        return f"It was admitted {due}, and waits until GPUs are to spare."
+    end = clock(numbers["planned_end"])
+    return (
+        f"It was admitted {due}: by the plan it has {number_of(numbers['gpus'], 'GPU')} now and is complete at {end}."
+    )
+
+
+def _planned_late(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return (
+        f"It is slower than believed and will miss its deadline at {clock(numbers['deadline'])}: it has "
+        f"{number_of(numbers['gpus'], 'GPU')} of what the others leave."
+    )
+
+
+def _not_admitted(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    end, due = clock(numbers["planned_end"]), clock(numbers["deadline"])
+    if numbers["planned_end"] > numbers["deadline"]:
+        return f"It is not admitted: even alone it would be complete at {end} only, after its deadline at {due}."
+    return f"It is not admitted: no plan keeps its deadline at {due} and those of all jobs that are admitted."
+
+
 def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -252,6 +282,10 @@ _SENTENCES: dict[str, Sentence] = {
     "would-delay": _would_delay,
     "starts-by": _starts_by,
     "starts-now": _starts_now,
+    "most-it-can-use": _most_it_can_use,
+    "planned": _planned,
+    "planned-late": _planned_late,
+    "not-admitted": _not_admitted,
     "no-gpu-left": _no_gpu_left,
     "gain-too-small": _gain_too_small,
     "at-limit": _at_limit,
