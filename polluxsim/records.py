@@ -140,6 +140,9 @@ REASON_UNITS = {
     "deadline": "s",
     "reserved_time": "s",
     "planned_end": "s",
+    "quota": "GPUs",
+    "queue_gpus": "GPUs",
+    "virtual_usage": "GPU s",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

@@ -19,6 +19,7 @@ from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.elastic_edf import ElasticEdf
 from polluxsim.policies.elasticflow import ElasticFlow
+from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gittins import Gittins
 from polluxsim.policies.las import LeastAttainedService
@@ -28,6 +29,7 @@ from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.priority import Priority
 from polluxsim.policies.queues import TiresiasL
+from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
@@ -44,6 +46,7 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "las": lambda clock: LeastAttainedService(quantum=150.0 * clock),
     "gittins": lambda clock: Gittins(quantum=150.0 * clock),
     "multifactor": lambda clock: Multifactor(max_age=900.0 * clock, half_life=400.0 * clock, shares={"ada": 2.0}),
+    "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -56,6 +59,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "qssf": QuasiShortestService,
     "edf": EarliestDeadline,
     "easy": Easy,
+    "quotas": lambda: Quotas({"vision": 1}),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,
     "conservative": lambda: Conservative(overestimate=1.5),

@@ -92,6 +92,9 @@ _STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
         f"with a chance of {_per_gpu_hour(numbers['gittins_index']):.3g} to end per GPU-hour, by the jobs before it"
     ),
     "deadline": lambda numbers: f"with its deadline at {clock(numbers['deadline'])}",
+    "virtual_usage": lambda numbers: (
+        f"as its queue has had {_gpu_hours(numbers['virtual_usage'])} GPU-hours for a weight of one"
+    ),
     "multifactor": lambda numbers: f"with a multifactor priority of {numbers['multifactor']:.5g}",
     "priority": lambda numbers: f"with priority {numbers['priority']:g}",
 }
@@ -159,6 +162,27 @@ def _starts_by(numbers: Mapping[str, float], others: Sequence[str]) -> str:
         f"It has a reservation: it needs {number_of(numbers['gpus_needed'], 'GPU')} where {numbers['gpus_left']:g} are "
         f"free, and {_until(numbers)}."
     )
+
+
+def _quota(numbers: Mapping[str, float]) -> str:
+    return f"its queue now has {number_of(numbers['queue_gpus'], 'GPU')}, with a quota of {numbers['quota']:g}"
+
+
+def _within_quota(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It needs {number_of(numbers['gpus_needed'], 'GPU')}, which were within the quota; {_quota(numbers)}."
+
+
+def _borrows(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It borrows {number_of(numbers['gpus_needed'], 'GPU')} that other queues leave idle; {_quota(numbers)}."
+
+
+def _reclaimed(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"Its GPUs were borrowed, and {others[0]}, within the quota of its own queue, takes them; {_quota(numbers)}."
+
+
+def _no_quota_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    needed, free = number_of(numbers["gpus_needed"], "GPU"), numbers["gpus_free"]
+    return f"It needs {needed}, and {free:g} are idle; {_quota(numbers)}."
 
 
 def _no_gpu_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
@@ -282,6 +306,10 @@ _SENTENCES: dict[str, Sentence] = {
     "would-delay": _would_delay,
     "starts-by": _starts_by,
     "starts-now": _starts_now,
+    "within-quota": _within_quota,
+    "borrows": _borrows,
+    "reclaimed": _reclaimed,
+    "no-quota-left": _no_quota_left,
     "most-it-can-use": _most_it_can_use,
     "planned": _planned,
     "planned-late": _planned_late,
