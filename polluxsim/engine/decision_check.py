@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
@@ -101,11 +101,24 @@ def _plain_parts(decision: Decision, state: State) -> Decision:
     until = _real(decision.valid_until)
     if until is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
+    rejected = _rejected(decision, state)
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
     said = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
-    if all(map(is_, said, (fitness, bound, until, wanted))):
+    if all(map(is_, said, (fitness, bound, until, wanted))) and not decision.rejected:
         return decision
-    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted)
+    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted, rejected=rejected)
+
+
+def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
+    """Return the jobs that are not admitted, each once, in order of submission."""
+    if isinstance(decision.rejected, str) or not isinstance(decision.rejected, Collection):
+        raise _wrong("rejected", decision.rejected, "names of jobs")
+    for job_id in decision.rejected:
+        if not isinstance(job_id, str) or (job := state.jobs.active.get(job_id)) is None:
+            raise InvalidAllocationError(f"rejected job {short(job_id)}, which is not active")
+        if job.placement or decision.allocation.get(job_id):
+            raise InvalidAllocationError(f"rejected job {job_id!r}, allowed are jobs that hold no GPUs and get none")
+    return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
 
 
 def _number(name: str, value: object) -> float | None:

@@ -12,6 +12,7 @@ from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
 from polluxsim.models.rigid import RigidProfile
+from polluxsim.models.scaling import ScalingProfile
 from polluxsim.policies.view import Traits, traits_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Scenario:
         """Return how a job trains: as its application, or for as long as is known of it."""
         if job.duration is None:
             return self.profiles[job.application]
+        if job.speeds:
+            return ScalingProfile(job.num_replicas, job.duration, job.speeds)
         return RigidProfile(job.num_replicas, job.duration)
 
     def truth_of(self, job: Job) -> Truth:

@@ -24,6 +24,7 @@ from polluxsim.engine.views import JobWindows, Shutter
 from polluxsim.engine.world import World
 from polluxsim.errors import TurnError
 from polluxsim.policies.view import ClusterView, Standing
+from polluxsim.records import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -134,9 +135,12 @@ class Simulation:
             state.records.explained(self.time, job_id, reason, moved=job_id in moves)
         if plain.num_nodes is not None:
             self._world.request_nodes(plain.num_nodes)
+        for job_id in plain.rejected:
+            self._world.end(state.jobs.active[job_id], Status.REJECTED)
         state.records.decided(plain)
         state.rounds.decided(plain)
         self._end_round(moves.values())
+        self._is_over |= not state.jobs.active and not self._world.num_expected
 
     def result(self) -> Result:
         """Return the records of the run; where it is not over, of what has happened so far."""
@@ -212,6 +216,7 @@ class Simulation:
             restart_delay=state.scenario.settings.restart_delay,
             nodes=state.nodes.counts,
             changes=state.rounds.changes(),
+            round_interval=state.scenario.settings.round_interval,
             standing=Standing(
                 JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
                 JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),

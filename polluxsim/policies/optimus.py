@@ -9,9 +9,9 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.elastic import placements
 from polluxsim.policies.view import Decision, Reason, Traits
-from polluxsim.types import num_replicas, packed
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,18 +73,10 @@ class Optimus:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
         dealt = self._deal(view)
-        counts = dealt.counts
-        placements = {
-            job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)
-        }
-        free = FreeGpus(view.gpus_per_node)
-        for placement in placements.values():
-            free.take(placement)
-        moved = [job.job_id for job in view.jobs if job.job_id not in placements]
-        for job_id in sorted(moved, key=counts.__getitem__):
-            placements[job_id] = free.pack(counts[job_id]) or ()
         # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
-        return Decision(placements, valid_until=inf, explain=lambda jobs: self._reasons(view, dealt, jobs))
+        return Decision(
+            placements(view, dealt.counts), valid_until=inf, explain=lambda jobs: self._reasons(view, dealt, jobs)
+        )
 
     def _deal(self, view: ClusterView) -> _Dealt:
         """Return each job's number of GPUs: one each while there are any, the rest by largest gain."""
