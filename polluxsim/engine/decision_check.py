@@ -98,8 +98,7 @@ def _plain_parts(decision: Decision, state: State) -> Decision:
     if bound is not None and (bound <= 0 or (fitness is not None and fitness > bound * (1 + ROUNDING))):
         allowed = "a number > 0" if bound <= 0 else f"no less than the fitness, {fitness!r}, or None"
         raise _wrong("upper_bound", decision.upper_bound, allowed)
-    until = _real(decision.valid_until)
-    if until is None or isnan(until):
+    if (until := _real(decision.valid_until)) is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
     rejected = _rejected(decision, state)
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
@@ -124,8 +123,7 @@ def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
 def _number(name: str, value: object) -> float | None:
     if value is None:
         return None
-    number = _real(value)
-    if number is None or not isfinite(number):
+    if (number := _real(value)) is None or not isfinite(number):
         raise _wrong(name, value, "a finite number, or None")
     return number
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
+    from polluxsim.models.scaling import Speeds
     from polluxsim.policies.view import Policy
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Job, Workload
@@ -98,7 +99,7 @@ class Scenario:
     def truth_of(self, job: Job) -> Truth:
         """Return the truth about a job; what was computed of an application serves all its jobs."""
         if job.duration is not None:
-            return Truth(self.profile_of(job), self._gang_paces[job.num_replicas])
+            return Truth(self.profile_of(job), self._paces[job.num_replicas, job.speeds])
         if (known := self._truths.get(job.application)) is None:
             known = self._truths[job.application] = Truth(self.profile_of(job))
         return known
@@ -113,7 +114,7 @@ class Scenario:
         return {}
 
     @cached_property
-    def _gang_paces(self) -> defaultdict[int, Paces]:
+    def _paces(self) -> defaultdict[tuple[int, Speeds], Paces]:
         return defaultdict(dict)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:

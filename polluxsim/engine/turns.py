@@ -24,7 +24,6 @@ from polluxsim.engine.views import JobWindows, Shutter
 from polluxsim.engine.world import World
 from polluxsim.errors import TurnError
 from polluxsim.policies.view import ClusterView, Standing
-from polluxsim.records import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -83,12 +82,11 @@ class Simulation:
         self._chosen_anew: list[ActiveJob] = []
         self.view: ClusterView | None = None
         self.standstill: str | None = None
-        self._is_over = not self._world.num_expected
+        self._is_over = False
         self._started = perf_counter()
         if settings.horizon is not None:
             agenda.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
-        (policy_seed,) = np.random.SeedSequence(seed).spawn(1)
-        self.rng = np.random.default_rng(policy_seed)
+        self.rng = np.random.default_rng(*np.random.SeedSequence(seed).spawn(1))
 
     def advance(self) -> ClusterView | None:
         """Go on until a decision is due, and return what there is to see; None once the run is over.
@@ -101,11 +99,12 @@ class Simulation:
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
         while not self._is_over and self.view is None:
-            if self._state.agenda.peek() == inf:
+            if not self._state.jobs.active and not self._world.num_expected:
+                self._is_over = True
+            elif self._state.agenda.peek() == inf:
                 self._stand_still(self._standstill.now(self._state))
-                break
-            self._state.agenda.step()
-            self._is_over |= not self._state.jobs.active and not self._world.num_expected
+            else:
+                self._state.agenda.step()
         return self.view
 
     def commit(self, decision: Allocation | Decision) -> None:
@@ -133,14 +132,10 @@ class Simulation:
         self.view, state.shutter.is_open = None, False
         for job_id, reason in reasons.items():
             state.records.explained(self.time, job_id, reason, moved=job_id in moves)
-        if plain.num_nodes is not None:
-            self._world.request_nodes(plain.num_nodes)
-        for job_id in plain.rejected:
-            self._world.end(state.jobs.active[job_id], Status.REJECTED)
+        self._world.decided(plain)
         state.records.decided(plain)
         state.rounds.decided(plain)
         self._end_round(moves.values())
-        self._is_over |= not state.jobs.active and not self._world.num_expected
 
     def result(self) -> Result:
         """Return the records of the run; where it is not over, of what has happened so far."""
@@ -235,8 +230,7 @@ class Simulation:
         if not due:
             return {}
         reasons = checked_reasons(decision.explain(due), due)
-        placed = state.jobs.placed
-        holding = {job_id for job_id in due if (moves[job_id].placement if job_id in moves else job_id in placed)}
+        holding = {job for job in due if (moves[job].placement if job in moves else job in state.jobs.placed)}
         state.inquiry.asked(self.time, due, moves.keys(), holding)
         return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from drawn import PROFILES, begun, cases, ended
 from hypothesis import given, settings
-from polluxsim.look.why.words import sentence
 from toy import toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.look.why.words import sentence
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.fifo import Fifo

@@ -13,14 +13,14 @@ import pytest
 from drawn import begun, clusters, ended
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polluxsim.look.table import metrics_in_words
-from polluxsim.look.why.words import sentence
-from polluxsim.applications.osdi21 import read_profiles
 from toy import toy_workload
 
+from polluxsim.applications.osdi21 import read_profiles
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidAllocationError
+from polluxsim.look.table import metrics_in_words
+from polluxsim.look.why.words import sentence
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.elastic_edf import ElasticEdf

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawn import begun, ended
-from polluxsim.look.why.words import sentence
 from toy import toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError
+from polluxsim.look.why.words import sentence
 from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.gittins import Gittins, gittins_index
 from polluxsim.policies.las import LeastAttainedService

@@ -9,12 +9,12 @@ import pytest
 from drawn import PROFILES, begun, cases, ended
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polluxsim.look.why.words import sentence
 from toy import toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import PolluxSimError
+from polluxsim.look.why.words import sentence
 from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.view import ClusterView, Decision, Policy
