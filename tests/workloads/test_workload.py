@@ -14,7 +14,7 @@ from toy import ToyProfile, toy_job, write_jobs
 
 from polluxsim.errors import InvalidInputError, PolluxSimError
 from polluxsim.types import Cluster
-from polluxsim.workloads.workload import Job, Workload, read_workload, workload_from_frame, write_workload
+from polluxsim.workloads.workload import Job, OneJob, Workload, read_workload, workload_from_frame, write_workload
 
 PROFILES = {"toy": ToyProfile()}
 CLUSTER = Cluster.uniform(2, 4)
@@ -238,3 +238,10 @@ def test_a_parquet_file_of_odd_values_is_one_clear_line(
         read_workload(tmp_path / "w.parquet")
     assert str(tmp_path / "w.parquet") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_one_job_begins_at_once_on_one_gpu() -> None:
+    profiles = {"toy": ToyProfile()}
+    assert OneJob("toy").load(profiles).jobs == (
+        Job("toy-1", 0.0, "toy", 1, profiles["toy"].application.init_batch_size),
+    )
