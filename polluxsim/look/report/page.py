@@ -21,11 +21,11 @@ from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.report import titles
 from polluxsim.look.report.figures import Shown, by_application, distribution, over_time
 from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.report.panels import cluster_view, job_figures, job_table, occupancy_map
 from polluxsim.look.report.payload import packed, run_columns
 from polluxsim.look.report.sentences import packed_reasons
 from polluxsim.look.report.side_by_side import lines
 from polluxsim.look.report.style import run_color
-from polluxsim.look.report.views import cluster_view, job_figures, job_table, occupancy_map
 from polluxsim.look.slots import cluster_of
 from polluxsim.metrics.summary import summarise
 
