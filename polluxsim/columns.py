@@ -12,6 +12,10 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, get_type_hints, over
 RecordT = TypeVar("RecordT", bound=NamedTuple)
 
 
+FRESH = 512
+"""Records that are kept as they came, until all of them go into the columns in one step."""
+
+
 class Records(Sequence[RecordT], Generic[RecordT]):
     """Records of one kind, in the order in which they came.
 
@@ -28,33 +32,48 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def __init__(self, record_type: type[RecordT], records: Iterable[RecordT] = ()) -> None:
         self._type = record_type
-        self.columns: tuple[Any, ...] = tuple(map(_column, _hints(record_type)))
-        for record in records:
-            self.append(record)
+        self._columns: tuple[Any, ...] = tuple(map(_column, _hints(record_type)))
+        self._fresh = list(records)
 
     def append(self, record: RecordT) -> None:
         """Put a record behind the others."""
-        for column, value in zip(self.columns, record):  # noqa: B905  (a record has as many fields)
-            column.append(value)
+        self._fresh.append(record)
+        if len(self._fresh) == FRESH:
+            self._file()
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Return the values by field."""
+        self._file()
+        return self._columns
+
+    def column(self, name: str) -> Any:
+        """Return the values of a field."""
+        return self.columns[self._type._fields.index(name)]
+
+    def _file(self) -> None:
+        if self._fresh:
+            for column, values in zip(self._columns, zip(*self._fresh, strict=True), strict=True):
+                column.extend(values)
+            self._fresh.clear()
 
     def in_order(self, indices: Sequence[int]) -> Self:
         """Return the records with these indices, in this order."""
         new = type(self)(self._type)
-        new.columns = tuple(_taken(column, indices) for column in self.columns)
+        new._columns = tuple(_taken(column, indices) for column in self.columns)
         return new
 
     def with_column(self, name: str, values: Iterable[object]) -> Self:
         """Return the same records with another column of that name."""
         new = type(self)(self._type)
         place = self._type._fields.index(name)
-        column = new.columns[place]
-        for value in values:
-            column.append(value)
-        new.columns = (*self.columns[:place], column, *self.columns[place + 1 :])
+        column = new._columns[place]
+        column.extend(values)
+        new._columns = (*self.columns[:place], column, *self.columns[place + 1 :])
         return new
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return len(self._columns[0]) + len(self._fresh)
 
     @overload
     def __getitem__(self, index: int) -> RecordT: ...
@@ -82,7 +101,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def __copy__(self) -> Self:
         new = type(self)(self._type)
-        new.columns = tuple(column[:] for column in self.columns)
+        new._columns = tuple(column[:] for column in self.columns)
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -95,8 +114,8 @@ class _Optional(Sequence["float | None"]):
     def __init__(self, numbers: array[float] | None = None) -> None:
         self.numbers = array("d") if numbers is None else numbers
 
-    def append(self, number: float | None) -> None:
-        self.numbers.append(nan if number is None else number)
+    def extend(self, numbers: Iterable[float | None]) -> None:
+        self.numbers.extend(nan if number is None else number for number in numbers)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -119,11 +138,12 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
         self._numbers = array("d")
         self._ends = array("q", [0])
 
-    def append(self, pairs: Iterable[tuple[str, float]]) -> None:
-        for name, number in pairs:
-            self._names.append(name)
-            self._numbers.append(number)
-        self._ends.append(len(self._names))
+    def extend(self, records: Iterable[Iterable[tuple[str, float]]]) -> None:
+        for pairs in records:
+            for name, number in pairs:
+                self._names.append(name)
+                self._numbers.append(number)
+            self._ends.append(len(self._names))
 
     def __len__(self) -> int:
         return len(self._ends) - 1

@@ -139,6 +139,15 @@ REASON_UNITS = {
     "next_gain": "s",
     "winning_gain": "s",
     "age": "s",
+    "remaining_service": "GPU s",
+    "expected_service": "GPU s",
+    "gittins_index": "1/GPU s",
+    "deadline": "s",
+    "reserved_time": "s",
+    "planned_end": "s",
+    "quota": "GPUs",
+    "queue_gpus": "GPUs",
+    "virtual_usage": "GPU s",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -13,10 +14,24 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
+from polluxsim.policies.backfill import Easy
+from polluxsim.policies.conservative import Conservative
+from polluxsim.policies.deadlines import EarliestDeadline
+from polluxsim.policies.elastic_edf import ElasticEdf
+from polluxsim.policies.elasticflow import ElasticFlow
+from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.gittins import Gittins
+from polluxsim.policies.las import LeastAttainedService
+from polluxsim.policies.multifactor import Multifactor
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.priority import Priority
+from polluxsim.policies.queues import TiresiasL
+from polluxsim.policies.quotas import Quotas
+from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
+from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
@@ -24,11 +39,30 @@ from polluxsim.records import Result
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload
 
+# Policies whose parameters are times, made for clocks that run so many times as slow.
+BY_CLOCK: dict[str, Callable[[float], Policy]] = {
+    "tiresias": lambda clock: Tiresias(queue_threshold=500.0 * clock),
+    "tiresias-l": lambda clock: TiresiasL((100.0 * clock, 500.0 * clock)),
+    "las": lambda clock: LeastAttainedService(quantum=150.0 * clock),
+    "gittins": lambda clock: Gittins(quantum=150.0 * clock),
+    "multifactor": lambda clock: Multifactor(max_age=900.0 * clock, half_life=400.0 * clock, shares={"ada": 2.0}),
+    "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
+    "priority": lambda clock: Priority(min_run_time=200.0 * clock),
+}
 POLICIES: dict[str, Callable[[], Policy]] = {
+    **{name: partial(make, 1.0) for name, make in BY_CLOCK.items()},
     "fifo": Fifo,
     "backfill": lambda: Fifo(backfill=True),
     "srtf": Srtf,
-    "tiresias": lambda: Tiresias(queue_threshold=500.0),
+    "srsf": Srsf,
+    "sjf": ShortestJobFirst,
+    "qssf": QuasiShortestService,
+    "edf": EarliestDeadline,
+    "easy": Easy,
+    "quotas": lambda: Quotas({"vision": 1}),
+    "elastic-edf": ElasticEdf,
+    "elasticflow": ElasticFlow,
+    "conservative": lambda: Conservative(overestimate=1.5),
     "optimus": Optimus,
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
     "pollux-annealing": Pollux,
@@ -42,6 +76,18 @@ clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda sizes:
 policies = st.sampled_from(sorted(POLICIES))
 
 
+_SAID = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from([None, "ada", "bob"]),
+        "queue": st.sampled_from([None, "vision", "speech"]),
+        "priority": st.sampled_from([0.0, 1.0, -2.0]),
+        "deadline": st.sampled_from([None, 400.0, 1500.0]),
+        "time_limit": st.sampled_from([None, 100.0, 600.0]),
+    }
+)
+"""What users say besides."""
+
+
 @st.composite
 def cases(draw: st.DrawFn, with_rigid: bool = False) -> tuple[Cluster, Workload]:
     cluster = draw(clusters)
@@ -51,16 +97,23 @@ def cases(draw: st.DrawFn, with_rigid: bool = False) -> tuple[Cluster, Workload]
             draw(st.integers(0, 40)) * 25.0,
             draw(st.integers(1, cluster.num_gpus)),
             draw(st.sampled_from(sorted(PROFILES))),
+            **draw(_SAID),
         )
         for index in range(draw(st.integers(1, 7)))
     ]
     if with_rigid:
         durations = [draw(st.none() | st.integers(1, 80).map(lambda steps: steps * 12.5)) for _ in jobs]
         jobs = [
-            job if duration is None else Job.rigid(job.job_id, job.submit_time, job.num_replicas, duration)
+            job if duration is None else without_profile(job, duration, draw(st.booleans()))
             for job, duration in zip(jobs, durations, strict=True)
         ]
     return cluster, toy_workload(*jobs)
+
+
+def without_profile(job: Job, duration: float, is_elastic: bool) -> Job:
+    speeds = tuple((gpus, gpus**0.75) for gpus in (1, 2, 4, 8, 16)) if is_elastic else ()
+    new = Job.rigid(job.job_id, job.submit_time, job.num_replicas, duration, speeds=speeds)
+    return replace(job, **{name: getattr(new, name) for name in ("application", "batch_size", "duration", "speeds")})
 
 
 # Every policy with jobs that it can do something with.

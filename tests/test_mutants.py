@@ -36,6 +36,8 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.shipped import shipped
 from polluxsim.storage import read_reasons, read_run, read_timings
 from polluxsim.tables import read_number
+from polluxsim.workloads.elasticflow import ElasticFlowJobs
+from polluxsim.workloads.muri import MuriJobs
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload, read_workload
 
@@ -50,6 +52,13 @@ d,60,,8,,7200,,,,,
 """
 
 
+ELASTICFLOW = {
+    "jobs.txt": "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu\na,0,90,bert,9,64,2\n",
+    "bert.csv": "global_batch_size,1,2,4\n64,0.5,0.8,nan\n128,0.25,,1.0\n",
+}
+MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time,priority\na,4,1500,99,bert,200,0\n"
+
+
 @cache
 def originals(folder: Path) -> Path:
     """Make one whole input of every kind, once."""
@@ -58,6 +67,9 @@ def originals(folder: Path) -> Path:
 
     frame = pd.read_csv(io.StringIO(WORKLOAD))
     frame.assign(after=[[], ["a"], ["a", "b"], []]).to_parquet(folder / "w.parquet")
+    (folder / "elasticflow").mkdir()
+    for name, text in ELASTICFLOW.items():
+        (folder / "elasticflow" / name).write_text(text)
     import_trace("slurm", SAMPLES["slurm"].source, folder / "t.parquet")
     write_artifact(folder / "measured", ("ncf",))
     workload = folder / "jobs.csv"
@@ -105,6 +117,14 @@ def kinds(whole: Path) -> dict[str, Kind]:
         else:
             path.write_bytes(broken_text(path.read_bytes(), rng, rng.choice((":", ",", " "))))
 
+    def elasticflow(rng: random.Random, folder: Path) -> None:
+        shutil.copytree(whole / "elasticflow", folder, dirs_exist_ok=True)
+        path = folder / rng.choice(sorted(ELASTICFLOW))
+        path.write_bytes(broken_text(path.read_bytes(), rng, ","))
+
+    def muri(rng: random.Random, folder: Path) -> None:
+        (folder / "m.csv").write_bytes(broken_text(MURI.encode(), rng, ","))
+
     found = (
         Kind("log", log, read_log),
         Kind("card", card, read_profiles),
@@ -113,11 +133,22 @@ def kinds(whole: Path) -> dict[str, Kind]:
         Kind("parquet", table("w.parquet"), read_parquet),
         Kind("trace", table("t.parquet"), read_replay),
         Kind("run", run, look_at_run),
+        Kind("elasticflow", elasticflow, read_elasticflow),
+        Kind("muri", muri, read_muri),
     )
     return {kind.name: kind for kind in found}
 
 
-KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run")
+KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run", "elasticflow", "muri")
+
+
+def read_elasticflow(folder: Path) -> None:
+    jobs = ElasticFlowJobs(str(folder / "jobs.txt"), str(folder)).load({}).jobs
+    assert all(job.speeds[0][0] <= job.num_replicas <= job.speeds[-1][0] for job in jobs)
+
+
+def read_muri(folder: Path) -> None:
+    assert all(job.duration for job in MuriJobs(str(folder / "m.csv")).load({}).jobs)
 
 
 def read_log(folder: Path) -> None:

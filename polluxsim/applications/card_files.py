@@ -13,7 +13,6 @@ from polluxsim.applications.card import (
     NoiseScales,
     SyncTimes,
 )
-from polluxsim.applications.card_fitting import fit_card
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.card_text import FORMAT, card_text
 from polluxsim.applications.described import COUNT, EPOCHS, description_of, read_described
@@ -48,6 +47,9 @@ def fit_cards(measured: Path) -> dict[str, Card]:
     InvalidInputError
         If the measurements are missing or wrong.
     """
+    # Compiled code, which takes a while to load, is for those who fit.
+    from polluxsim.applications.card_fitting.fit import fit_card  # noqa: PLC0415
+
     profiles = read_profiles(measured)
     described = read_described(description_of(find_traces(measured) or measured))
     pairs = [(profile, described[name]) for name, profile in profiles.items()]

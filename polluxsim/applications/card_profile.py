@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from polluxsim.applications.card import place_in_use
 from polluxsim.applications.placement_classes import compactness
 from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.overlap import overlapped
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.models.throughput import overlapped
 
 if TYPE_CHECKING:
     from polluxsim.applications.card import Card

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.applications.card import About
-from polluxsim.applications.card_fitting import CardSize
+from polluxsim.applications.card_fitting.size import CardSize
 from polluxsim.applications.sections import Range, Section, read_section
 from polluxsim.shipped import shipped
 

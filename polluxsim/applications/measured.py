@@ -218,28 +218,40 @@ class MeasuredProfile:
 
     @cached_property
     def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types
-        from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415  (slow to load, and seldom needed)
+        # Slow to load, and seldom needed.
+        from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415
+        from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
-        groups = defaultdict[tuple[int, int, int], list[PlacementRow]](list)
+        groups = defaultdict[tuple[int, int, int], list[tuple[float, float]]](list)
         for row in self.placements:
-            groups[len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size].append(row)
+            key = (len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size)
+            groups[key].append((row.step_time, row.sync_time))
         keys = sorted(groups)
         points = [*keys, *(row[:3] for row in self.scalability)]
-        means = [
-            (
-                float(np.mean([r.step_time for r in groups[k]])),
-                float(np.mean([r.sync_time for r in groups[k]])),
-            )
-            for k in keys
-        ]
-        values = [*means, *(row[3:] for row in self.scalability)]
-        return LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
+        values = [*_means([groups[key] for key in keys]), *(row[3:] for row in self.scalability)]
+        interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
+        # Its first answer inverts a small matrix for every simplex, which takes many times as long in several threads.
+        with threadpool_limits(limits=1, user_api="blas"):
+            interpolator(points[0])
+        return interpolator
 
     def _unmeasured(self, gpus_by_node: tuple[int, ...], atomic: int, allowed: str) -> ProfileRangeError:
         return ProfileRangeError(
             f"{self.application.name}: no step time for {atomic} examples per GPU on "
             f"{len(gpus_by_node)} nodes with {gpus_by_node} GPUs, allowed are {allowed}"
         )
+
+
+def _means(groups: Sequence[Sequence[tuple[float, float]]]) -> list[NDArray[np.float64]]:
+    """Return the mean pair of every group; groups of one size are taken together, as there are hundreds."""
+    means: dict[int, NDArray[np.float64]] = {}
+    for size in {len(group) for group in groups}:
+        places = [place for place, group in enumerate(groups) if len(group) == size]
+        pairs = np.array([groups[place] for place in places])
+        # Each along a row of its own, so that its terms are added in the order of `np.mean` of a list.
+        first, second = (np.ascontiguousarray(pairs[:, :, column]).mean(axis=1) for column in (0, 1))
+        means |= dict(zip(places, np.column_stack([first, second]), strict=True))
+    return [means[place] for place in range(len(groups))]
 
 
 def _linear(low: float, high: float, weight: float) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
-from itertools import chain
+from copy import copy, deepcopy
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 
-def finished(state: State, followers: Mapping[JobId, Job], seconds: float, standstill: str | None) -> Result:
+def finished(
+    state: State, followers: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool
+) -> Result:
     """Return the result of a run.
 
     Parameters
@@ -37,49 +38,49 @@ def finished(state: State, followers: Mapping[JobId, Job], seconds: float, stand
         Wall-clock time that the simulation took [s].
     standstill
         Why it was broken off, if it was.
+    is_over
+        Whether nothing more will happen in it, so that the result may share its records.
     """
     started = perf_counter()
-    now, records = state.agenda.now, state.records
-    jobs = {job.job_id: job for job in chain(state.scenario.workload.jobs, followers.values())}
-    job_records = _all_jobs(state, jobs)
-    job_records = job_records.with_column("finish_time_fairness", _fairness(state, jobs, job_records))
+    now, records = state.agenda.now, state.records if is_over else deepcopy(state.records)
+    jobs = (*state.scenario.workload.jobs, *followers.values())
+    places = {job.job_id: place for place, job in enumerate(jobs)}
+    job_records = _all_jobs(state, jobs, places)
+    job_records = job_records.with_column("finish_time_fairness", _fairness(state, jobs, places, job_records))
     timings = copy(records.timings)
     timings.append(TimingRecord("simulate", None, seconds))
     timings.append(TimingRecord("fairness", None, perf_counter() - started))
-    # Copies, as the run may go on.
-    rounds, allocations, reasons = copy(records.rounds), copy(records.allocations), copy(records.reasons)
-    return Result(job_records, rounds, allocations, now, timings, reasons, standstill)
+    return Result(job_records, records.rounds, records.allocations, now, timings, records.reasons, standstill)
 
 
-def _all_jobs(state: State, jobs: Mapping[JobId, Job]) -> Records[JobRecord]:
+def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int]) -> Records[JobRecord]:
     """Return the records of all jobs in order of submission, those cut off included."""
-    now, delay, records = state.agenda.now, state.scenario.settings.restart_delay, copy(state.records.jobs)
-    ended = set(records.columns[0])
-    for active in state.jobs.active.values():
-        records.append(job_record(active.job, active, Status.CUT_OFF, now, delay))
-    for job_id, job in jobs.items():
-        if job_id not in ended and job_id not in state.jobs.active:
-            records.append(job_record(job, None, Status.CUT_OFF, now, delay))
-    known = {job_id: place for place, job_id in enumerate(jobs)}
-    names, submit_times = records.columns[0], np.asarray(records.columns[2])
-    order = np.lexsort((np.array([known[name] for name in names]), submit_times))
+    now, delay, records = state.agenda.now, state.scenario.settings.restart_delay, state.records.jobs
+    if len(records) < len(jobs):
+        ended, records = set(records.column("job")), copy(records)
+        for active in state.jobs.active.values():
+            records.append(job_record(active.job, active, Status.CUT_OFF, now, delay))
+        for job in jobs:
+            if job.job_id not in ended and job.job_id not in state.jobs.active:
+                records.append(job_record(job, None, Status.CUT_OFF, now, delay))
+    order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
     return records.in_order(order.tolist())
 
 
-def _fairness(state: State, jobs: Mapping[JobId, Job], records: Sequence[JobRecord]) -> Iterator[float | None]:
+def _fairness(
+    state: State, jobs: Sequence[Job], places: Mapping[JobId, int], records: Records[JobRecord]
+) -> Iterator[float | None]:
     """Yield every complete job's finish-time fairness ρ, None where it is not complete or its time alone is not known.
 
     Source: Themis (NSDI '20); an equal share is that among the jobs that were unfinished on average over its life.
     """
     now = state.agenda.now
-    submitted = [record for record in records if record.submit_time <= now]
-    ends = [now if record.end_time is None else record.end_time for record in submitted]
-    contention = iter(mean_contention([record.submit_time for record in submitted], ends).tolist())
+    submit_times = np.asarray(records.column("submit_time"))
+    ends = np.array([now if time is None else time for time in records.column("end_time")])
+    contention, submitted = np.ones(len(records)), submit_times <= now
+    contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
     alone, gpus = TimesAlone(state.scenario), state.nodes.mean_gpus(now)
-    for record in records:
-        crowd = next(contention) if record.submit_time <= now else None
-        if crowd is None or record.jct is None:
-            yield None
-            continue
-        time = alone.time(jobs[record.job], gpus / crowd, record.submit_time)
-        yield None if time is None else record.jct / time
+    columns = (records.column(name) for name in ("job", "submit_time", "jct"))
+    for name, submit_time, jct, crowd in zip(*columns, contention.tolist(), strict=True):
+        time = None if jct is None else alone.time(jobs[places[name]], gpus / crowd, submit_time)
+        yield None if time is None or jct is None else jct / time

@@ -67,7 +67,7 @@ class TimesAlone:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._run_times: dict[tuple[str, int, int], float] = {}
+        self._run_times: dict[tuple[object, ...], float] = {}
 
     def time(self, job: Job, share: float, submit_time: float) -> float | None:
         """Return the completion time of a job on a share of the cluster, as much of it as it can use [s].
@@ -106,7 +106,7 @@ class TimesAlone:
         agent = scenario.agents.new(job, truth)
         batch_size = application.max_batch_size if agent.learns else job.batch_size
         gpus = min(gpus, application.most_replicas(batch_size), scenario.cluster.num_gpus)
-        key = (job.application, batch_size, gpus)
+        key = (job.application, job.duration, job.speeds, batch_size, gpus)
         if (known := self._run_times.get(key)) is not None:
             return known
         placement = pack(scenario.cluster.gpus_per_node, gpus) or ()

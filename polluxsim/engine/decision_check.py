@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
-from operator import index
+from operator import index, is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
@@ -98,24 +98,40 @@ def _plain_parts(decision: Decision, state: State) -> Decision:
     if bound is not None and (bound <= 0 or (fitness is not None and fitness > bound * (1 + ROUNDING))):
         allowed = "a number > 0" if bound <= 0 else f"no less than the fitness, {fitness!r}, or None"
         raise _wrong("upper_bound", decision.upper_bound, allowed)
-    until = _real(decision.valid_until)
-    if until is None or isnan(until):
+    if (until := _real(decision.valid_until)) is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
+    rejected = _rejected(decision, state)
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
-    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted)
+    said = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
+    if all(map(is_, said, (fitness, bound, until, wanted))) and not decision.rejected:
+        return decision
+    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted, rejected=rejected)
+
+
+def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
+    """Return the jobs that are not admitted, each once, in order of submission."""
+    if isinstance(decision.rejected, str) or not isinstance(decision.rejected, Collection):
+        raise _wrong("rejected", decision.rejected, "names of jobs")
+    for job_id in decision.rejected:
+        if not isinstance(job_id, str) or (job := state.jobs.active.get(job_id)) is None:
+            raise InvalidAllocationError(f"rejected job {short(job_id)}, which is not active")
+        if job.placement or decision.allocation.get(job_id):
+            raise InvalidAllocationError(f"rejected job {job_id!r}, allowed are jobs that hold no GPUs and get none")
+    return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
 
 
 def _number(name: str, value: object) -> float | None:
     if value is None:
         return None
-    number = _real(value)
-    if number is None or not isfinite(number):
+    if (number := _real(value)) is None or not isfinite(number):
         raise _wrong(name, value, "a finite number, or None")
     return number
 
 
 def _real(value: object) -> float | None:
     """Return a real number of any library as Python's; None for True and for what is too large."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

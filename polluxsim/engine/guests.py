@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING
 
 from polluxsim.errors import PolicyError, PolluxSimError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parents[1]
 
 
-@contextmanager
-def guest(name: str, time: float) -> Iterator[None]:
-    """Turn an error that a policy raises into one that says which policy, in which round [s], and where in its code.
+class guest:  # noqa: N801  (a context manager, like those of contextlib)
+    """Turns an error that a policy raises into one that says which policy, in which round [s], and where in its code.
 
     Raises
     ------
     PolicyError
         Also where the policy would have ended the whole program.
     """
-    try:
-        yield
-    except PolluxSimError:
-        raise
-    except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise PolicyError(f"policy {name} failed in the round at {time:g} s{_place(error)}: {what}") from error
+
+    __slots__ = ("_name", "_time")
+
+    def __init__(self, name: str, time: float) -> None:
+        self._name = name
+        self._time = time
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, PolluxSimError):
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            where = f"in the round at {self._time:g} s{_place(error)}"
+            raise PolicyError(f"policy {self._name} failed {where}: {what}") from error
 
 
 def _place(error: BaseException) -> str:

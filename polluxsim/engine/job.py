@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from polluxsim.agent.agent import Observation
 from polluxsim.engine.segment import NEVER, Segment
 from polluxsim.engine.tenure import Tenure
+from polluxsim.engine.time_rules import Milestone
 from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
-    from polluxsim.engine.time_rules import Milestone, TimeRule
+    from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
@@ -70,7 +71,7 @@ class ActiveJob:
         self.agent_is_steady = False
         self._has_observed = False
         # When the epochs after the present one end if nothing changes, the last first.
-        self._ahead: list[Milestone] = []
+        self._ahead: list[tuple[float, bool]] = []
 
     @property
     def job_id(self) -> str:
@@ -136,8 +137,8 @@ class ActiveJob:
         if self.interference:
             rates = [rate * (1 - self.interference) for rate in rates]
         self._ahead = rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
-        end = self._ahead[0]
-        self._train(epoch, progress, start, self._ahead.pop())
+        end = Milestone(*self._ahead[0])
+        self._train(epoch, progress, start, Milestone(*self._ahead.pop()))
         return end
 
     def _train(self, epoch: int, progress: float, start: float, milestone: Milestone) -> None:
@@ -156,7 +157,7 @@ class ActiveJob:
         epoch, passed = self.segment.epoch, self.segment.milestone
         milestone = passed
         while self._ahead and (milestone.time < now or (milestone.time == now and not milestone.after_round)):
-            epoch, passed, milestone = epoch + 1, milestone, self._ahead.pop()
+            epoch, passed, milestone = epoch + 1, milestone, Milestone(*self._ahead.pop())
         if epoch == self.segment.epoch:
             return False
         self._train(epoch, self.truth.epoch_ends[epoch - 1], passed.time, milestone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,7 @@ class Jobs:
         self._waiting: dict[JobId, ActiveJob] = {}
         self._waiting_are_in_order = True
         self.running: list[ActiveJob] = []
+        self._running_views: list[JobWindow] = []
 
     @property
     def waiting(self) -> Iterable[ActiveJob]:
@@ -74,7 +75,7 @@ class Jobs:
 
     def running_views(self) -> Iterable[JobWindow]:
         """Return the views of the jobs that hold GPUs, in order of submission."""
-        return [self.views[job.job_id] for job in self.running]
+        return self._running_views
 
     def add(self, job: ActiveJob, view: JobWindow) -> None:
         """Take in a job that was submitted."""
@@ -96,7 +97,9 @@ class Jobs:
         self._stops(job)
         if job.placement:
             self.placed[job.job_id] = job
-            insort(self.running, job, key=ORDER)
+            place = bisect_left(self.running, job.order, key=ORDER)
+            self.running.insert(place, job)
+            self._running_views.insert(place, self.views[job.job_id])
             self._waiting.pop(job.job_id, None)
             return
         for table in (self.placed, self.learning, self.on_course):
@@ -108,7 +111,7 @@ class Jobs:
     def _stops(self, job: ActiveJob) -> None:
         place = bisect_left(self.running, job.order, key=ORDER)
         if place < len(self.running) and self.running[place] is job:
-            del self.running[place]
+            del self.running[place], self._running_views[place]
 
     def trains(self, job: ActiveJob) -> None:
         """Take note that a job began another segment."""

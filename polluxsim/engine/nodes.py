@@ -68,6 +68,8 @@ class Nodes:
 
     def present(self, now: float, at_most: int | None = None) -> Cluster:
         """Return the nodes that are up, the first `at_most` of them."""
+        if at_most is None and self._least == len(self._cluster.gpus_per_node):
+            return self._present
         # Nodes come up in the order in which they were requested.
         up = bisect_right(self._up_at, now)
         if at_most is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,12 +12,15 @@ from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
 from polluxsim.models.rigid import RigidProfile
+from polluxsim.models.scaling import ScalingProfile
 from polluxsim.policies.view import Traits, traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
+    from polluxsim.models.scaling import Speeds
     from polluxsim.policies.view import Policy
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Job, Workload
@@ -88,12 +92,14 @@ class Scenario:
         """Return how a job trains: as its application, or for as long as is known of it."""
         if job.duration is None:
             return self.profiles[job.application]
+        if job.speeds:
+            return ScalingProfile(job.num_replicas, job.duration, job.speeds)
         return RigidProfile(job.num_replicas, job.duration)
 
     def truth_of(self, job: Job) -> Truth:
         """Return the truth about a job; what was computed of an application serves all its jobs."""
         if job.duration is not None:
-            return Truth(self.profile_of(job))
+            return Truth(self.profile_of(job), self._paces[job.num_replicas, job.speeds])
         if (known := self._truths.get(job.application)) is None:
             known = self._truths[job.application] = Truth(self.profile_of(job))
         return known
@@ -106,6 +112,10 @@ class Scenario:
     @cached_property
     def _truths(self) -> dict[str, Truth]:
         return {}
+
+    @cached_property
+    def _paces(self) -> defaultdict[tuple[int, Speeds], Paces]:
+        return defaultdict(dict)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:
         return self

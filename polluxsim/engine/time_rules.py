@@ -43,8 +43,11 @@ class TimeRule(Protocol):
 
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
-    ) -> list[Milestone]:
-        """Return when a job reaches one boundary after the other, each at its own rate, as `reach` would say."""
+    ) -> list[tuple[float, bool]]:
+        """Return when a job reaches one boundary after the other, each at its own rate, as pairs of `Milestone`.
+
+        Most of them are never reached, as the job gets other GPUs before.
+        """
         ...
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
@@ -62,13 +65,13 @@ class ExactTime:
 
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
-    ) -> list[Milestone]:
+    ) -> list[tuple[float, bool]]:
         """Return the times one after the other."""
-        course = []
+        course: list[tuple[float, bool]] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
             start += max(boundary - progress, 0.0) / rate
             progress = boundary
-            course.append(Milestone(start))
+            course.append((start, False))
         return course
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
@@ -107,18 +110,18 @@ class WholeSeconds:
 
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
-    ) -> list[Milestone]:
+    ) -> list[tuple[float, bool]]:
         """Return the whole seconds one after the other."""
-        course, interval = [], self.round_interval
+        interval, course = self.round_interval, list[tuple[float, bool]]()
         for rate, boundary in zip(rates, boundaries, strict=True):
             left = interval - start % interval
             if progress + rate * left < boundary:
-                milestone = self.reach(progress, rate, start, boundary)
+                start, after_round = self.reach(progress, rate, start, boundary)
             else:
                 seconds = round((boundary - progress) / rate)
-                milestone = Milestone(start + seconds, not seconds and left == interval)
-            progress, start = boundary, milestone.time
-            course.append(milestone)
+                start, after_round = start + seconds, not seconds and left == interval
+            progress = boundary
+            course.append((start, after_round))
         return course
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:

@@ -42,17 +42,20 @@ class Totals:
 
     def update(self, job: ActiveJob) -> None:
         """Take note of what a job makes of its GPUs now."""
-        old, gpus = self._parts.pop(job.job_id, NOTHING), job.tenure.num_replicas
-        new = Part(gpus, job.segment.goodput, gpus * job.segment.efficiency) if gpus else NOTHING
+        old, gpus = self._parts.pop(job.job_id, None), job.tenure.num_replicas
+        if old is not None:
+            self._add(old, -1)
         if gpus:
-            self._parts[job.job_id] = new
-        for part, sign in ((old, -1), (new, 1)):
-            if part.is_whole:
-                gpus, goodput, weighted = self._whole
-                whole = (gpus + sign * part.gpus, goodput + sign * part.goodput, weighted + sign * part.weighted)
-                self._whole = Part(*whole)
-            else:
-                self._fractions += sign
+            new = self._parts[job.job_id] = Part(gpus, job.segment.goodput, gpus * job.segment.efficiency)
+            self._add(new, 1)
+
+    def _add(self, part: Part, sign: int) -> None:
+        if part.is_whole:
+            gpus, goodput, weighted = self._whole
+            whole = (gpus + sign * part.gpus, goodput + sign * part.goodput, weighted + sign * part.weighted)
+            self._whole = Part(*whole)
+        else:
+            self._fractions += sign
 
     def of(self, running: Iterable[ActiveJob]) -> Part:
         """Return the totals of all jobs that hold GPUs, given in order of submission."""

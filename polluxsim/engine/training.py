@@ -62,11 +62,14 @@ class Training:
     def next_needed(self) -> float:
         """Return when jobs next need a round [s]: as an epoch ends, or an agent has observed something."""
         jobs = self._state.jobs
-        epochs = (job.next_epoch for job in jobs.on_course.values())
-        first_epoch = min((nextafter(time, inf) if late else time for time, late in epochs), default=inf)
-        # An agent observes once its job has trained for some time: strictly after it began.
-        learning_from = min((job.segment.start for job in jobs.learning.values()), default=inf)
-        return min(first_epoch, nextafter(learning_from, inf))
+        first_epoch = learning_from = inf
+        if jobs.on_course:
+            epochs = (job.next_epoch for job in jobs.on_course.values())
+            first_epoch = min(nextafter(time, inf) if late else time for time, late in epochs)
+        if jobs.learning:
+            # An agent observes once its job has trained for some time: strictly after it began.
+            learning_from = nextafter(min(job.segment.start for job in jobs.learning.values()), inf)
+        return min(first_epoch, learning_from)
 
     def carry_out(self, moves: Collection[Move], chosen_anew: Iterable[ActiveJob]) -> None:
         """Bring the cluster to where it will be until the next round.

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile, StepTime
     from polluxsim.types import BatchChoice
 
+    Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
+
 
 class Pace:
     """How a job trains on one shape of placement at one batch size.
@@ -40,7 +42,7 @@ class Pace:
         If the profile says nothing about this.
     """
 
-    __slots__ = ("_epochs", "_profile", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
+    __slots__ = ("_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
 
     def __init__(self, profile: Profile, shape: tuple[int, ...], choice: BatchChoice) -> None:
         self._profile = profile
@@ -51,6 +53,7 @@ class Pace:
         self._scale = self.batch_size / profile.application.init_batch_size
         self._step_time = self.step.optimiser_step(choice.accumulation_steps)
         self._epochs: dict[int, tuple[float, float]] = {}
+        self._rates: list[float] = []
 
     def at(self, epoch: int) -> tuple[float, float]:
         """Return the progress per second in an epoch [M0-steps/s], and the efficiency there, in (0, 1]."""
@@ -65,7 +68,10 @@ class Pace:
 
     def rates(self, start: int, end: int) -> list[float]:
         """Return the progress per second in the epochs from `start` to before `end` [M0-steps/s]."""
-        return [self.at(epoch)[0] for epoch in range(start, end)]
+        if end - start == 1:
+            return [self.at(start)[0]]
+        self._rates += [self.at(epoch)[0] for epoch in range(len(self._rates), end)]
+        return self._rates[start:end]
 
 
 class Truth:
@@ -75,6 +81,8 @@ class Truth:
     ----------
     profile
         Where the truth comes from.
+    paces
+        Those known already, of a profile of the same speed.
 
     Attributes
     ----------
@@ -88,12 +96,12 @@ class Truth:
 
     __slots__ = ("_paces", "_times_left", "application", "epoch_ends", "init_batch_size", "profile")
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, paces: Paces | None = None) -> None:
         self.profile = profile
         self.application = profile.application
         self.init_batch_size = self.application.init_batch_size
         self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
-        self._paces: dict[tuple[tuple[int, ...], BatchChoice], Pace] = {}
+        self._paces: Paces = {} if paces is None else paces
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
 
     def pace(self, shape: tuple[int, ...], choice: BatchChoice) -> Pace:

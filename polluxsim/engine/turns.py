@@ -82,12 +82,11 @@ class Simulation:
         self._chosen_anew: list[ActiveJob] = []
         self.view: ClusterView | None = None
         self.standstill: str | None = None
-        self._is_over = not self._world.num_expected
+        self._is_over = False
         self._started = perf_counter()
         if settings.horizon is not None:
             agenda.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
-        (policy_seed,) = np.random.SeedSequence(seed).spawn(1)
-        self.rng = np.random.default_rng(policy_seed)
+        self.rng = np.random.default_rng(*np.random.SeedSequence(seed).spawn(1))
 
     def advance(self) -> ClusterView | None:
         """Go on until a decision is due, and return what there is to see; None once the run is over.
@@ -100,11 +99,12 @@ class Simulation:
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
         while not self._is_over and self.view is None:
-            if self._state.agenda.peek() == inf:
+            if not self._state.jobs.active and not self._world.num_expected:
+                self._is_over = True
+            elif self._state.agenda.peek() == inf:
                 self._stand_still(self._standstill.now(self._state))
-                break
-            self._state.agenda.step()
-            self._is_over |= not self._state.jobs.active and not self._world.num_expected
+            else:
+                self._state.agenda.step()
         return self.view
 
     def commit(self, decision: Allocation | Decision) -> None:
@@ -132,8 +132,7 @@ class Simulation:
         self.view, state.shutter.is_open = None, False
         for job_id, reason in reasons.items():
             state.records.explained(self.time, job_id, reason, moved=job_id in moves)
-        if plain.num_nodes is not None:
-            self._world.request_nodes(plain.num_nodes)
+        self._world.decided(plain)
         state.records.decided(plain)
         state.rounds.decided(plain)
         self._end_round(moves.values())
@@ -142,7 +141,8 @@ class Simulation:
         """Return the records of the run; where it is not over, of what has happened so far."""
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
-        return finished(self._state, self._world.followers, perf_counter() - self._started, self.standstill)
+        seconds, over = perf_counter() - self._started, self._is_over
+        return finished(self._state, self._world.followers, seconds, self.standstill, is_over=over)
 
     @property
     def scenario(self) -> Scenario:
@@ -182,7 +182,7 @@ class Simulation:
     @property
     def mean_jct(self) -> float | None:
         """Return the mean completion time of the jobs that are complete [s], None if none is."""
-        times = [job.jct for job in self._state.records.jobs if job.jct is not None]
+        times = [time for time in self._state.records.jobs.column("jct") if time is not None]
         return sum(times) / len(times) if times else None
 
     def _round(self, event: Happening) -> None:
@@ -211,6 +211,7 @@ class Simulation:
             restart_delay=state.scenario.settings.restart_delay,
             nodes=state.nodes.counts,
             changes=state.rounds.changes(),
+            round_interval=state.scenario.settings.round_interval,
             standing=Standing(
                 JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
                 JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
@@ -225,10 +226,11 @@ class Simulation:
         if decision.explain is None:
             return {}
         state = self._state
-        gone = {job_id for job_id, move in moves.items() if not move.placement}
-        holding = (state.jobs.placed.keys() | moves.keys()) - gone if moves else state.jobs.placed.keys()
         due = state.inquiry.due(self.time, moves.keys(), state.jobs.active)
-        reasons = checked_reasons(decision.explain(due), due) if due else {}
+        if not due:
+            return {}
+        reasons = checked_reasons(decision.explain(due), due)
+        holding = {job for job in due if (moves[job].placement if job in moves else job in state.jobs.placed)}
         state.inquiry.asked(self.time, due, moves.keys(), holding)
         return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
 

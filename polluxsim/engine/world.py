@@ -18,6 +18,7 @@ from polluxsim.workloads.workload import Workload
 if TYPE_CHECKING:
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.state import State
+    from polluxsim.policies.view import Decision
     from polluxsim.types import JobId
     from polluxsim.workloads.workload import Job
 
@@ -171,7 +172,14 @@ class World:
             self._names = {job.job_id for job in self._state.scenario.workload.jobs}
         return self._names
 
-    def request_nodes(self, num_nodes: int) -> None:
+    def decided(self, decision: Decision) -> None:
+        """End the jobs that a decision does not admit, and have as many nodes as it says."""
+        if decision.num_nodes is not None:
+            self._request_nodes(decision.num_nodes)
+        for job_id in decision.rejected:
+            self.end(self._state.jobs.active[job_id], Status.REJECTED)
+
+    def _request_nodes(self, num_nodes: int) -> None:
         """Have another number of nodes; when new ones come up, the policy is told."""
         agenda = self._state.agenda
         if (time := self._state.nodes.request(num_nodes, agenda.now)) < inf:

@@ -51,6 +51,8 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         metrics["cut off"] = [_names(run.cut_off) for run in runs]
     if any(run.cancelled for run in runs):
         metrics["cancelled"] = [_names(run.cancelled) for run in runs]
+    if any(run.rejected for run in runs):
+        metrics["rejected"] = [_names(run.rejected) for run in runs]
     if any(run.not_submitted for run in runs):
         metrics["not even submitted"] = [_names(run.not_submitted) for run in runs]
     metrics |= {
@@ -70,10 +72,16 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
     }
     if any(run.unknown_fairness for run in runs):
         metrics["  not known, jobs"] = [str(run.unknown_fairness) for run in runs]
+    if any(run.deadlines for run in runs):
+        metrics["deadlines met"] = [_met(run) for run in runs]
     metrics["GPU-hours"] = [f"{run.gpu_hours:.1f}" for run in runs]
     if any(run.cost for run in runs):
         metrics["cost of nodes"] = [f"{run.cost:.2f}" for run in runs]
     return metrics
+
+
+def _met(run: Summary) -> str:
+    return f"{run.deadlines_met} of {run.deadlines} ({run.deadlines_met / run.deadlines:.1%})" if run.deadlines else "–"
 
 
 def _hours(run: Summary, seconds: float | None) -> str:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 FAIR = 2.0
 """Below this a job counts as fairly treated in the summary. Source: Pollux (OSDI '21), §5.2.2."""
 
 
-def mean_contention(starts: Sequence[float], ends: Sequence[float]) -> NDArray[np.float64]:
+def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
     """Return n̄ of every job: how many jobs were unfinished on average over its life, itself included.
 
     The number of unfinished jobs is a step function of time; its integral at every step makes each mean one difference,

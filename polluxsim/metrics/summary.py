@@ -60,6 +60,11 @@ class Summary:
         Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
     cancelled
         Names of those that their users gave up, or that could not come any more for that.
+    rejected
+        Names of those that the policy did not admit.
+    deadlines, deadlines_met
+        Jobs with a deadline, and those of them that were complete by then; all others count as missed, rejected and
+        cancelled ones among them.
     """
 
     num_jobs: int
@@ -80,6 +85,9 @@ class Summary:
     unknown_fairness: int = 0
     cancelled: tuple[str, ...] = ()
     p99_fairness: float | None = None
+    rejected: tuple[str, ...] = ()
+    deadlines: int = 0
+    deadlines_met: int = 0
 
 
 def summarise(result: Result) -> Summary | None:
@@ -102,6 +110,9 @@ def summarise(result: Result) -> Summary | None:
         not_submitted=never,
         cut_off=_named(everybody, Status.CUT_OFF),
         cancelled=_named(everybody, Status.CANCELLED),
+        rejected=_named(everybody, Status.REJECTED),
+        deadlines=sum(job.deadline is not None for job in everybody),
+        deadlines_met=sum(map(_met, everybody)),
         avg_jct=float(jcts.mean()) if counted else None,
         p50_jct=float(np.percentile(jcts, 50)) if counted else None,
         p99_jct=float(np.percentile(jcts, 99)) if counted else None,
@@ -121,6 +132,10 @@ def summarise(result: Result) -> Summary | None:
 
 def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
     return tuple(job.job for job in jobs if job.status is status)
+
+
+def _met(job: JobRecord) -> bool:
+    return job.completion_time is not None and job.deadline is not None and job.completion_time <= job.deadline
 
 
 def _cost(result: Result) -> float:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from polluxsim.kernels import helper, kernel
+from polluxsim.models import overlap
 
 # Stands for "no time at all" where a logarithm is taken later. Source: artifact of Pollux (OSDI '21).
 TINY = 1e-8
+
+overlapped = helper(overlap.overlapped)
 
 
 class ThroughputParams(NamedTuple):
@@ -51,13 +54,6 @@ def sync_time(params: ThroughputParams, num_nodes: int, num_replicas: int) -> fl
     if num_nodes > 1:
         return params.alpha_node + params.beta_node * extra
     return params.alpha_local + params.beta_local * extra
-
-
-@kernel
-def overlapped(grad: float, sync: float, gamma: float) -> float:
-    """Return (grad^γ + sync^γ)^(1/γ), the time of a pass that synchronises [s]."""
-    larger, smaller = max(grad, sync), min(grad, sync)
-    return float(larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma))
 
 
 @kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,11 @@ class _Remembered(Iterable["JobView"]):
         for job in self._rest:
             self._known.append(job)
             yield job
+
+    def all(self) -> Sequence[JobView]:
+        """Return all of them."""
+        self._known.extend(self._rest)
+        return self._known
 
 
 def schedule_gangs(
@@ -137,18 +142,16 @@ def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> lis
     return admitted
 
 
-def _all_fit(
-    view: ClusterView, order: Iterable[JobView], describe: Describe, jobs: Sequence[JobId]
-) -> dict[JobId, Reason]:
+def _all_fit(view: ClusterView, order: _Remembered, describe: Describe, jobs: Sequence[JobId]) -> dict[JobId, Reason]:
     """Say of the jobs asked about what they met when their turn came, where everybody fits."""
-    asked, num_gpus = set(jobs), view.num_gpus
-    ordered = list(order)
-    used = accumulate((job.num_replicas for job in ordered), initial=0)
-    return {
-        job.job_id: _fits(position, job, num_gpus - before, describe)
-        for position, (job, before) in enumerate(zip(ordered, used, strict=False), start=1)
-        if job.job_id in asked
-    }
+    asked, left, reasons = set(jobs), view.num_gpus, {}
+    for position, job in enumerate(order.all(), start=1):
+        if job.job_id in asked:
+            reasons[job.job_id] = _fits(position, job, left, describe)
+            if len(reasons) == len(asked):
+                break
+        left -= job.num_replicas
+    return reasons
 
 
 def _fits(position: int, job: JobView, left: int, describe: Describe) -> Reason:

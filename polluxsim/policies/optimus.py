@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.elastic import placements
 from polluxsim.policies.view import Decision, Reason, Traits
-from polluxsim.types import num_replicas, packed
+from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,14 +22,37 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
+class _Candidate(NamedTuple):
+    """A job that has a GPU.
+
+    `time_saved` are the times by which one GPU more than none, 1, 2, … shortens an optimiser step [s], as far as known.
+    """
+
+    job: JobView
+    limit: int
+    remaining: float
+    time_saved: list[float]
+    node_size: int
+
+    def gain(self, replicas: int) -> float:
+        """Return by how much one GPU more than `replicas` shortens the job [s], 0 at its limit."""
+        if replicas >= self.limit:
+            return 0.0
+        known = self.time_saved
+        while len(known) <= replicas:
+            now, then = (_step_time(self.job, count, self.node_size) for count in (len(known), len(known) + 1))
+            known.append(now - then)
+        return known[replicas] * self.remaining
+
+
 class _Dealt(NamedTuple):
     """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much [s].
 
-    `remaining` are the optimiser steps that the jobs with GPUs have left, in order of submission.
+    `candidates` are the jobs with GPUs, in order of submission.
     """
 
     counts: dict[JobId, int]
-    remaining: list[float]
+    candidates: list[_Candidate]
     winner: JobId | None
     winning_gain: float
 
@@ -41,44 +65,45 @@ class Optimus:
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    # Time by which one GPU more shortens an optimiser step [s], by application, batch size and GPUs.
-    _saved: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
+    # Times saved in an optimiser step, by application and batch size.
+    _time_saved: dict[tuple[str, int], list[float]] = field(default_factory=dict, init=False, repr=False)
+    # Optimiser steps left, by application, batch size and epoch.
+    _remaining: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
         dealt = self._deal(view)
-        counts = dealt.counts
-        placements = {
-            job.job_id: job.placement for job in view.jobs if counts[job.job_id] == num_replicas(job.placement)
-        }
-        free = FreeGpus(view.gpus_per_node)
-        for placement in placements.values():
-            free.take(placement)
-        moved = [job.job_id for job in view.jobs if job.job_id not in placements]
-        for job_id in sorted(moved, key=counts.__getitem__):
-            placements[job_id] = free.pack(counts[job_id]) or ()
         # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
-        return Decision(placements, valid_until=inf, explain=lambda jobs: self._reasons(view, dealt, jobs))
+        return Decision(
+            placements(view, dealt.counts), valid_until=inf, explain=lambda jobs: self._reasons(view, dealt, jobs)
+        )
 
     def _deal(self, view: ClusterView) -> _Dealt:
         """Return each job's number of GPUs: one each while there are any, the rest by largest gain."""
-        served = view.jobs[: view.num_gpus]
-        counts = {job.job_id: int(order < len(served)) for order, job in enumerate(view.jobs)}
-        node_size = max(view.gpus_per_node)
-        remaining = [job.oracle.remaining_iterations(job.batch_size) for job in served]
-        heap = [(-self._gain(job, 1, remaining[order], node_size), order) for order, job in enumerate(served)]
+        node_size, num_gpus = max(view.gpus_per_node), view.num_gpus
+        candidates = [self._candidate(job, node_size) for job in islice(view.jobs, num_gpus)]
+        counts = {job.job_id: int(order < len(candidates)) for order, job in enumerate(view.jobs)}
+        heap = [(-candidate.gain(1), order) for order, candidate in enumerate(candidates)]
         heapify(heap)
         winner, winning_gain = None, 0.0
-        for _ in range(view.num_gpus - len(served)):
+        for _ in range(num_gpus - len(candidates)):
             if not heap or heap[0][0] >= 0:
                 break
-            order = heap[0][1]
-            job = served[order]
-            winner, winning_gain = job.job_id, -heap[0][0]
-            counts[job.job_id] += 1
-            gain = self._gain(job, counts[job.job_id], remaining[order], node_size)
+            winning_gain, order = -heap[0][0], heap[0][1]
+            winner = candidates[order].job.job_id
+            counts[winner] += 1
+            gain = candidates[order].gain(counts[winner])
             heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
-        return _Dealt(counts, remaining, winner, winning_gain)
+        return _Dealt(counts, candidates, winner, winning_gain)
+
+    def _candidate(self, job: JobView, node_size: int) -> _Candidate:
+        name, batch_size, oracle = job.oracle.application.name, job.batch_size, job.oracle
+        key = (name, batch_size, oracle.epoch)
+        if (remaining := self._remaining.get(key)) is None:
+            remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
+        # What the first GPU saves is never asked for.
+        time_saved = self._time_saved.setdefault((name, batch_size), [inf])
+        return _Candidate(job, job.max_replicas, remaining, time_saved, node_size)
 
     def _reasons(self, view: ClusterView, dealt: _Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
         """Say of some jobs why they get as many GPUs as they do.
@@ -87,39 +112,28 @@ class Optimus:
         `gain-too-small`, where the other is the job that won the last GPU.
         """
         wanted = set(asked)
-        node_size = max(view.gpus_per_node)
         return {
-            job.job_id: self._reason(job, position, view.num_gpus, dealt, node_size)
+            job.job_id: self._reason(job, position, view.num_gpus, dealt)
             for position, job in enumerate(view.jobs, start=1)
             if job.job_id in wanted
         }
 
-    def _reason(self, job: JobView, position: int, num_gpus: int, dealt: _Dealt, node_size: int) -> Reason:
+    def _reason(self, job: JobView, position: int, num_gpus: int, dealt: _Dealt) -> Reason:
         gpus = dealt.counts[job.job_id]
         if not gpus:
             return Reason("no-gpu-left", {"position": position, "num_gpus": num_gpus})
-        remaining = dealt.remaining[position - 1]
-        next_gain = self._gain(job, gpus, remaining, node_size)
-        numbers = {"gpus": gpus, "max_replicas": job.max_replicas, "next_gain": next_gain}
+        candidate = dealt.candidates[position - 1]
+        next_gain = candidate.gain(gpus)
+        numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
         if gpus > 1:
-            numbers["last_gain"] = self._gain(job, gpus - 1, remaining, node_size)
-        if gpus >= job.max_replicas:
+            numbers["last_gain"] = candidate.gain(gpus - 1)
+        if gpus >= candidate.limit:
             return Reason("at-limit", numbers)
         if next_gain <= 0:
             return Reason("no-gain", numbers)
         if dealt.winner is None:
             return Reason("gain-too-small", numbers)
         return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
-
-    def _gain(self, job: JobView, replicas: int, remaining: float, node_size: int) -> float:
-        """Return by how much one GPU more than `replicas` shortens the job [s], 0 at its limit."""
-        if replicas >= job.max_replicas:
-            return 0.0
-        key = (job.oracle.application.name, job.batch_size, replicas)
-        if (saved := self._saved.get(key)) is None:
-            now, then = (_step_time(job, count, node_size) for count in (replicas, replicas + 1))
-            saved = self._saved[key] = now - then
-        return saved * remaining
 
 
 def _step_time(job: JobView, replicas: int, node_size: int) -> float:

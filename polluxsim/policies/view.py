@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.errors import PolicyError, short
@@ -25,6 +25,11 @@ class Oracle(Protocol):
     @property
     def application(self) -> Application:
         """Return the properties of the job's application."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch that the job is in, from 0."""
         ...
 
     def optimiser_step_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
@@ -249,6 +254,9 @@ class ClusterView:
         What happened since the policy was last asked.
     standing
         Who holds what, where it is known already.
+    round_interval
+        Time between rounds, which are at its multiples [s]; 0 in a view made by hand, as if GPUs could be given at any
+        time.
     """
 
     time: float
@@ -258,6 +266,11 @@ class ClusterView:
     nodes: NodeCounts | None = None
     changes: Changes = field(default_factory=Changes)
     standing: Standing | None = None
+    round_interval: float = 0.0
+
+    def round_at(self, time: float) -> float:
+        """Return the time of the first round that is not before a time [s]."""
+        return ceil(time / self.round_interval) * self.round_interval if self.round_interval and time < inf else time
 
     @property
     def num_gpus(self) -> int:
@@ -318,6 +331,9 @@ class Decision:
         Who is to hold which GPUs; a job left out holds none, or what it held where `others_keep`.
     others_keep
         Whether jobs that the allocation leaves out keep their GPUs.
+    rejected
+        Jobs that will never get a GPU, as the policy does not admit them: they end here. None may hold GPUs. The policy
+        is not told of their end.
     num_nodes
         Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
         time; nodes beyond the number are released at once, and the allocation must do without them.
@@ -338,6 +354,7 @@ class Decision:
 
     allocation: Allocation
     others_keep: bool = False
+    rejected: Collection[JobId] = ()
     num_nodes: int | None = None
     fitness: float | None = None
     upper_bound: float | None = None

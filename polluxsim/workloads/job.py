@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from itertools import pairwise
 from math import ulp
 from numbers import Integral, Real
 from operator import attrgetter
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidInputError, short
 from polluxsim.models.rigid import RIGID
+from polluxsim.models.scaling import ELASTIC
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from polluxsim.models.scaling import Speeds
     from polluxsim.types import JobId
 
 
@@ -76,6 +79,9 @@ class Job:
         Fewest and most GPUs its user can do with; None if nobody says.
     cancel_time
         When its user gives up [s since the start of the workload].
+    speeds
+        Speed by GPU count, in any unit, of a job without a profile that can run on others than `num_replicas` GPUs:
+        pairs (GPUs, speed) with rising counts; `duration` is that on the GPUs asked for. Empty for one that cannot.
 
     Raises
     ------
@@ -100,6 +106,7 @@ class Job:
     min_replicas: int | None = None
     max_replicas: int | None = None
     cancel_time: float | None = None
+    speeds: Speeds = ()
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():
@@ -109,8 +116,14 @@ class Job:
     def rigid(
         cls, job_id: JobId, submit_time: float, num_replicas: int, duration: float, line: int = 0, **options: Any
     ) -> Job:
-        """Return a job without a profile: it needs so many GPUs for so long [s]; `options` are further fields."""
-        return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration, **options)
+        """Return a job without a profile: it needs so many GPUs for so long [s]; `options` are further fields.
+
+        With `speeds` among them it is elastic: it can also run on other GPU counts.
+        """
+        if not options.get("speeds"):
+            return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration, **options)
+        most = max(num_replicas, *(gpus for gpus, _ in options["speeds"]))
+        return cls(job_id, submit_time, ELASTIC, num_replicas, most, line, duration, **options)
 
     @property
     def is_rigid(self) -> bool:
@@ -145,6 +158,11 @@ class Job:
             raise self._error("max_replicas", f"at least num_replicas, {self.num_replicas}")
         if self.cancel_time is not None and self.cancel_time < self.submit_time:
             raise self._error("cancel_time", f"{self.submit_time:g} s, when it is submitted, or later")
+        if self.speeds and not self._may_have_speeds():
+            raise self._error("speeds", f"those of a job with a duration, at its {self.num_replicas} GPUs and others")
+
+    def _may_have_speeds(self) -> bool:
+        return self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]
 
     def _error(self, name: str, allowed: str) -> InvalidJobError:
         return InvalidJobError(self.job_id, name, getattr(self, name), allowed)
@@ -166,8 +184,19 @@ def _is_count(value: object) -> bool:
     return isinstance(value, Integral) and _is_within(1, MOST_COUNT, value)
 
 
+def _are_speeds(value: object) -> bool:
+    """Return whether it is pairs of GPUs and a speed, with rising counts."""
+    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+        return False
+    is_known = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
+    return is_known and all(fewer[0] < more[0] for fewer, more in pairwise(value))
+
+
 MOST_COUNT = 10**9
 """Most GPUs or examples of one job: more are slips of the hand, and would be too many to add up."""
+
+MOST_SPEED = 1e12
+"""Largest speed, in whatever unit."""
 
 _NAME = (_is_name, "a name")
 _NAMES = (_are_names, "different names")
@@ -193,6 +222,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "min_replicas": _COUNT,
     "max_replicas": _COUNT,
     "cancel_time": _TIME,
+    "speeds": (_are_speeds, "pairs of a GPU count, rising, and a speed above 0"),
 }
 _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
 

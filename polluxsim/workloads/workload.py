@@ -16,7 +16,7 @@ from polluxsim.files import appearing_whole
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.shipped import shipped
-from polluxsim.tables import Row, read_rows
+from polluxsim.tables import Row, read_number, read_rows
 from polluxsim.types import packed
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polluxsim.models.profile import Profile
+    from polluxsim.models.scaling import Speeds
     from polluxsim.types import Cluster
 
 DEFAULT = "philly-like-160.csv"
@@ -283,6 +284,16 @@ def _names(row: Row, column: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _speeds(row: Row, column: str) -> Speeds:
+    """Return speeds by GPU count: GPUs:speed pairs with spaces or semicolons between them, or a list of such texts."""
+    allowed = "GPUs:speed pairs with spaces or semicolons between them"
+    pairs = [name.split(":") for name in _names(row, column)]
+    numbers = [tuple(map(read_number, pair)) for pair in pairs]
+    if any(len(pair) != 2 or pair[0] is None or pair[1] is None or not pair[0].is_integer() for pair in numbers):
+        raise row.error(column, allowed)
+    return tuple((int(gpus or 0), speed or 0.0) for gpus, speed in numbers)
+
+
 _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "user": _shared_text,
     "queue": _shared_text,
@@ -294,6 +305,7 @@ _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "min_replicas": Row.integer,
     "max_replicas": Row.integer,
     "cancel_time": Row.number,
+    "speeds": _speeds,
 }
 """How the columns are read that a workload may have besides."""
 
@@ -327,6 +339,8 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
     value = getattr(job, name)
     if not isinstance(value, tuple):
         return "" if value is None else value
+    if name == "speeds":
+        return ";".join(f"{gpus}:{speed!r}" for gpus, speed in value)
     if wrong := [item for item in value if ";" in item]:
         raise workload.error(job, f"{name} has {wrong[0]!r}, allowed in a file are names without a semicolon")
     # With a semicolon behind it, a name with a space is one name.

@@ -26,7 +26,7 @@ from polluxsim.applications.card import (
     place_in_use,
 )
 from polluxsim.applications.card_files import fit_cards, read_card, read_cards, write_card
-from polluxsim.applications.card_fitting import fit_card, placement_errors
+from polluxsim.applications.card_fitting.fit import fit_card, placement_errors
 from polluxsim.applications.card_fitting.noise import best_cuts
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.card_text import card_text

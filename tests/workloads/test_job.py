@@ -69,6 +69,9 @@ _FIELDS = st.fixed_dictionaries(
         "duration": st.sampled_from([None, 1, 0.5, 0.0, float("inf"), float("nan"), MOST_SECONDS * 1.1]),
         "user": st.sampled_from([None, "u", " ", 3]),
         "queue": st.sampled_from([None, "q", ""]),
+        "speeds": st.sampled_from(
+            [(), ((1, 1.0), (2, 2.0)), ((2, 1.0), (1, 2.0)), ((1, 0.0),), ((3, 1.0),), [1], None]
+        ),
     },
 )
 

@@ -153,7 +153,7 @@ def test_what_a_job_carries_besides_is_written_and_read(tmp_path: Path) -> None:
     jobs = (
         first,
         replace(toy_job("b", 1.0, gpus=2), **OPTIONS),
-        Job.rigid("c", 2.0, 2, 7.25, after=("b", "first job")),
+        Job.rigid("c", 2.0, 2, 7.25, after=("b", "first job"), speeds=((1, 0.7), (2, 1.2), (8, 3.0))),
     )
     workload = Workload(jobs)
     write_workload(workload, tmp_path / "w.csv")
@@ -192,11 +192,18 @@ def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
         (["a,0,1,5,,b,", "b,0,1,5,,c;a,", "c,0,1,5,,,"], "line 2: waits for itself: a after b after a"),
         (["a,0,1,5,,c,", "b,0,1,5,,a,", "c,0,1,5,,b,"], "waits for itself: "),
         (["a,0,1,5,,a,"], "line 2: waits for itself: a after a"),
+        (
+            ["a,0,2,5,,,,1:1"],
+            "line 2: column 'speeds' is '1:1', allowed is those of a job with a duration, at its 2 GPUs",
+        ),
+        (["a,0,2,5,,,,1:1 2"], "line 2: column 'speeds' is '1:1 2', allowed is GPUs:speed pairs with spaces"),
+        (["a,0,2,5,,,,2:1 1:2"], "line 2: column 'speeds' is '2:1 1:2', allowed is pairs of a GPU count, rising"),
     ],
 )
 def test_what_a_job_cannot_carry_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
     path = tmp_path / "w.csv"
-    path.write_text("\n".join(("name,time,num_replicas,duration,min_replicas,after,cancel_time", *rows)) + "\n")
+    rows = [row if row.count(",") == 7 else f"{row}," for row in rows]
+    path.write_text("\n".join(("name,time,num_replicas,duration,min_replicas,after,cancel_time,speeds", *rows)) + "\n")
     with pytest.raises(InvalidInputError, match=re.escape(message)) as caught:
         read_workload(path)
     assert str(path) in str(caught.value)

@@ -36,6 +36,11 @@ def lines(summaries: Sequence[Summary]) -> list[Line]:
         found.append(Line("cut off", "jobs", [Cell(f"{len(run.cut_off):,}") for run in summaries]))
     if any(run.cancelled for run in summaries):
         found.append(Line("cancelled", "jobs", [Cell(f"{len(run.cancelled):,}") for run in summaries]))
+    if any(run.rejected for run in summaries):
+        found.append(Line("rejected", "jobs", [Cell(f"{len(run.rejected):,}") for run in summaries]))
+    if any(run.deadlines for run in summaries):
+        missed = [run.deadlines - run.deadlines_met for run in summaries]
+        found.append(Line("deadlines missed", "jobs", _cells(missed, [f"{count:,}" for count in missed])))
     found += [
         _times("average JCT", summaries, [run.avg_jct for run in summaries]),
         _times("median JCT", summaries, [run.p50_jct for run in summaries]),

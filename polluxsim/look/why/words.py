@@ -49,14 +49,49 @@ def _as_it_is(kind: str, numbers: Mapping[str, float], others: Sequence[str]) ->
 
 def _place(numbers: Mapping[str, float]) -> str:
     """Return where a job stands in the order, and why there."""
-    place = f"It is number {numbers['position']:g} in the order"
-    if "queue" in numbers:
-        queue = "first" if numbers["queue"] == 1 else "second"
-        attained, most = (numbers[name] / HOUR for name in ("attained_service", "queue_threshold"))
-        place += f", in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
-    if "remaining_time" in numbers:
-        place += f", with {clock(numbers['remaining_time'])} left to run on its GPUs"
-    return place
+    said = [words(numbers) for name, words in _STANDING.items() if name in numbers]
+    return ", ".join([f"It is number {numbers['position']:g} in the order", *filter(None, said)])
+
+
+def _queue(numbers: Mapping[str, float]) -> str:
+    if "queues" in numbers:
+        until = "nowhere" if "queue_threshold" not in numbers else f"{_gpu_hours(numbers['queue_threshold'])} GPU-hours"
+        return f"in queue {numbers['queue']:g} of {numbers['queues']:g}, which ends at {until}"
+    queue = "first" if numbers["queue"] == 1 else "second"
+    attained, most = (numbers[name] / HOUR for name in ("attained_service", "queue_threshold"))
+    return f"in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
+
+
+def _attained(numbers: Mapping[str, float]) -> str:
+    told = "queue" in numbers and "queues" not in numbers
+    return "" if told else f"with {_gpu_hours(numbers['attained_service'])} GPU-hours attained"
+
+
+def _gpu_hours(service: float) -> str:
+    return f"{service / HOUR:.3g}"
+
+
+_STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
+    "queue": _queue,
+    "attained_service": _attained,
+    "remaining_time": lambda numbers: f"with {clock(numbers['remaining_time'])} left to run on its GPUs",
+    "remaining_service": lambda numbers: f"with {_gpu_hours(numbers['remaining_service'])} GPU-hours left to run",
+    "expected_service": lambda numbers: f"with {_gpu_hours(numbers['expected_service'])} GPU-hours to expect of it",
+    "gittins_index": lambda numbers: (
+        f"with a chance of {_per_gpu_hour(numbers['gittins_index']):.3g} to end per GPU-hour, by the jobs before it"
+    ),
+    "deadline": lambda numbers: f"with its deadline at {clock(numbers['deadline'])}",
+    "virtual_usage": lambda numbers: (
+        f"as its queue has had {_gpu_hours(numbers['virtual_usage'])} GPU-hours for a weight of one"
+    ),
+    "multifactor": lambda numbers: f"with a multifactor priority of {numbers['multifactor']:.5g}",
+    "priority": lambda numbers: f"with priority {numbers['priority']:g}",
+}
+"""What may be said of a job that waits for its turn, by the figure that it is about."""
+
+
+def _per_gpu_hour(index: float) -> float:
+    return index * HOUR
 
 
 def _fits(numbers: Mapping[str, float], others: Sequence[str]) -> str:
@@ -77,6 +112,66 @@ def _behind_head(numbers: Mapping[str, float], others: Sequence[str]) -> str:
         f"{_place(numbers)}; {others[0]}, ahead of it, needs {head} where {numbers['gpus_left']:g} are left, and "
         f"nobody may pass it (this job needs {numbers['gpus_needed']:g})."
     )
+
+
+def _runs_on(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return "It runs, and nobody is preempted."
+
+
+def _reserved(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    needed, left = number_of(numbers["gpus_needed"], "GPU"), numbers["gpus_left"]
+    return f"{_place(numbers)}; it needs {needed} where {left:g} are free, and is the first to wait: {_until(numbers)}."
+
+
+def _until(numbers: Mapping[str, float]) -> str:
+    if "reserved_time" not in numbers:
+        return "by the time limits of those that run, there will never be enough"
+    return f"by the time limits of those that run, it starts at {clock(numbers['reserved_time'])} at the latest"
+
+
+def _backfilled(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    left = number_of(numbers["gpus_left"], "GPU")
+    needed = f"{numbers['gpus_needed']:g}"
+    return f"{_place(numbers)}; of the {left} left it may have its {needed}, as that does not delay {others[0]}."
+
+
+def _would_delay(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    due = f", which is to start at {clock(numbers['reserved_time'])}" if "reserved_time" in numbers else ""
+    needed, left = number_of(numbers["gpus_needed"], "GPU"), f"{numbers['gpus_left']:g}"
+    would = f"by its time limit it would delay {others[0]}{due}"
+    return f"{_place(numbers)}; it needs {needed} where {left} are left, but {would}."
+
+
+def _starts_now(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"Its reservation of {number_of(numbers['gpus_needed'], 'GPU')} begins now."
+
+
+def _starts_by(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return (
+        f"It has a reservation: it needs {number_of(numbers['gpus_needed'], 'GPU')} where {numbers['gpus_left']:g} are "
+        f"free, and {_until(numbers)}."
+    )
+
+
+def _quota(numbers: Mapping[str, float]) -> str:
+    return f"its queue now has {number_of(numbers['queue_gpus'], 'GPU')}, with a quota of {numbers['quota']:g}"
+
+
+def _within_quota(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It needs {number_of(numbers['gpus_needed'], 'GPU')}, which were within the quota; {_quota(numbers)}."
+
+
+def _borrows(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It borrows {number_of(numbers['gpus_needed'], 'GPU')} that other queues leave idle; {_quota(numbers)}."
+
+
+def _reclaimed(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"Its GPUs were borrowed, and {others[0]}, within the quota of its own queue, takes them; {_quota(numbers)}."
+
+
+def _no_quota_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    needed, free = number_of(numbers["gpus_needed"], "GPU"), numbers["gpus_free"]
+    return f"It needs {needed}, and {free:g} are idle; {_quota(numbers)}."
 
 
 def _no_gpu_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
@@ -156,6 +251,36 @@ def _speed(numbers: Mapping[str, float]) -> str:
     return f"{speed}; restart factor {numbers['restart_factor']:.2f}."
 
 
+def _most_it_can_use(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    gpus, most = numbers["gpus"], numbers["max_replicas"]
+    gets = f"gets {gpus:g}, as many as it can use (at most {most:g})" if gpus else "can use none"
+    return f"{_place(numbers)}; of the {number_of(numbers['gpus_left'], 'GPU')} left when its turn came it {gets}."
+
+
+def _planned(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    due = f"to meet its deadline at {clock(numbers['deadline'])}" if "deadline" in numbers else "without a deadline"
+    if "planned_end" not in numbers:
+        return f"It was admitted {due}, and waits until GPUs are to spare."
+    end = clock(numbers["planned_end"])
+    return (
+        f"It was admitted {due}: by the plan it has {number_of(numbers['gpus'], 'GPU')} now and is complete at {end}."
+    )
+
+
+def _planned_late(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return (
+        f"It is slower than believed and will miss its deadline at {clock(numbers['deadline'])}: it has "
+        f"{number_of(numbers['gpus'], 'GPU')} of what the others leave."
+    )
+
+
+def _not_admitted(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    end, due = clock(numbers["planned_end"]), clock(numbers["deadline"])
+    if numbers["planned_end"] > numbers["deadline"]:
+        return f"It is not admitted: even alone it would be complete at {end} only, after its deadline at {due}."
+    return f"It is not admitted: no plan keeps its deadline at {due} and those of all jobs that are admitted."
+
+
 def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -164,6 +289,20 @@ _SENTENCES: dict[str, Sentence] = {
     "gang-fits": _fits,
     "gang-does-not-fit": _does_not_fit,
     "behind-head-of-line": _behind_head,
+    "runs-on": _runs_on,
+    "reserved": _reserved,
+    "backfilled": _backfilled,
+    "would-delay": _would_delay,
+    "starts-by": _starts_by,
+    "starts-now": _starts_now,
+    "within-quota": _within_quota,
+    "borrows": _borrows,
+    "reclaimed": _reclaimed,
+    "no-quota-left": _no_quota_left,
+    "most-it-can-use": _most_it_can_use,
+    "planned": _planned,
+    "planned-late": _planned_late,
+    "not-admitted": _not_admitted,
     "no-gpu-left": _no_gpu_left,
     "gain-too-small": _gain_too_small,
     "at-limit": _at_limit,

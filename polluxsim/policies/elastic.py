@@ -1,0 +1,79 @@
+"""What all policies share that choose how many GPUs a job gets: how long it takes on each number, and packing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.packing import FreeGpus
+from polluxsim.types import num_replicas, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId, Placement
+
+
+class TrueTimes:
+    """True times to completion by GPUs, at the batch sizes that users asked for.
+
+    At a constant batch size each is in proportion to the time on the GPUs asked for, so that it is asked for once.
+    """
+
+    def __init__(self) -> None:
+        self._factors: dict[JobId, dict[int, float]] = {}
+
+    def on(self, view: ClusterView, job: JobView, counts: Iterable[int]) -> dict[int, float]:
+        """Return the time that a job still needs on each of these numbers of GPUs that it can run on [s]."""
+        node_size = max(view.gpus_per_node)
+        known = self._factors.setdefault(job.job_id, {})
+        asked_for = _time(job, job.num_replicas, node_size)
+        times = {}
+        for gpus in counts:
+            if gpus not in known:
+                known[gpus] = _factor(job, gpus, node_size, asked_for)
+            if known[gpus]:
+                times[gpus] = asked_for * known[gpus]
+        return times
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Forget jobs that have ended."""
+        for job_id in jobs:
+            self._factors.pop(job_id, None)
+
+
+def _factor(job: JobView, gpus: int, node_size: int, asked_for: float) -> float:
+    """Return the time on so many GPUs over that on those asked for, 0 where the job cannot run on them."""
+    try:
+        return _time(job, gpus, node_size) / asked_for
+    except ProfileRangeError:
+        return 0.0
+
+
+def _time(job: JobView, gpus: int, node_size: int) -> float:
+    choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
+    return job.oracle.remaining_time(packed(gpus, node_size), choice)
+
+
+def powers_of_two(job: JobView, num_gpus: int) -> list[int]:
+    """Return the numbers of GPUs that a job may get where these are powers of two; of a gang, its own."""
+    if (gang := job.oracle.application.gang_size) is not None:
+        return [gang]
+    most = min(job.max_replicas, num_gpus)
+    return [
+        1 << power for power in range(most.bit_length()) if job.min_replicas is None or 1 << power >= job.min_replicas
+    ]
+
+
+def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
+    """Return GPUs for jobs by their numbers: who has as many keeps them, the others are packed, the smallest first."""
+    kept = {job.job_id: job.placement for job in view.jobs if counts.get(job.job_id, 0) == num_replicas(job.placement)}
+    free = FreeGpus(view.gpus_per_node)
+    for placement in kept.values():
+        free.take(placement)
+    moved = [job.job_id for job in view.jobs if job.job_id not in kept]
+    return kept | {
+        name: free.pack(counts.get(name, 0)) or () for name in sorted(moved, key=lambda name: counts.get(name, 0))
+    }

@@ -1,0 +1,152 @@
+"""Quotas: each queue has GPUs of its own, borrows what others leave idle, and takes its own back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.view import Change, Decision, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId
+
+NO_QUEUE = "none"
+"""Where jobs are that name no queue."""
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Start whole jobs by priority and submission, first those within the quotas of their queues, then borrowers.
+
+    A job within its queue's quota that finds no GPUs preempts jobs of queues beyond theirs: the lowest priority first,
+    of these the newest. Nobody else is preempted. A job that fits may overtake one that does not.
+
+    Parameters
+    ----------
+    gpus
+        GPUs of each queue, by name; none for a queue that is not named. Jobs without a queue are in `none`.
+    borrowing
+        Whether queues may use what others leave idle.
+
+    Source: cohorts of Kueue with `reclaimWithinCohort`; likewise the capacity queues of YARN and Volcano.
+    """
+
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    borrowing: bool = True
+
+    def __post_init__(self) -> None:
+        for name, count in self.gpus.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise InvalidConfigError(f"policy.gpus.{name} is {count!r}, allowed is a whole number ≥ 0")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Start who is within a quota, then borrowers."""
+        if sum(self.gpus.values()) > view.num_gpus:
+            raise InvalidConfigError(
+                f"policy.gpus comes to {sum(self.gpus.values())} GPUs, allowed are the {view.num_gpus} there are"
+            )
+        cohort = Cohort(self.gpus, view)
+        order = sorted(view.waiting, key=lambda job: -job.priority)
+        borrowers = [job for job in order if not cohort.starts_within_quota(job)]
+        for job in borrowers if self.borrowing else ():
+            if job.num_replicas <= cohort.free and job.job_id not in cohort.preempted:
+                cohort.start(job, "borrows")
+        return Decision(
+            cohort.placements(view),
+            others_keep=True,
+            valid_until=inf,
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            explain=lambda jobs: cohort.reasons(view, jobs),
+        )
+
+
+class Cohort:
+    """Who holds what of the GPUs that all queues share, while a round is decided.
+
+    Parameters
+    ----------
+    quotas
+        GPUs by queue.
+    view
+        The cluster now.
+    """
+
+    def __init__(self, quotas: Mapping[str, int], view: ClusterView) -> None:
+        self._quotas = quotas
+        self._used = Counter[str]()
+        for job in view.running:
+            self._used[queue_of(job)] += job.num_replicas
+        self.free = sum(view.free)
+        # Who may be preempted, the first at the end.
+        self._victims = sorted(view.running, key=lambda job: -job.priority)
+        self._started: dict[JobId, str] = {}
+        self._new: list[JobView] = []
+        self.preempted: dict[JobId, JobId] = {}
+
+    def starts_within_quota(self, job: JobView) -> bool:
+        """Start a job if its queue has its GPUs, be it that others have to give them back; return whether it has."""
+        queue = queue_of(job)
+        if self._used[queue] + job.num_replicas > self._quotas.get(queue, 0):
+            return False
+        while job.num_replicas > self.free:
+            victim = next(victim for victim in reversed(self._victims) if self._is_beyond(queue_of(victim)))
+            self._victims.remove(victim)
+            self._used[queue_of(victim)] -= victim.num_replicas
+            self.free += victim.num_replicas
+            self.preempted[victim.job_id] = job.job_id
+        self.start(job, "within-quota")
+        return True
+
+    def start(self, job: JobView, how: str) -> None:
+        """Give a job GPUs that are free."""
+        self.free -= job.num_replicas
+        self._used[queue_of(job)] += job.num_replicas
+        self._started[job.job_id] = how
+        self._new.append(job)
+
+    def placements(self, view: ClusterView) -> dict[JobId, tuple[tuple[int, int], ...]]:
+        """Return what changes: nothing for who is preempted, the emptiest nodes for who starts."""
+        free = FreeGpus(view.free)
+        for job in view.running if self.preempted else ():
+            if job.job_id in self.preempted:
+                free.give_back(job.placement)
+        gone: dict[JobId, tuple[tuple[int, int], ...]] = dict.fromkeys(self.preempted, ())
+        return gone | {job.job_id: free.pack(job.num_replicas) or () for job in self._new}
+
+    def _is_beyond(self, queue: str) -> bool:
+        return self._used[queue] > self._quotas.get(queue, 0)
+
+    def reasons(self, view: ClusterView, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+        """Say of the jobs asked about how they stand to their queues' quotas.
+
+        Kinds: `within-quota`, `borrows`, `runs-on`, `no-quota-left`, and `reclaimed`, where the other took the GPUs.
+        """
+        wanted = set(asked)
+        return {job.job_id: self._reason(job) for job in view.jobs if job.job_id in wanted}
+
+    def _reason(self, job: JobView) -> Reason:
+        queue = queue_of(job)
+        numbers = {
+            "gpus_needed": job.num_replicas,
+            "quota": self._quotas.get(queue, 0),
+            "queue_gpus": self._used[queue],
+            "gpus_free": self.free,
+        }
+        if job.job_id in self.preempted:
+            return Reason("reclaimed", numbers, (self.preempted[job.job_id],))
+        kind = self._started.get(job.job_id, "runs-on" if job.placement else "no-quota-left")
+        return Reason(kind, numbers)
+
+
+def queue_of(job: JobView) -> str:
+    """Return the queue that a job is in."""
+    return job.queue or NO_QUEUE

@@ -1,0 +1,137 @@
+"""Planning ahead by time limits: when running jobs end at the latest, and how many GPUs are free from when on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.policies.srtf import remaining_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId
+
+
+@dataclass
+class Limits:
+    """How long each job may run, and when those that run end at the latest.
+
+    Parameters
+    ----------
+    overestimate
+        Limit of a job whose user promised none, as a multiple of the time that it truly takes.
+    """
+
+    overestimate: float = 1.0
+    _limits: dict[JobId, float] = field(default_factory=dict)
+    # The rounds at which running jobs have ended by their limits, in order, with their GPUs.
+    _releases: list[tuple[float, JobId, int]] = field(default_factory=list)
+    _of: dict[JobId, tuple[float, JobId, int]] = field(default_factory=dict)
+
+    def of(self, view: ClusterView, job: JobView) -> float:
+        """Return the longest time that a job which waits says to hold its GPUs [s]."""
+        if (limit := self._limits.get(job.job_id)) is None:
+            limit = job.time_limit or self.overestimate * self._true_time(view, job)
+            self._limits[job.job_id] = limit
+        return limit
+
+    def _true_time(self, view: ClusterView, job: JobView) -> float:
+        return view.restart_delay + remaining_time(job, max(view.gpus_per_node))
+
+    def started(self, view: ClusterView, job: JobView) -> None:
+        """Take note of a job that gets its GPUs now."""
+        release = view.round_at(view.time + self.of(view, job)), job.job_id, job.num_replicas
+        self._of[job.job_id] = release
+        insort(self._releases, release)
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Forget jobs that have ended."""
+        for job_id in jobs:
+            self._limits.pop(job_id, None)
+            if (release := self._of.pop(job_id, None)) is not None:
+                del self._releases[bisect_left(self._releases, release)]
+
+    def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
+        """Yield at which rounds GPUs of running jobs can be given anew at the latest [s], and how many, in order.
+
+        A job that outlives its limit is expected to end before the next round, each time again.
+        """
+        soonest = view.time + view.round_interval
+        return ((max(time, soonest), gpus) for time, _, gpus in self._releases)
+
+
+class FreeOverTime:
+    """How many GPUs are free from now on, by what is reserved.
+
+    Parameters
+    ----------
+    now
+        When it begins [s].
+    free
+        GPUs that are free then.
+    releases
+        Times [s] at which GPUs become free, and how many, in order.
+    """
+
+    def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:
+        self._times, self._free = [now], [free]
+        for time, gpus in releases:
+            if time > self._times[-1]:
+                self._times.append(time)
+                self._free.append(self._free[-1])
+            self._free[-1] += gpus
+
+    def intervals(self) -> Iterator[tuple[float, float, int]]:
+        """Yield from when until when how many GPUs are free; the last interval does not end."""
+        return zip(self._times, (*self._times[1:], inf), self._free, strict=True)
+
+    @property
+    def now(self) -> int:
+        """Return the GPUs that are free at the beginning."""
+        return self._free[0]
+
+    def earliest(self, num_replicas: int, length: float) -> float:
+        """Return the earliest step at which so many GPUs are free for a length of time [s]; ∞ if they never are."""
+        start: float | None = None
+        for index, time in enumerate(self._times):
+            if self._free[index] < num_replicas:
+                start = None
+                continue
+            start = time if start is None else start
+            if index + 1 == len(self._times) or self._times[index + 1] >= start + length:
+                return start
+        return inf
+
+    def take(self, num_replicas: int, start: float, end: float) -> None:
+        """Reserve GPUs from a step on to another time, at which a step is made if need be."""
+        first, last = self._step(start), self._step(end)
+        for index in range(first, last):
+            self._free[index] -= num_replicas
+
+    def _step(self, time: float) -> int:
+        """Return the index of the step at a time, which is made if need be."""
+        if time == inf:
+            return len(self._times)
+        index = bisect_left(self._times, time)
+        if index == len(self._times) or self._times[index] != time:
+            self._times.insert(index, time)
+            self._free.insert(index, self._free[index - 1])
+        return index
+
+
+def shadow(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    """Return when so many GPUs are free, if running jobs end at their limits [s], and how many more are free then.
+
+    >>> shadow(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
+    (120.0, 4)
+    """
+    time = -inf
+    for time_free, gpus in releases:
+        if free >= gpus_needed and time_free > time:
+            break
+        time, free = time_free, free + gpus
+    return (time, free - gpus_needed) if free >= gpus_needed else (inf, free)

@@ -1,0 +1,68 @@
+"""Job lists of Muri's simulator: rigid jobs that last as long as their iterations take alone, times in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import bad_line
+from polluxsim.tables import read_rows
+from polluxsim.workloads.workload import InvalidJobError, Job, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.tables import Row
+
+COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
+MILLISECOND = 1e-3
+PROFILED_TO_REAL = 1.015
+"""An iteration takes so many times as long as it was profiled. Source: Muri's simulator."""
+
+
+@dataclass(frozen=True)
+class MuriJobs:
+    """Jobs of a file of Muri's simulator, as that runs them alone.
+
+    Its columns are those of Tiresias' job lists and more, but in milliseconds, and `duration` is not how long a
+    job runs: that is `iterations` × `iteration_time` × 1.015. Guaranteed jobs (`priority` 0) have priority 0 here,
+    opportunistic ones less.
+
+    Parameters
+    ----------
+    path
+        The file (.csv).
+
+    Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
+    """
+
+    path: str
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Read the jobs.
+
+        Raises
+        ------
+        InvalidInputError
+            If the file cannot be read, or a row is not what it should be.
+        """
+        path = Path(self.path)
+        return Workload(tuple(_job(row) for row in read_rows(path, COLUMNS)), source=self.path)
+
+
+def _job(row: Row) -> Job:
+    iterations = row.integer("iterations", at_least=1)
+    seconds = row.number("iteration_time", above=0) * PROFILED_TO_REAL * MILLISECOND
+    try:
+        return Job.rigid(
+            row.text("job_id"),
+            row.number("submit_time", at_least=0) * MILLISECOND,
+            row.integer("num_gpu", at_least=1),
+            iterations * seconds,
+            row.line,
+            priority=-row.number("priority") if row.has("priority") else 0.0,
+        )
+    except InvalidJobError as error:
+        raise bad_line(row.path, row.line, str(error)) from None

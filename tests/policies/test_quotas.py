@@ -1,0 +1,158 @@
+"""Quotas and fair queues: owners get their GPUs back at once, and what is used goes by weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from drawn import PROFILES, begun, cases, ended
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import toy_workload
+
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import PolluxSimError
+from polluxsim.look.why.words import sentence
+from polluxsim.policies.fair_queues import FairQueues
+from polluxsim.policies.quotas import Quotas
+from polluxsim.policies.view import ClusterView, Decision, Policy
+from polluxsim.records import Result
+from polluxsim.types import Cluster, num_replicas
+from polluxsim.workloads.workload import Job, Workload
+
+RULES = EngineSettings(restart_delay=0.0)
+
+
+def run(policy: Policy, *jobs: Job, gpus: int = 4) -> Result:
+    return simulate(toy_workload(*jobs), {}, Cluster.uniform(1, gpus), policy, settings=RULES)
+
+
+def ends(result: Result) -> dict[str, float | None]:
+    return {job.job: job.completion_time for job in result.job_records}
+
+
+BORROWED = (
+    Job.rigid("own", 0.0, 2, 600.0, queue="vision"),
+    Job.rigid("lent", 0.0, 2, 600.0, queue="vision"),
+    Job.rigid("owner", 70.0, 2, 300.0, queue="speech"),
+)
+
+
+def test_an_owner_takes_back_what_is_borrowed() -> None:
+    result = run(Quotas({"vision": 2, "speech": 2}), *BORROWED)
+    assert ends(result) == {"own": 660.0, "lent": 960.0, "owner": 420.0}
+    assert ends(run(Quotas({"vision": 2, "speech": 2}, borrowing=False), *BORROWED)) == {
+        "own": 660.0, "lent": 1260.0, "owner": 420.0,
+    }  # fmt: skip
+
+
+def test_the_lowest_priority_gives_back_first_and_of_these_the_newest() -> None:
+    jobs = [
+        Job.rigid("old", 0.0, 1, 600.0, queue="vision", priority=1.0),
+        Job.rigid("low", 0.0, 1, 600.0, queue="vision"),
+        Job.rigid("new", 0.0, 1, 600.0, queue="vision", priority=1.0),
+        Job.rigid("first", 70.0, 1, 600.0, queue="speech"),
+        Job.rigid("second", 130.0, 1, 600.0, queue="speech"),
+    ]
+    result = run(Quotas({"speech": 3}), *jobs, gpus=3)
+    preempted = [change.job for change in result.allocation_records if not change.gpus and change.time < 600.0]
+    assert preempted == ["low", "new"]
+
+
+@dataclass
+class Watched:
+    """Checks after each decision that nobody waits within a quota while others are beyond theirs, or GPUs are free."""
+
+    inner: Quotas
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        decision = self.inner.allocate(view, rng)
+        held = {job.job_id: num_replicas(decision.allocation.get(job.job_id, job.placement)) for job in view.jobs}
+        used = dict.fromkeys(("vision", "speech", None), 0)
+        for job in view.jobs:
+            used[job.queue] += held[job.job_id]
+        free = view.num_gpus - sum(held.values())
+        for job in view.jobs:
+            own = self.inner.gpus.get(job.queue or "none", 0)
+            assert held[job.job_id] or used[job.queue] + job.num_replicas > own
+            if self.inner.borrowing and not held[job.job_id] and not job.placement:
+                assert job.num_replicas > free
+        return decision
+
+
+@given(cases(with_rigid=True), st.booleans(), st.data())
+@settings(max_examples=100)
+def test_nobody_within_a_quota_waits(case: tuple[Cluster, Workload], borrowing: bool, data: st.DataObject) -> None:
+    cluster, workload = case
+    vision = data.draw(st.integers(0, cluster.num_gpus))
+    speech = data.draw(st.integers(0, cluster.num_gpus - vision))
+    quotas = {"vision": vision, "speech": speech, "none": cluster.num_gpus - vision - speech}
+    rules = EngineSettings(horizon=20_000.0)
+    simulate(workload, PROFILES, cluster, Watched(Quotas(quotas, borrowing)), settings=rules)
+
+
+@pytest.mark.parametrize(
+    ("quotas", "message"),
+    [
+        ({"vision": -1}, r"policy.gpus.vision is -1, allowed is a whole number ≥ 0"),
+        ({"vision": 1.5}, r"policy.gpus.vision is 1.5, allowed is a whole number ≥ 0"),
+        ({"vision": 3, "speech": 2}, r"policy.gpus comes to 5 GPUs, allowed are the 4 there are"),
+    ],
+)
+def test_impossible_quotas_are_refused(quotas: dict[str, int], message: str) -> None:
+    with pytest.raises(PolluxSimError, match=message):
+        run(Quotas(quotas), *BORROWED)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_usage_goes_by_weight_under_saturation(gpus: int) -> None:
+    """Three to one within 1 %, though the jobs of one queue are longer, and be they as wide as the cluster."""
+    vision = [Job.rigid(f"v{i}", 0.0, gpus, 300.0, queue="vision") for i in range(1200)]
+    speech = [Job.rigid(f"s{i}", 0.0, gpus, 700.0, queue="speech") for i in range(1200)]
+    rules = EngineSettings(restart_delay=0.0, horizon=100_000.0, reasons="none")
+    policy = FairQueues({"vision": 3.0}, lookahead=600.0)
+    jobs = simulate(toy_workload(*vision, *speech), {}, Cluster.uniform(1, 4), policy, settings=rules).job_records
+    used = {name: sum(job.gpu_seconds for job in jobs if job.queue == name) for name in ("vision", "speech")}
+    assert used["vision"] / sum(used.values()) == pytest.approx(0.75, rel=0.01)
+
+
+def test_a_queue_that_comes_back_cannot_make_up_for_its_absence() -> None:
+    early = [Job.rigid(f"v{i}", 0.0, 1, 600.0, queue="vision") for i in range(20)]
+    late = [Job.rigid(f"s{i}", 5000.0, 1, 600.0, queue="speech") for i in range(10)]
+    finished = ends(run(FairQueues(), *early, *late, gpus=1))
+    order = sorted((end, name) for name, end in finished.items() if end is not None and end > 5500.0)
+    assert [name[0] for _, name in order[:8]] in (["v", "s"] * 4, ["s", "v"] * 4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "job", "time", "words"),
+    [
+        (
+            Quotas({"vision": 2, "speech": 2}),
+            "own",
+            60.0,
+            "which were within the quota; its queue now has 4 GPUs, with a quota of 2",
+        ),
+        (
+            Quotas({"vision": 2, "speech": 2}),
+            "lent",
+            60.0,
+            "It borrows 2 GPUs that other queues leave idle; its queue now",
+        ),
+        (Quotas({"vision": 2, "speech": 2}), "lent", 120.0, "Its GPUs were borrowed, and owner, within the quota of"),
+        (
+            Quotas({"vision": 4}),
+            "owner",
+            120.0,
+            "It needs 2 GPUs, and 0 are idle; its queue now has 0 GPUs, with a quota of 0",
+        ),
+        (FairQueues(), "owner", 120.0, "as its queue has had 0.0667 GPU-hours for a weight of one"),
+    ],
+)
+def test_why_says_whose_gpus_they_are(policy: Policy, job: str, time: float, words: str) -> None:
+    start = begun(toy_workload(*BORROWED), Cluster.uniform(1, 4), policy, RULES)
+    records = [record for record in ended(start, policy).reason_records if (record.job, record.time) == (job, time)]
+    assert words in sentence(records[0])
+    assert "the policy says" not in sentence(records[0])
