@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "policies", "metrics", "workloads")
 
-COMPILED = {"kernel", "helper", "inlined", "overload"}
+COMPILED = {"kernel", "kernel_in_threads", "helper", "inlined", "spliced"}
 SWAPPED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Add: ast.Sub, ast.Sub: ast.Add,

@@ -26,7 +26,6 @@ from toy import write_artifact
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
-from polluxsim.files import read_number
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
@@ -36,6 +35,7 @@ from polluxsim.look.why.story import story
 from polluxsim.metrics.summary import summarise
 from polluxsim.shipped import shipped
 from polluxsim.storage import read_reasons, read_run, read_timings
+from polluxsim.tables import read_number
 from polluxsim.workloads.elasticflow import ElasticFlowJobs
 from polluxsim.workloads.muri import MuriJobs
 from polluxsim.workloads.trace import TraceReplay

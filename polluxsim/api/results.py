@@ -13,9 +13,9 @@ import pandas as pd
 from polluxsim.api.plotting import figure_of
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.frames import counted
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
-from polluxsim.look.replication import counted
 from polluxsim.look.table import comparison
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.summary import Summary, summarise

@@ -11,9 +11,10 @@ from polluxsim.api.notebook import counting
 from polluxsim.api.plotting import figure_of
 from polluxsim.api.results import Result, read
 from polluxsim.api.simulating import simulate
+from polluxsim.look.frames import frame_of
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.reading import PARQUET, frame_at
-from polluxsim.look.replication import SettingsTable, frame_of, settings_table
+from polluxsim.look.replication import SettingsTable, settings_table
 from polluxsim.look.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
 
 if TYPE_CHECKING:

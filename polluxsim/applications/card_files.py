@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.applications.card import (
     About,
     Card,
-    CardProfile,
     Corrections,
     FitError,
     GradTimes,
     NoiseScales,
     SyncTimes,
 )
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.card_text import FORMAT, card_text
 from polluxsim.applications.described import COUNT, EPOCHS, description_of, read_described
 from polluxsim.applications.osdi21 import find_traces, read_profiles

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from polluxsim.applications.card import Card
+    from polluxsim.models.profile import Application
 
 FORMAT = 1
 """Version of the layout of card files."""
@@ -21,45 +22,38 @@ def card_text(card: Card) -> str:
     return "\n".join([*_head(card), *_grad_text(card), *_corrections_text(card), *_noise_text(card), ""])
 
 
+_LIMITS = {
+    "init_batch_size": "M0: jobs start here, and never use less [examples]",
+    "max_batch_size": "[examples]",
+    "min_atomic_batch_size": "least per GPU and pass [examples]",
+    "max_atomic_batch_size": "most that fits a GPU [examples]",
+    "num_epochs": "statistical epochs until a job is complete",
+    "learning_rate_rule": "how the learning rate follows M",
+    "fixed_batch_size": "the batch size that adaptive jobs keep [examples]",
+    "max_replicas": "most GPUs of a job",
+}
+"""What is said of an application, and the comment on it; what it does not say is left out."""
+
+
+def _limits(application: Application) -> Iterator[tuple[str, object, str]]:
+    for name, comment in _LIMITS.items():
+        if (value := getattr(application, name)) is not None:
+            yield name, _quoted(value) if isinstance(value, str) else value, comment
+
+
 def _head(card: Card) -> list[str]:
-    application, about = card.application, card.about
-    optional = [
-        (key, value, comment)
-        for key, value, comment in (
-            (
-                "fixed_batch_size",
-                application.fixed_batch_size,
-                "the batch size that adaptive jobs keep [examples]",
-            ),
-            ("max_replicas", application.max_replicas, "most GPUs of a job"),
-        )
-        if value is not None
-    ]
     return [
         "# Profile card: how fast and how well an application trains, in figures fitted to measurements (no",
         "# measured row is copied). Batch sizes are in examples; an M0-step is a step at init_batch_size.",
         f"format: {FORMAT}",
-        f"name: {_quoted(application.name)}  # how workloads name the application",
-        *(f"{key}: {_quoted(getattr(about, key))}" for key in ("title", "optimizer", "target", "source", "license")),
+        f"name: {_quoted(card.application.name)}  # how workloads name the application",
+        *(
+            f"{key}: {_quoted(getattr(card.about, key))}"
+            for key in ("title", "optimizer", "target", "source", "license")
+        ),
         "",
         "application:",
-        *_lines(
-            (
-                "init_batch_size",
-                application.init_batch_size,
-                "M0: jobs start here, and never use less [examples]",
-            ),
-            ("max_batch_size", application.max_batch_size, "[examples]"),
-            ("min_atomic_batch_size", application.min_atomic_batch_size, "least per GPU and pass [examples]"),
-            ("max_atomic_batch_size", application.max_atomic_batch_size, "most that fits a GPU [examples]"),
-            ("num_epochs", application.num_epochs, "statistical epochs until a job is complete"),
-            (
-                "learning_rate_rule",
-                _quoted(application.learning_rate_rule),
-                "how the learning rate follows M",
-            ),
-            *optional,
-        ),
+        *_lines(*_limits(card.application)),
         f"work: {_figure(card.work)}  # progress at completion, epochs of equal length [M0-steps]",
         "",
         "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",

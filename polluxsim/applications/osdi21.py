@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from polluxsim.applications.described import FILE, Described, description_of, read_described
 from polluxsim.applications.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
 from polluxsim.errors import InvalidInputError, bad_line
-from polluxsim.files import Row, read_rows
 from polluxsim.models.profile import Application
+from polluxsim.tables import Row, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from polluxsim.errors import InvalidInputError, bad_line, short
-from polluxsim.files import read_number
+from polluxsim.tables import read_number
 
 if TYPE_CHECKING:
     from pathlib import Path

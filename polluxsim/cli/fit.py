@@ -36,7 +36,7 @@ def _fit(options: Namespace) -> int:
 
 
 def _plot(cards: Mapping[str, Card], measured: Path, path: Path) -> None:
-    from polluxsim.applications.card import CardProfile
+    from polluxsim.applications.card_profile import CardProfile
     from polluxsim.applications.osdi21 import read_profiles
     from polluxsim.look.fitted_speed import fitted_speed
     from polluxsim.look.plot.style import save

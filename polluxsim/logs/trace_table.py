@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidInputError, bad_line
 from polluxsim.files import appearing_whole
-from polluxsim.logs.formats.rows import MAX_GPUS
+from polluxsim.logs.formats.log_rows import MAX_GPUS
 from polluxsim.logs.schema import CORE_COLUMNS, EXTRA_COLUMNS, TraceInfo, read_info, trace_schema
 from polluxsim.types import MOST_SECONDS
 

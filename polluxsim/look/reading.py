@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.folders import run_folders
-from polluxsim.look.replication import frame_of
+from polluxsim.look.frames import frame_of
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import yaml
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.groups import REPLICATES, labels_of, policy_name, settings_of
+from polluxsim.look.frames import check_column, rows_of, settings_in
+from polluxsim.look.groups import REPLICATES, labels_of, policy_name
 from polluxsim.look.metric_names import factor_of, unit_of
 from polluxsim.look.samples import Measured, Sample, Samples
-from polluxsim.metrics.summary import summarise
 from polluxsim.shipped import shipped
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.storage import Run
+    import pandas as pd
 
-    Row = Mapping[str, Any]
-
-SETTINGS = ("cluster.", "engine.", "policy.", "profiles.", "workload.")
-"""What the columns of settings begin with; the seed is one too."""
+    from polluxsim.look.frames import Row
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
 """The columns of a table where none are asked for."""
@@ -214,56 +209,3 @@ def _matches(row: Row, wanted: str) -> bool:
     if key == "policy":
         return policy_name(row).lower() == text.lower()
     return key in row and row[key] == yaml.safe_load(text)
-
-
-def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each run, of its settings and metrics [s; GPU h], like the dataset of a sweep."""
-    summaries = [(run, summarise(run.result)) for run in runs]
-    return pd.DataFrame(
-        [
-            {"folder": run.name, **settings_of(run), **(counted(summary) if summary else {})}
-            for run, summary in summaries
-        ]
-    )
-
-
-def counted(summary: Summary) -> dict[str, Any]:
-    """Return metrics flat, names of jobs as their number."""
-    return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
-
-
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table's rows without the cells that are empty, none of them twice."""
-    rows = [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
-    return list({repr(row): row for row in rows}.values())
-
-
-def _is_there(value: Any) -> bool:
-    return len(value) > 0 if hasattr(value, "__len__") and not isinstance(value, str) else bool(pd.notna(value))
-
-
-def settings_in(row: Row) -> dict[str, Any]:
-    """Return the settings among the columns of a run."""
-    return {key: value for key, value in row.items() if is_setting(key)}
-
-
-def is_setting(column: str) -> bool:
-    """Return whether a column is a setting's."""
-    return column in {"seed", "run", "policy"} or column.startswith(SETTINGS)
-
-
-def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
-    """Raise an error where no run has a column of this kind, or a metric is no number in one.
-
-    Raises
-    ------
-    InvalidInputError
-        If so.
-    """
-    if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
-        columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
-        known = sorted(column for column in columns if frame[column].notna().any())
-        raise InvalidInputError(f"the runs have no {kind} {name!r}, allowed are {', '.join(known)}")
-    wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
-    if kind == "metric" and wrong.any():
-        raise InvalidInputError(f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run, allowed are numbers")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.applications.card import CardProfile
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.look.groups import POLICY, Group
-from polluxsim.look.plot import cdf, job_life, nodes, throughput, training, usage
+from polluxsim.look.plot import batch_sizes, cdf, job_life, nodes, throughput, usage
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.paper.contention import SMALL, choose
 from polluxsim.paper.dumbbell import dumbbell
@@ -34,12 +34,12 @@ LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 
 def best_batch_sizes(runs: Runs) -> Figure:
     """Draw throughput and best batch size by GPUs."""
-    return training.best_batch_sizes(runs.profiles[SHOWN])
+    return batch_sizes.best_batch_sizes(runs.profiles[SHOWN])
 
 
 def training_curves(runs: Runs) -> Figure:
     """Draw efficiency, and validation metric where it was measured, over training."""
-    return training.training_curves(runs.profiles[SHOWN])
+    return batch_sizes.training_curves(runs.profiles[SHOWN])
 
 
 def throughput_fits(runs: Runs) -> Figure:

@@ -8,7 +8,7 @@ import numpy as np
 
 from polluxsim.look.agent_model import agent_model
 from polluxsim.look.fitted_speed import FittedSpeed, fitted_speed, mean_error
-from polluxsim.look.plot.training import REPLICAS, STAGES, best_choice, efficiencies
+from polluxsim.look.plot.batch_sizes import REPLICAS, STAGES, best_choice, efficiencies
 from polluxsim.look.samples import Sample
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.fixed_placement import Alone

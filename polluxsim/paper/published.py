@@ -8,14 +8,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.durations import HOUR, MINUTE
-from polluxsim.files import read_rows
+from polluxsim.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from polluxsim.files import Row
     from polluxsim.look.bootstrap import Estimate
+    from polluxsim.tables import Row
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
 

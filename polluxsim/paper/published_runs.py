@@ -8,9 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.files import read_rows
 from polluxsim.paper.published import UNITS, Kind, Rule
 from polluxsim.shipped import shipped
+from polluxsim.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.files import read_rows
 from polluxsim.policies.packing import fits, remove
 from polluxsim.policies.view import Traits
 from polluxsim.storage import read_run
+from polluxsim.tables import read_rows
 from polluxsim.types import JobId, Placement, placement_from_nodes
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.files import Row
     from polluxsim.policies.view import ClusterView
+    from polluxsim.tables import Row
     from polluxsim.types import Allocation
 
 COLUMNS = ("time", "job", "allocation")

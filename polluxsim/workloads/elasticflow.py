@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from polluxsim.errors import InvalidInputError, bad_line
-from polluxsim.files import read_rows
 from polluxsim.models.scaling import speed_at
+from polluxsim.tables import read_rows
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from polluxsim.files import Row
     from polluxsim.models.profile import Profile
     from polluxsim.models.scaling import Speeds
+    from polluxsim.tables import Row
 
     Build: TypeAlias = Callable[[Row, "_Columns"], Job]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import bad_line
-from polluxsim.files import read_rows
+from polluxsim.tables import read_rows
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polluxsim.files import Row
     from polluxsim.models.profile import Profile
+    from polluxsim.tables import Row
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 MILLISECOND = 1e-3

@@ -12,10 +12,11 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
-from polluxsim.files import Row, appearing_whole, read_number, read_rows
+from polluxsim.files import appearing_whole
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.shipped import shipped
+from polluxsim.tables import Row, read_number, read_rows
 from polluxsim.types import packed
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from polluxsim.applications.card import (
     About,
     Card,
-    CardProfile,
     Corrections,
     FitError,
     GradTimes,
@@ -29,6 +28,7 @@ from polluxsim.applications.card import (
 from polluxsim.applications.card_files import fit_cards, read_card, read_cards, write_card
 from polluxsim.applications.card_fitting.fit import fit_card, placement_errors
 from polluxsim.applications.card_fitting.noise import best_cuts
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.card_text import card_text
 from polluxsim.applications.described import read_described
 from polluxsim.applications.measured import MeasuredProfile, ProfileRangeError

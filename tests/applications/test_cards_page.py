@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from polluxsim.applications.card import CardProfile
 from polluxsim.applications.card_files import read_card
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.cli.main import main
 from polluxsim.models.efficiency import efficiency
 from polluxsim.storage import read_run

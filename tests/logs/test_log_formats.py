@@ -150,7 +150,7 @@ def test_quoted_cells_are_one_cell_and_an_open_quote_costs_its_line_only(tmp_pat
 
 
 def test_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("polluxsim.logs.formats.rows.MAX_LINE", 64)
+    monkeypatch.setattr("polluxsim.logs.formats.log_rows.MAX_LINE", 64)
     path = tmp_path / "cluster01.csv"
     path.write_text("job_id,submission_time,duration,num_gpu\na,1,2,1\n" + "x" * 1000 + "\nb,3,4,1\n")
     report = import_trace("itp", path, tmp_path / "trace.parquet", skip_bad=True)

@@ -11,8 +11,8 @@ from log_samples import SAMPLES
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.logs.formats import json_array
+from polluxsim.logs.formats.log_rows import read_time
 from polluxsim.logs.formats.philly_raw import STATUSES, read_job
-from polluxsim.logs.formats.rows import read_time
 from polluxsim.logs.importing import import_trace
 
 JOB = {

@@ -13,17 +13,18 @@ from matplotlib.figure import Figure
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.frames import frame_of
 from polluxsim.look.groups import Group, grouped
 from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.by_application import jct_by_application, spreads
 from polluxsim.look.plot.cdf import cdf, fairness_cdf, fairness_of, jct_cdf
 from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import COLUMNS, decision_times, scaling, summary
-from polluxsim.look.plot.sweep import drawn_of, sweep
+from polluxsim.look.plot.sweep import sweep
 from polluxsim.look.plot.usage import usage
-from polluxsim.look.replication import frame_of
 from polluxsim.look.samples import Sample, Samples
 from polluxsim.look.series import bin_edges, usage_by_bin
+from polluxsim.look.sweep_series import drawn_of
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
 from polluxsim.storage import Run

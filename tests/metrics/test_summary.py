@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from polluxsim.metrics.summary import summarise
-from polluxsim.records import JobRecord, Result, Status
+from polluxsim.records import JobRecord, Result, RoundRecord, Status
 
 
 def job(name: str, application: str, submitted: float, completed: float | None, restarts: int = 0) -> JobRecord:
@@ -49,3 +49,13 @@ def test_unfinished_jobs_count_with_their_age() -> None:
 
 def test_no_jobs_have_no_metrics() -> None:
     assert summarise(Result((), (), (), end_time=0.0)) is None
+
+
+def test_nodes_cost_what_they_did_by_the_last_round_and_their_price_from_then_on() -> None:
+    jobs = (job("a", "x", 0.0, 3600.0),)
+    rounds = (
+        RoundRecord(0.0, 1, 1, 1.0, 1.0, hourly_cost=2.0),
+        RoundRecord(1800.0, 1, 1, 1.0, 1.0, None, None, None, 2, 4.0, 1.0),
+    )
+    assert summarise(Result(jobs, rounds, (), end_time=9000.0)).cost == 1.0 + 4.0 * 2
+    assert summarise(Result(jobs, (), (), end_time=9000.0)).cost == 0.0

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.run import identity
+from polluxsim.run import digests, identity, own_code
 from polluxsim.run.identity import code_digest, key_of, library_versions
 from polluxsim.storage import RUN_FILES
 
@@ -233,7 +233,7 @@ def test_links_to_the_folder_itself_do_not_lead_round_in_circles(folder: Path) -
 
 
 def test_pythons_own_modules_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_imported", lambda path: pytest.fail(str(path)))
+    monkeypatch.setattr(own_code, "_imported", lambda path: pytest.fail(str(path)))
     assert key_of(changed("policy", _target_="types.SimpleNamespace"))
 
 
@@ -241,15 +241,15 @@ def test_that_a_large_folder_is_being_read_is_said_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (folder / "measured" / "large").open("wb") as file:
-        file.truncate(identity.LARGE)  # takes no room on the disk
-    read = identity._file_digest
+        file.truncate(digests.LARGE)  # takes no room on the disk
+    read = digests.file_digest
     said: list[str] = []
 
     def digest(path: Path) -> str:
         said.append(capsys.readouterr().err)
         return "" if path.name == "large" else read(path)
 
-    monkeypatch.setattr(identity, "_file_digest", digest)
+    monkeypatch.setattr(digests, "file_digest", digest)
     for _ in range(2):
         key_of(CONFIG)
     lines = "".join(said)

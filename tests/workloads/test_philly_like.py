@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binom, chisquare
@@ -11,7 +15,7 @@ from scipy.stats import binom, chisquare
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidConfigError
 from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike
+from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike, _realistic
 from polluxsim.workloads.requests import LONGEST_REQUEST, REDRAWN_CLASSES
 from polluxsim.workloads.size_classes import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
@@ -138,3 +142,18 @@ def test_a_broken_generator_fails(monkeypatch: pytest.MonkeyPatch, test: Callabl
     monkeypatch.setattr(f"polluxsim.workloads.philly_like.{BROKEN[test][0]}", BROKEN[test][1])
     with pytest.raises(AssertionError):
         test()
+
+
+def test_realistic_requests_stay_within_what_an_application_can_use() -> None:
+    """No more GPUs than initial batch sizes fit into the largest batch, and whole ones."""
+    jobs = [PhillyLike(tuned=False, seed=seed).load(PROFILES).jobs for seed in range(4)]
+    limits = {name: profile.application for name, profile in PROFILES.items()}
+    small = replace(limits["ncf"], max_batch_size=2 * limits["ncf"].init_batch_size + 1)
+    rng = np.random.default_rng(0)
+    drawn = [_realistic(SimpleNamespace(application=small), "XL", rng) for _ in range(50)]
+    assert {(type(gpus), gpus, batch_size) for gpus, batch_size in drawn} == {
+        (int, gpus, gpus * small.init_batch_size) for gpus in {gpus for gpus, _ in drawn}
+    }
+    assert max(gpus for gpus, _ in drawn) == 2
+    for job in itertools.chain.from_iterable(jobs):
+        assert job.batch_size == job.num_replicas * limits[job.application].init_batch_size

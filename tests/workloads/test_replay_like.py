@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,11 @@ from scipy.stats import t as student
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
 from polluxsim.errors import InvalidConfigError
-from polluxsim.logs.trace_table import read_trace
+from polluxsim.logs.trace_table import origin_of, read_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.philly_like import PhillyLikeReplay
-from polluxsim.workloads.replay_like import ReplayLike, write_replay
+from polluxsim.workloads.replay_like import MONDAY, ReplayLike, write_replay
 
 SEEDS = 20
 LEVEL = (
@@ -280,6 +281,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, seed: int) -> None:
     assert len(other.times) != len(jobs[0].times)
     info, rows = read_trace(paths[0])
     assert (info.format, info.time_zone) == ("philly-like", "UTC")
+    assert origin_of(paths[0], info) == MONDAY + timedelta(seconds=int(jobs[0].times[0]))
     assert [row.submit_time for row in rows] == (jobs[0].times - jobs[0].times[0]).tolist()
     assert [row.duration for row in rows] == jobs[0].durations.tolist()
     assert pq.read_schema(paths[0]).field("duration").metadata[b"unit"] == b"s"

@@ -84,6 +84,19 @@ def test_an_imported_trace_has_the_same_jobs_to_draw_from(
     assert 1000 < len(drawn[0]) < 5000
 
 
+@pytest.mark.parametrize(
+    ("origin", "submitted"), [("2017-10-02T03:30:00+00:00", 0.0), ("1970-01-01T22:00:00+00:00", 27000.0)]
+)
+def test_days_begin_at_two_o_clock_utc(
+    tmp_path: Path, measured_profiles: dict[str, MeasuredProfile], origin: str, submitted: float
+) -> None:
+    """Source: workloads of Pollux (OSDI '21), whose hours are those of the trace, two hours later."""
+    columns = {"job": ["a"], "submit_time": [submitted], "duration": [600.0], "num_gpus": [1.0]}
+    write_trace(columns, TraceInfo("x", "x", "", "UTC", origin), tmp_path / "one.parquet")
+    (job,) = PhillySample(str(tmp_path / "one.parquet"), 1).load(measured_profiles).jobs
+    assert job.submit_time == 5400.0 if submitted == 0 else job.submit_time == 12600.0
+
+
 def test_a_trace_without_time_of_day_cannot_be_folded(
     tmp_path: Path, measured_profiles: dict[str, MeasuredProfile]
 ) -> None:

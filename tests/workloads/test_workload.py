@@ -14,7 +14,7 @@ from toy import ToyProfile, toy_job, write_jobs
 
 from polluxsim.errors import InvalidInputError, PolluxSimError
 from polluxsim.types import Cluster
-from polluxsim.workloads.workload import Job, Workload, read_workload, workload_from_frame, write_workload
+from polluxsim.workloads.workload import Job, OneJob, Workload, read_workload, workload_from_frame, write_workload
 
 PROFILES = {"toy": ToyProfile()}
 CLUSTER = Cluster.uniform(2, 4)
@@ -229,6 +229,8 @@ def test_a_row_is_either_profiled_or_rigid(tmp_path: Path, row: str) -> None:
         ("time", pa.array([2**45], pa.timestamp("s")), "not a Parquet file"),
         ("time", pa.array([b"12"]), "line 1: column 'time' is b'12'"),
         ("num_replicas", pa.array([True]), "line 1: column 'num_replicas' is True"),
+        ("after", pa.array([[1, 2]]), "line 1: column 'after' is [1, 2], allowed is names"),
+        ("gpu_types", pa.array([7]), "line 1: column 'gpu_types' is 7, allowed is names"),
     ],
 )
 def test_a_parquet_file_of_odd_values_is_one_clear_line(
@@ -245,3 +247,10 @@ def test_a_parquet_file_of_odd_values_is_one_clear_line(
         read_workload(tmp_path / "w.parquet")
     assert str(tmp_path / "w.parquet") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_one_job_begins_at_once_on_one_gpu() -> None:
+    profiles = {"toy": ToyProfile()}
+    assert OneJob("toy").load(profiles).jobs == (
+        Job("toy-1", 0.0, "toy", 1, profiles["toy"].application.init_batch_size),
+    )

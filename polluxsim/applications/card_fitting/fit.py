@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.applications.card import Card, CardProfile, FitError
+from polluxsim.applications.card import Card, FitError
 from polluxsim.applications.card_fitting.corrections import fit_corrections, no_corrections
 from polluxsim.applications.card_fitting.noise import fit_noise
 from polluxsim.applications.card_fitting.rounding import rounded, rounded_figure
 from polluxsim.applications.card_fitting.size import CardSize
 from polluxsim.applications.card_fitting.step_time import fit_grad, fit_sync
 from polluxsim.applications.card_fitting.steps import GPUS_PER_NODE, measured_steps
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.placement_classes import PLACEMENT_CLASSES, placement_class
 from polluxsim.models.profile import ProfileRangeError
 

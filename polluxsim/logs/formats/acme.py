@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, Dropped, LogJob
-from polluxsim.logs.formats.rows import Layout, LogRow
+from polluxsim.logs.formats.log_rows import Layout, LogRow
 from polluxsim.logs.formats.states import (
     END_BEFORE_START,
     ENDED,

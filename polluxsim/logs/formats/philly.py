@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, JobStatus, LogJob
-from polluxsim.logs.formats.rows import Layout, LogRow
+from polluxsim.logs.formats.log_rows import Layout, LogRow
 from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:

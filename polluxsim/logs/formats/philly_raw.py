@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.files import Row
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, Place
 from polluxsim.logs.formats.json_array import read_objects
-from polluxsim.logs.formats.rows import Layout, read_rows, read_time, source_files
+from polluxsim.logs.formats.log_rows import Layout, read_rows, read_time, source_files
 from polluxsim.logs.formats.states import END_BEFORE_START, START_BEFORE_SUBMISSION
+from polluxsim.tables import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob
-from polluxsim.logs.formats.rows import MAX_GPUS, Layout, LogRow
+from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
 from polluxsim.logs.formats.text_table import TableFormat
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, LogJob
-from polluxsim.logs.formats.rows import Layout, LogRow, read_rows, source_files
+from polluxsim.logs.formats.log_rows import Layout, LogRow, read_rows, source_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,6 +10,7 @@ import pandas as pd
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.folders import run_folders
+from polluxsim.look.frames import frame_of
 from polluxsim.look.groups import Group, grouped, policy_name, settings_of
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.plot.by_application import jct_by_application
@@ -19,7 +20,6 @@ from polluxsim.look.plot.scaling import decision_labels, decision_times, read_ti
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.look.plot.usage import usage
 from polluxsim.look.reading import frame_at, runs_at
-from polluxsim.look.replication import frame_of
 from polluxsim.storage import read_run, read_timings
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.applications.card import CardProfile
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.agent_model import agent_model
 from polluxsim.look.fitted_speed import fitted_speed
+from polluxsim.look.plot.batch_sizes import best_batch_sizes, training_curves
 from polluxsim.look.plot.throughput import throughput
-from polluxsim.look.plot.training import best_batch_sizes, training_curves
 
 if TYPE_CHECKING:
     from argparse import Namespace

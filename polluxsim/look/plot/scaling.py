@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.files import read_rows
 from polluxsim.look.groups import labels_of, settings_of
 from polluxsim.look.plot.lines import legend
 from polluxsim.look.plot.style import TWO_COLUMNS, looks, new_figure, styled
 from polluxsim.look.plot.usage import num_gpus
 from polluxsim.storage import RUN_FILE
+from polluxsim.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,16 +21,16 @@ from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.report import titles
 from polluxsim.look.report.figures import Shown, by_application, distribution, over_time
 from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.report.panels import cluster_view, job_figures, job_table, occupancy_map
 from polluxsim.look.report.payload import packed, run_columns
 from polluxsim.look.report.sentences import packed_reasons
 from polluxsim.look.report.side_by_side import lines
 from polluxsim.look.report.style import run_color
-from polluxsim.look.report.views import cluster_view, job_figures, job_table, occupancy_map
 from polluxsim.look.slots import cluster_of
 from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bokeh.model import Model
 
@@ -105,13 +105,7 @@ def report(subjects: Sequence[Subject]) -> str:
         Shown(label, run.result, occupancy(run.result, cluster_of(run)))
         for label, run in zip(labels, runs, strict=True)
     ]
-    models = _models(shown)
-    document = Document()
-    for model in models.values():
-        document.add_root(model)
-    documents, (item,) = standalone_docs_json_and_render_items(document)
-    roots = item.roots.to_json()
-    places = {name: roots[model.ref["id"]] for name, model in models.items()}
+    places, embedded = _embedded(_models(shown))
     cards = [_card(run, show, number) for number, (run, show) in enumerate(zip(runs, shown, strict=True))]
     return _template("page.html").render(
         title=_title(runs, summaries),
@@ -124,15 +118,27 @@ def report(subjects: Sequence[Subject]) -> str:
         library=Markup(Resources(mode="inline", components=["bokeh", "bokeh-widgets", "bokeh-tables"]).render_js()),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
-        embedded=Markup(_json({"documents": documents, "items": [item.to_json()]})),
+        embedded=Markup(embedded),
         payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
-        reasons=[
-            Markup(packed_reasons(subject.run.result, subject.reasons)) if subject.reasons else None
-            for subject in subjects
-        ],
+        reasons=list(map(_reasons, subjects)),
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )
+
+
+def _embedded(models: Mapping[str, Model]) -> tuple[dict[str, str], str]:
+    """Return the element that each figure goes into, and all figures as JSON."""
+    document = Document()
+    for model in models.values():
+        document.add_root(model)
+    documents, (item,) = standalone_docs_json_and_render_items(document)
+    roots = item.roots.to_json()
+    places = {name: roots[model.ref["id"]] for name, model in models.items()}
+    return places, _json({"documents": documents, "items": [item.to_json()]})
+
+
+def _reasons(subject: Subject) -> Markup | None:
+    return Markup(packed_reasons(subject.run.result, subject.reasons)) if subject.reasons else None
 
 
 def _summary(run: Run) -> Summary:

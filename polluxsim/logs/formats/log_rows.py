@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.errors import InvalidInputError, bad_line
-from polluxsim.files import Row, read_number
 from polluxsim.logs.formats.base import BadRowError, Dropped, Place
+from polluxsim.tables import Row, read_number
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:

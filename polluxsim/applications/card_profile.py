@@ -1,0 +1,139 @@
+"""A profile from a card: what simulation asks, answered by the card's figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from polluxsim.applications.card import place_in_use
+from polluxsim.applications.placement_classes import compactness
+from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.overlap import overlapped
+from polluxsim.models.profile import ProfileRangeError, StepTime
+
+if TYPE_CHECKING:
+    from polluxsim.applications.card import Card
+    from polluxsim.models.profile import Application
+
+
+@dataclass(frozen=True)
+class CardProfile:
+    """A profile that computes everything from a card.
+
+    Parameters
+    ----------
+    card
+        The figures.
+    """
+
+    card: Card
+
+    @property
+    def application(self) -> Application:
+        """Return the application's properties."""
+        return self.card.application
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time on any placement.
+
+        Raises
+        ------
+        ProfileRangeError
+            If there is no GPU, or the atomic batch size is outside the application's limits.
+        """
+        key = (gpus_by_node, atomic_batch_size)
+        if (known := self._known_step_times.get(key)) is None:
+            self._check_step(gpus_by_node, atomic_batch_size)
+            known = self._known_step_times[key] = self._step_time(gpus_by_node, atomic_batch_size)
+        return known
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        """Return the statistics of the epoch, scaled so that sqr + var = 1.
+
+        Raises
+        ------
+        ProfileRangeError
+            If the batch size is outside the application's limits, or training has no such epoch.
+        """
+        limits = self.application
+        self._check_epoch(epoch)
+        if not limits.init_batch_size <= batch_size <= limits.max_batch_size:
+            raise ProfileRangeError(
+                f"{limits.name}: batch size {batch_size}, "
+                f"allowed are {limits.init_batch_size} to {limits.max_batch_size}"
+            )
+        sqr = limits.init_batch_size / (self.card.noise(batch_size, epoch) + limits.init_batch_size)
+        return GradientStatistics(sqr, 1.0 - sqr)
+
+    def epoch_end(self, epoch: int) -> float:
+        """Return the progress at the end of the epoch: epochs are of equal length."""
+        self._check_epoch(epoch)
+        return self.card.work * (epoch + 1) / self.application.num_epochs
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return the powers of two times M0 up to the largest batch size, and that [examples]."""
+        limits = self.application
+        sizes = [limits.init_batch_size]
+        while 2 * sizes[-1] < limits.max_batch_size:
+            sizes.append(2 * sizes[-1])
+        return (*sizes, limits.max_batch_size) if limits.max_batch_size > sizes[-1] else tuple(sizes)
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps of a whole training by the gain."""
+        return self._iterations(batch_size, 0)
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        """Return the optimiser steps from the end of `epoch` to the last by the gain; 1 if it is the last."""
+        self._check_epoch(epoch)
+        last = self.application.num_epochs - 1
+        if epoch >= last:
+            return 1.0
+        # No fewer than the 1 of the last epoch, so that training never seems to recede.
+        return max(self._iterations(batch_size, epoch + 1), 1.0)
+
+    def _iterations(self, batch_size: int, first_epoch: int) -> float:
+        """Return the optimiser steps from the start of an epoch to the end of training."""
+        scale = batch_size / self.application.init_batch_size
+        epochs = range(first_epoch, self.application.num_epochs)
+        inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
+        return self.card.work / self.application.num_epochs * sum(inverse_gains)
+
+    @cached_property
+    def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
+        return {}
+
+    def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        card, num_replicas = self.card, sum(gpus_by_node)
+        grad = card.grad(num_replicas, min(gpus_by_node), atomic_batch_size)
+        if num_replicas == 1:
+            return StepTime(grad + card.sync.alone, card.sync.alone)
+        num_nodes = len(gpus_by_node)
+        # Corrections were learned on nodes of one size and so many GPUs: what is larger is corrected as the
+        # largest known, so that the formula alone says how time grows beyond.
+        corrected_as = min(num_replicas, card.grad.gpus_per_node * num_nodes, card.corrections.num_replicas[-1])
+        place = place_in_use(self.application, corrected_as, atomic_batch_size)
+        sync = card.sync(num_nodes, num_replicas)
+        correction = card.corrections(corrected_as, place) ** compactness(gpus_by_node, card.grad.gpus_per_node)
+        step = overlapped(grad, sync, card.sync.gamma) * correction
+        # A step corrected to less than a pass is all pass: synchronising never takes negative time.
+        return StepTime(step, max(step - grad, 0.0))
+
+    def _check_step(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> None:
+        limits = self.application
+        if not gpus_by_node or min(gpus_by_node) < 1:
+            raise ProfileRangeError(
+                f"{limits.name}: no step time on {gpus_by_node} GPUs, allowed is 1 or more on a node"
+            )
+        if not limits.min_atomic_batch_size <= atomic_batch_size <= limits.max_atomic_batch_size:
+            raise ProfileRangeError(
+                f"{limits.name}: no step time for {atomic_batch_size} examples per GPU, "
+                f"allowed are {limits.min_atomic_batch_size} to {limits.max_atomic_batch_size}"
+            )
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not 0 <= epoch < self.application.num_epochs:
+            raise ProfileRangeError(
+                f"{self.application.name}: epoch {epoch}, allowed are 0 to {self.application.num_epochs - 1}"
+            )

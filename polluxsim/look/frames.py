@@ -1,0 +1,77 @@
+"""Runs as a table: a row for each, of its settings by their paths and its metrics."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.groups import settings_of
+from polluxsim.metrics.summary import summarise
+from polluxsim.storage import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.storage import Run
+
+    Row = Mapping[str, Any]
+
+SETTINGS = ("cluster.", "engine.", "policy.", "profiles.", "workload.")
+"""What the columns of settings begin with; the seed is one too."""
+
+
+def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return a row for each run, of its settings and metrics [s; GPU h], like the dataset of a sweep."""
+    summaries = [(run, summarise(run.result)) for run in runs]
+    return pd.DataFrame(
+        [
+            {"folder": run.name, **settings_of(run), **(counted(summary) if summary else {})}
+            for run, summary in summaries
+        ]
+    )
+
+
+def counted(summary: Summary) -> dict[str, Any]:
+    """Return metrics flat, names of jobs as their number."""
+    return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows without the cells that are empty, none of them twice."""
+    rows = [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
+    return list({repr(row): row for row in rows}.values())
+
+
+def _is_there(value: Any) -> bool:
+    return len(value) > 0 if hasattr(value, "__len__") and not isinstance(value, str) else bool(pd.notna(value))
+
+
+def settings_in(row: Row) -> dict[str, Any]:
+    """Return the settings among the columns of a run."""
+    return {key: value for key, value in row.items() if is_setting(key)}
+
+
+def is_setting(column: str) -> bool:
+    """Return whether a column is a setting's."""
+    return column in {"seed", "run", "policy"} or column.startswith(SETTINGS)
+
+
+def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
+    """Raise an error where no run has a column of this kind, or a metric is no number in one.
+
+    Raises
+    ------
+    InvalidInputError
+        If so.
+    """
+    if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
+        columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
+        known = sorted(column for column in columns if frame[column].notna().any())
+        raise InvalidInputError(f"the runs have no {kind} {name!r}, allowed are {', '.join(known)}")
+    wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
+    if kind == "metric" and wrong.any():
+        raise InvalidInputError(f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run, allowed are numbers")

@@ -1,0 +1,200 @@
+"""A metric of many runs against one setting, with intervals: what the figure of a sweep shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.frames import check_column, rows_of, settings_in
+from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
+from polluxsim.look.replication import baselines, change_of, samples_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from polluxsim.look.frames import Row
+    from polluxsim.look.samples import Samples
+
+    Array = NDArray[np.float64]
+
+POLICIES = "policy"
+"""What the axis is called that has the policies themselves along it."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric against a setting, for runs that are alike in all else but what replicates them.
+
+    Parameters
+    ----------
+    label
+        What sets them apart.
+    policy
+        Their policy.
+    x
+        Values of the setting, rising, or places of its names, shape (n,); a single nan where these runs do not have it.
+    mean
+        In the unit that the metric is shown in, shape (n,).
+    low, high
+        95 % interval of the mean, or, of pairs, the baseline's mean with the interval of the change added, shape (n,);
+        nan where there are too few units for one, and at the baseline.
+    """
+
+    label: str
+    policy: str
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a figure of a sweep shows.
+
+    Parameters
+    ----------
+    series
+        A line each.
+    names
+        Names along the axis, none where it has numbers.
+    note
+        What the bars are; empty where there are none.
+    """
+
+    series: Sequence[Series]
+    names: Sequence[str]
+    note: str
+
+
+class _Point(NamedTuple):
+    place: float
+    mean: float
+    low: float
+    high: float
+
+
+def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
+    """Return what `sweep` draws.
+
+    Raises
+    ------
+    InvalidInputError
+        As for `sweep`.
+    """
+    if x == POLICIES:
+        frame = frame.assign(**{POLICIES: list(map(policy_name, rows_of(frame)))})
+    _check(frame, x, metric, by)
+    rows = [row for row in rows_of(frame) if metric in row]
+    places, names = _places([row.get(x) for row in rows], x)
+    lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
+    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
+    samples = samples_of(rows, arms, [metric], _pooled(rows, x, by))
+    first = dict(zip(reversed(arms), reversed(rows), strict=True))
+    baseline = baselines(first, arms, None)[arms[0]]
+    changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
+    is_paired = any(change is not None for change in changes.values())
+    points = {
+        (line, arm): _point(samples, (metric, arm, ""), place, changes[arm] if is_paired else None, is_paired=is_paired)
+        for line, arm, place in zip(lines, arms, places, strict=True)
+    }
+    return Drawn(_series(points), names, _note(points.values(), _called(first[baseline], x) if is_paired else ""))
+
+
+def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> tuple[float, float, float] | None:
+    """Return the change against the baseline with its interval, None without one."""
+    change = None if pair[0] == pair[1] else change_of(samples, metric, pair)
+    if change is None or change.estimate.low is None or change.estimate.high is None:
+        return None
+    return change.estimate.value, change.estimate.low, change.estimate.high
+
+
+def _point(
+    samples: Samples,
+    quantity: tuple[str, str, str],
+    place: float,
+    change: tuple[float, float, float] | None,
+    *,
+    is_paired: bool,
+) -> _Point:
+    """Return the mean with the interval of its change, or with its own where there are no pairs at all."""
+    found = samples.measured(quantity)
+    assert found is not None
+    mean, *ends = found.estimate
+    if not is_paired:
+        low, high = (np.nan if end is None else end for end in ends)
+        return _Point(place, mean, low, high)
+    if change is None:
+        return _Point(place, mean, np.nan, np.nan)
+    value, low, high = change
+    baseline = mean / (1 + value) if value > -1 else 0.0
+    return _Point(place, mean, baseline * (1 + low), baseline * (1 + high))
+
+
+def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
+    """Return points as lines, those of one policy together, in order of first appearance."""
+    keys = list(dict.fromkeys(line for line, _ in points))
+    policies = [policy for policy, _ in keys]
+    found = []
+    for key in sorted(keys, key=lambda key: policies.index(key[0])):
+        of_line = np.array(sorted(point for (line, _), point in points.items() if line == key), dtype=float)
+        found.append(Series(key[1], key[0], *of_line.T))
+    return found
+
+
+def _note(points: Iterable[_Point], baseline: str) -> str:
+    if baseline:
+        return f"bars: 95 % interval of the change against {baseline}, by pairs"
+    return "bars: 95 % interval of the mean" if any(np.isfinite(point.low) for point in points) else ""
+
+
+def _called(row: Row, x: str) -> str:
+    return str(row[x]) if x == POLICIES else in_words(x, row.get(x))
+
+
+def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
+    """Return where along the axis each run is, and the names there unless it has numbers."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
+        return np.array([np.nan if value is None else value for value in values], dtype=float), []
+    named = x.rpartition(".")[2].replace("_", " ") + " = "
+    words = [None if value is None else in_words(x, value).removeprefix(named) for value in values]
+    names = list(dict.fromkeys(word for word in words if word is not None))
+    return np.array([np.nan if word is None else names.index(word) for word in words], dtype=float), names
+
+
+def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    """Return the settings that tell the runs of a point apart."""
+    apart = {x, POLICY, *(by or ())}
+    if by is None:
+        return [name for name in REPLICATES if name not in apart]
+    keys = dict.fromkeys(key for row in rows for key in settings_in(row))
+    return [key for key in keys if key not in apart and len({repr(row.get(key)) for row in rows}) > 1]
+
+
+def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -> None:
+    for name, kind in [(x, "setting"), (metric, "metric"), *((name, "setting") for name in by or ())]:
+        check_column(frame, name, kind)
+    if frame[metric].isna().any():
+        raise InvalidInputError(f"{int(frame[metric].isna().sum())} of the runs have no {metric}")
+
+
+def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    settings = [settings_in(row) for row in rows]
+    if x == POLICIES:  # what else differs between policies is theirs
+        settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
+        differing = labels_of([row | {POLICY: ""} for row in settings])
+        return ["" if len(set(differing)) == 1 else label for label in differing]
+    if by is None:
+        return labels_of(settings, pooled=REPLICATES, ignoring=(x,))
+    named = [", ".join(in_words(key, row.get(key), by) for key in by if key != POLICY) for row in settings]
+    several = POLICY in by or len({policy_name(row) for row in settings}) > 1
+    return [
+        ", ".join(part for part in (policy_name(row) if several else "", words) if part)
+        for row, words in zip(settings, named, strict=True)
+    ]

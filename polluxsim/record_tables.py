@@ -1,0 +1,150 @@
+"""Records as Parquet tables, with the unit of each column in its schema."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from polluxsim.columns import Records
+from polluxsim.errors import InvalidInputError, bad_line, short
+from polluxsim.records import (
+    UNITS,
+    AllocationRecord,
+    JobRecord,
+    ReasonRecord,
+    RoundRecord,
+    Status,
+    TimingRecord,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord, ReasonRecord)
+
+FORMAT_VERSION = 1
+
+LATEST = 1e16
+"""No run comes so far [s]: from there on, a second more is no later."""
+
+# The Parquet type of every type that a record's field may have.
+_ARROW_TYPES = {
+    str: pa.string(),
+    Status: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    float | None: pa.float64(),
+    int | None: pa.int64(),
+    str | None: pa.string(),
+    tuple[int, ...]: pa.list_(pa.int64()),
+    tuple[str, ...]: pa.list_(pa.string()),
+    tuple[tuple[str, float], ...]: pa.map_(pa.string(), pa.float64()),
+}
+
+
+def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
+    """Return the Parquet schema of a kind of record, with the unit of each column that has one."""
+    hints = get_type_hints(record_type)
+    return pa.schema(
+        [
+            pa.field(
+                name,
+                _ARROW_TYPES[hint],
+                metadata=None if (unit := unit_of(record_type, name)) is None else {"unit": unit},
+            )
+            for name, hint in hints.items()
+        ],
+        metadata={"polluxsim": record_type.__name__, "format": str(FORMAT_VERSION)},
+    )
+
+
+def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
+    """Write records of one kind, a row each."""
+    schema = schema_of(record_type)
+    if not isinstance(records, Records):
+        records = Records(record_type, records)
+    arrays = [_array(column, field.type) for column, field in zip(records.columns, schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+
+
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    """Return a column for Parquet; plain numbers need not be looked at one by one."""
+    if isinstance(column, array):
+        return pa.array(np.asarray(column), type=kind)
+    return pa.array(list(column), type=kind)
+
+
+def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
+    """Read records back, all of them checked; columns that the file has not have their defaults.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is no such table, or a value is none that a run could have written.
+    """
+    schema = schema_of(record_type)
+    try:
+        table = _completed(pq.read_table(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
+    hints = get_type_hints(record_type)
+    columns = {name: _values(path, name, table.column(name), hint) for name, hint in hints.items()}
+    if record_type is AllocationRecord:
+        for row, (nodes, gpus) in enumerate(zip(columns["nodes"], columns["gpus"], strict=True), start=1):
+            if len(nodes) != len(gpus):
+                raise _bad(path, row, "gpus", list(gpus), "is a value for each of nodes")
+    return tuple(map(record_type._make, zip(*columns.values(), strict=True)))
+
+
+def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
+    """Return a column's values as records have them, all of them checked."""
+    if column.null_count and type(None) not in get_args(hint):
+        raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
+    if UNITS.get(name) == "s":
+        inside = pc.less_equal(pc.abs(column), LATEST)
+        if name == "submit_time":  # infinite of a job that was never submitted
+            inside = pc.or_(inside, pc.is_inf(column))
+        inside = pc.fill_null(inside, fill_value=True)
+        if (row := pc.index(inside, value=False).as_py()) >= 0:
+            raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")
+    values: list[Any] = column.to_pylist()
+    if hint is Status:
+        return _statuses(path, name, values)
+    if get_origin(hint) is not tuple:
+        return values
+    if (row := next((row for row, items in enumerate(values) if _lacks_one(items)), -1)) >= 0:
+        raise _bad(path, row + 1, name, values[row], "are values")
+    return list(map(tuple, values))
+
+
+def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:
+    known = {status.value: status for status in Status}
+    for row, value in enumerate(values, start=1):
+        if value not in known:
+            raise _bad(path, row, name, value, f"are {', '.join(known)}")
+    return [known[value] for value in values]
+
+
+def _lacks_one(items: Sequence[Any]) -> bool:
+    """Return whether a list has an empty place, or a map a name without a value."""
+    return any(item is None or (isinstance(item, tuple) and None in item) for item in items)
+
+
+def _bad(path: Path, row: int, name: str, value: object, allowed: str) -> InvalidInputError:
+    return bad_line(path, row, f"column {name!r} is {short(value)}, allowed {allowed}")
+
+
+def _completed(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, Any]) -> pa.Table:
+    """Return the table with the columns that it lacks, as far as they have a default."""
+    for name in defaults.keys() - set(table.schema.names):
+        field = schema.field(name)
+        table = table.append_column(field, pa.array([defaults[name]] * table.num_rows, type=field.type))
+    return table

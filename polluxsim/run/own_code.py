@@ -1,0 +1,93 @@
+"""Digests of a user's own code: a module that a configuration names, and what that imports from beside itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
+from pathlib import Path
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.run.digests import digest_of, file_digest
+
+INSTALLED = ("site-packages", "dist-packages")
+PYTHONS_OWN = ("built-in", "frozen")
+"""Origins of modules that change with Python's version only."""
+
+CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
+
+
+def module_digest(name: str) -> str:
+    """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it.
+
+    Python's own modules have an empty one, as its version counts; and so has what is not there, as whoever needs it
+    will say so.
+
+    Raises
+    ------
+    InvalidConfigError
+        If its code is in no file that could be read.
+    """
+    origins = _origins(name)
+    if origins is None:
+        raise InvalidConfigError(
+            f"{name}: a module whose code is in no file of its own, so that changes would not be noticed; "
+            "allowed are modules that are"
+        )
+    return "".join(_origin_digest(origin) for origin in origins)
+
+
+def _origin_digest(first: Path) -> str:
+    root = first.parent
+    files, left = set[Path](), [first]
+    while left:
+        origin = left.pop()
+        new = set(_code(origin)) if origin.is_dir() else {origin}
+        if new <= files or origin.parent != root:
+            continue
+        files |= new
+        if root.name not in INSTALLED:
+            left += [found for path in new for name in _imported(path) for found in _origins(name) or ()]
+    return digest_of({path.relative_to(root).as_posix(): file_digest(path) for path in sorted(files)})
+
+
+def _origins(name: str) -> list[Path] | None:
+    """Return the file of a top-level module, or the folders of a package: several where it has no __init__.py.
+
+    There are none for Python's own modules, and for what is not there. A module without a file gives None.
+    """
+    if name in sys.stdlib_module_names:
+        return []
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        if name not in sys.modules:
+            return []
+        file = getattr(sys.modules[name], "__file__", None)  # a script, or a notebook, that runs
+        return None if file is None else [Path(file).resolve()]
+    if spec is None or spec.origin in PYTHONS_OWN:
+        return []
+    places = [spec.origin] if spec.submodule_search_locations is None else spec.submodule_search_locations
+    # Of a package's places some may stand for none, as installers put them there; in archives there are no files.
+    return [Path(place).resolve() for place in places if place is not None and Path(place).exists()] or None
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level modules that a source file imports by their whole names."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return set()  # compiled; or whoever imports it will say so
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names - {"polluxsim"}
+
+
+def _code(folder: Path) -> list[Path]:
+    """Return the files of a package that Python may import, compiled ones too."""
+    return sorted(path for path in folder.rglob("*") if path.name.endswith(CODE_ENDINGS))
