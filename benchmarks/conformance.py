@@ -23,6 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from polluxsim.applications.osdi21 import read_profiles
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.metrics.summary import summarise
@@ -32,7 +33,6 @@ from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
-from polluxsim.traces.osdi21 import read_profiles
 from polluxsim.types import Cluster
 from polluxsim.workloads.elasticflow import ElasticFlowJobs
 from polluxsim.workloads.muri import MuriJobs

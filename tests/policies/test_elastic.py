@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_workload
 
-from polluxsim.analysis.why.words import sentence
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.look.why.words import sentence
 from polluxsim.policies.afs import Afs, Bid, goes_first
 from polluxsim.policies.jsa import EffectiveScaling, best_counts
 from polluxsim.policies.proportional import Proportional
