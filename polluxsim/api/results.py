@@ -67,7 +67,7 @@ class Result(Run):
         InvalidConfigError
             If a finished run of other settings is there: only one of the same settings is replaced.
         """
-        with claimed(Path(folder), self.info.get("config", {})) as path:
+        with claimed(Path(folder), lambda: self.info.get("config", {})) as path:
             write_run(path, self.result, self.info)
         return Path(folder)
 

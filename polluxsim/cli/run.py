@@ -101,7 +101,7 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
     parts = str(pattern["dir"]).split("/") if isinstance(pattern, dict) else []
     dated = next((place for place, part in enumerate(parts) if NAMED_BY_TIME in part), None)
     if dated is None:
-        return claimed(folder, resolved(config), since)
+        return claimed(folder, lambda: resolved(config), since)
     return claimed_anew(folder, since, levels=len(parts) - dated)
 
 

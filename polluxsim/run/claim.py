@@ -15,12 +15,12 @@ from polluxsim.run.interrupt import ending_with
 from polluxsim.storage import RUN_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 
 @contextmanager
-def claimed(folder: Path, config: Mapping[str, Any], since: float = inf) -> Iterator[Path]:
+def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float = inf) -> Iterator[Path]:
     """Keep other runs out of a folder that was asked for.
 
     Parameters
@@ -28,7 +28,7 @@ def claimed(folder: Path, config: Mapping[str, Any], since: float = inf) -> Iter
     folder
         The folder. A finished run of the same settings in it may be replaced.
     config
-        The resolved configuration of the run that is to be there.
+        Gives the resolved configuration of the run that is to be there.
     since
         A folder that was made since then goes again if nothing comes into it [s since the epoch]; by default it stays.
 
@@ -40,7 +40,7 @@ def claimed(folder: Path, config: Mapping[str, Any], since: float = inf) -> Iter
     with ExitStack() as stack:
         if not _take(folder, since, stack):
             raise InvalidConfigError(f"{folder}: another run is at work in this folder, allowed is one of its own")
-        if (folder / RUN_FILE).exists() and (differing := difference(info_of(folder).get("config"), config)):
+        if (folder / RUN_FILE).exists() and (differing := difference(info_of(folder).get("config"), config())):
             raise InvalidConfigError(
                 f"{folder}: a finished run of other settings is there ({differing}), allowed is another folder, or to "
                 "remove that run first"
