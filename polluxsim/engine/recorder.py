@@ -87,6 +87,11 @@ class Recorder:
             self._kept = record[1:-1]
             self.rounds.append(record)
 
+    def passed_over(self, now: float, jobs: Jobs, nodes: Nodes) -> None:
+        """Keep the round of this instant though nothing changed in it: jobs will end that were active in it."""
+        if not self.rounds or self.rounds[-1].time < now:
+            self.round(now, jobs, nodes, has_changed=True)
+
     def decided(self, decision: Decision) -> None:
         """Take note of what a policy says of its decision; it holds for all rounds until the next."""
         fitness, bound = decision.fitness, decision.upper_bound

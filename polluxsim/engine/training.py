@@ -129,6 +129,7 @@ class Training:
             return  # something changed meanwhile, and a later milestone is on its way
         if event.rank is Rank.AFTER_ROUND:
             self._state.rounds.pass_over()
+            self._state.records.passed_over(self._state.agenda.now, self._state.jobs, self._state.nodes)
         if not job.agent.learns or job.end_epoch():
             self._world.end(job, Status.COMPLETED)
         else:
