@@ -14,6 +14,7 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
+from polluxsim.policies.afs import Afs
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.deadlines import EarliestDeadline
@@ -22,12 +23,14 @@ from polluxsim.policies.elasticflow import ElasticFlow
 from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gittins import Gittins
+from polluxsim.policies.jsa import EffectiveScaling
 from polluxsim.policies.las import LeastAttainedService
 from polluxsim.policies.multifactor import Multifactor
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.priority import Priority
+from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
@@ -59,6 +62,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "qssf": QuasiShortestService,
     "edf": EarliestDeadline,
     "easy": Easy,
+    "proportional": Proportional,
+    "afs": Afs,
+    "jsa": EffectiveScaling,
     "quotas": lambda: Quotas({"vision": 1}),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,

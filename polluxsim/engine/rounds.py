@@ -130,6 +130,8 @@ class Rounds:
         self._stands_until = decision.valid_until
         self._outdated_by = decision.outdated_by.value
         self._arrived, self._named = [], {}
+        if decision.rejected:  # which is of its own doing, and news for the next
+            self._named[Change.COMPLETION] = dict.fromkeys(decision.rejected)
 
     def end(self, next_needed: float) -> None:
         """Call the next round: when the decision ends, or when something needs one [s]; ∞ is never."""

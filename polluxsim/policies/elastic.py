@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.view import Change, Decision
 from polluxsim.types import num_replicas, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from polluxsim.policies.view import ClusterView, JobView
+    import numpy as np
+
+    from polluxsim.policies.view import ClusterView, JobView, Reason
     from polluxsim.types import JobId, Placement
+
+    Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
 
 
 class TrueTimes:
@@ -57,14 +65,27 @@ def _time(job: JobView, gpus: int, node_size: int) -> float:
     return job.oracle.remaining_time(packed(gpus, node_size), choice)
 
 
-def powers_of_two(job: JobView, num_gpus: int) -> list[int]:
-    """Return the numbers of GPUs that a job may get where these are powers of two; of a gang, its own."""
+def counts_of(job: JobView, num_gpus: int) -> Sequence[int]:
+    """Return the numbers of GPUs that a job may get, rising; of a gang, its own alone."""
     if (gang := job.oracle.application.gang_size) is not None:
         return [gang]
-    most = min(job.max_replicas, num_gpus)
-    return [
-        1 << power for power in range(most.bit_length()) if job.min_replicas is None or 1 << power >= job.min_replicas
-    ]
+    return range(job.min_replicas or 1, min(job.max_replicas, num_gpus) + 1)
+
+
+def powers_of_two(job: JobView, num_gpus: int) -> Sequence[int]:
+    """Return those of them that are powers of two; of a gang, its own."""
+    counts = counts_of(job, num_gpus)
+    return counts if len(counts) == 1 else [gpus for gpus in counts if gpus.bit_count() == 1]
+
+
+def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> Decision:
+    """Return the decision to give jobs so many GPUs until one comes or ends."""
+    return Decision(
+        placements(view, counts),
+        valid_until=inf,
+        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+        explain=explain,
+    )
 
 
 def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
@@ -77,3 +98,21 @@ def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Pl
     return kept | {
         name: free.pack(counts.get(name, 0)) or () for name in sorted(moved, key=lambda name: counts.get(name, 0))
     }
+
+
+class AtEvents(ABC):
+    """A policy that decides anew at arrivals and ends only, though its answer would change with time."""
+
+    _last: Decision | None = None
+
+    @abstractmethod
+    def decide(self, view: ClusterView) -> Decision:
+        """Return a decision that stands until a job comes or ends."""
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Decide where something happened; else all goes on."""
+        changes = view.changes
+        if self._last is None or changes.arrived or changes.ended or changes.nodes:
+            self._last = self.decide(view)
+            return self._last
+        return replace(self._last, explain=None)

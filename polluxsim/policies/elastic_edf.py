@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.deadlines import due
-from polluxsim.policies.elastic import placements, powers_of_two
-from polluxsim.policies.view import Change, Decision, Reason
+from polluxsim.policies.elastic import dealt, powers_of_two
+from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.policies.view import ClusterView, Decision, JobView
     from polluxsim.types import JobId
 
 
@@ -44,12 +43,8 @@ class ElasticEdf:
             gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= left), default=0)
             shares.append(_Share(job, gpus, left))
             left -= gpus
-        return Decision(
-            placements(view, {share.job.job_id: share.gpus for share in shares}),
-            valid_until=inf,
-            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
-            explain=lambda jobs: _reasons(shares, jobs),
-        )
+        counts = {share.job.job_id: share.gpus for share in shares}
+        return dealt(view, counts, lambda jobs: _reasons(shares, jobs))
 
 
 def _reasons(shares: Sequence[_Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:

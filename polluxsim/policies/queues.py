@@ -49,7 +49,8 @@ class TiresiasL:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, queue by queue; a job that fits may overtake one that does not."""
         self._take_note(view)
-        for job in view.running:
+        # Who had enough first goes first.
+        for job in sorted(view.running, key=self._time_left):
             self._demote(job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
         decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)

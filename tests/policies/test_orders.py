@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from drawn import begun, ended
@@ -25,7 +22,6 @@ from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.view import Policy
 from polluxsim.records import Result
 from polluxsim.types import Cluster
-from polluxsim.workloads.muri import MuriJobs
 from polluxsim.workloads.workload import Job
 
 RULES = EngineSettings(restart_delay=0.0)
@@ -154,26 +150,3 @@ def test_why_says_what_the_order_goes_by(policy: Policy, words: str) -> None:
     first = next(record for record in ended(run, policy).reason_records if record.job == "b")
     assert words in sentence(first)
     assert "the policy says" not in sentence(first)
-
-
-# Mean JCT, makespan, p99: by how much they may differ. Tiresias-L's queues make much of when rounds are.
-BARS = {"srtf": (0.02, 0.01, 0.03), "srsf": (0.02, 0.01, 0.03), "tiresias-l": (0.06, 0.01, 0.10)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trace", ["trace3", "trace3_pr", "trace4"])
-def test_muris_numbers_are_met(data_folder: Path, trace: str) -> None:
-    rigid = data_folder / "rigid"
-    published = json.loads((rigid / "summary.json").read_text())["published"]["muri"][trace]
-    workload = MuriJobs(str(rigid / "muri" / f"{trace}.csv")).load({})
-    means = {}
-    for name, policy in {"srtf": Srtf(), "srsf": Srsf(), "tiresias-l": TiresiasL()}.items():
-        jobs = simulate(workload, {}, Cluster.uniform(8, 8), policy).job_records
-        jcts = np.sort([job.jct for job in jobs])
-        ours = jcts.mean(), max(job.completion_time for job in jobs), jcts[int(0.99 * len(jcts))]
-        theirs = [published[name][key] for key in ("avg_jct_s", "makespan_s", "p99_jct_s")]
-        print(trace, name, *(f"{our / their - 1:+.2%}" for our, their in zip(ours, theirs, strict=True)))
-        for our, their, bar in zip(ours, theirs, BARS[name], strict=True):
-            assert our == pytest.approx(their, rel=bar)
-        means[name] = ours[0]
-    assert sorted(means, key=means.__getitem__) == sorted(means, key=lambda name: published[name]["avg_jct_s"])

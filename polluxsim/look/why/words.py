@@ -251,6 +251,29 @@ def _speed(numbers: Mapping[str, float]) -> str:
     return f"{speed}; restart factor {numbers['restart_factor']:.2f}."
 
 
+def _proportional_share(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return (
+        f"It gets {number_of(numbers['gpus'], 'GPU')}: its user asked for {numbers['gpus_needed']:g}, which comes to "
+        f"{numbers['fair_share']:.2f} in proportion, and it can use {numbers['max_replicas']:g}."
+    )
+
+
+def _won_against(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    last = f"; the last GPU went to {others[0]}, by what it gains and has left" if others else ""
+    left = clock(numbers["remaining_time"])
+    return f"It won {number_of(numbers['gpus'], 'GPU')} against the others, with {left} left on them{last}."
+
+
+def _largest_sum(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    more = f", and {numbers['speedup_more']:.2f} with one more" if "speedup_more" in numbers else ""
+    speedup = f"its speedup over its least GPUs is {numbers['speedup']:.2f}{more}"
+    return f"It gets {number_of(numbers['gpus'], 'GPU')}, as all speedups add up to most so: {speedup}."
+
+
+def _no_least_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It waits: those before it leave {number_of(numbers['gpus_left'], 'GPU')}, fewer than it needs at least."
+
+
 def _most_it_can_use(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     gpus, most = numbers["gpus"], numbers["max_replicas"]
     gets = f"gets {gpus:g}, as many as it can use (at most {most:g})" if gpus else "can use none"
@@ -299,6 +322,10 @@ _SENTENCES: dict[str, Sentence] = {
     "borrows": _borrows,
     "reclaimed": _reclaimed,
     "no-quota-left": _no_quota_left,
+    "proportional-share": _proportional_share,
+    "won-against": _won_against,
+    "largest-sum": _largest_sum,
+    "no-least-left": _no_least_left,
     "most-it-can-use": _most_it_can_use,
     "planned": _planned,
     "planned-late": _planned_late,

@@ -1,0 +1,115 @@
+"""Elastic policies: worked examples, and small programmes against brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from drawn import begun, ended
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import toy_workload
+
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.look.why.words import sentence
+from polluxsim.policies.afs import Afs, Bid, goes_first
+from polluxsim.policies.jsa import EffectiveScaling, best_counts
+from polluxsim.policies.proportional import Proportional
+from polluxsim.policies.view import Policy
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job
+
+RULES = EngineSettings(restart_delay=0.0)
+SPEEDS = ((1, 1.0), (2, 1.8), (3, 2.4), (4, 2.8), (5, 3.0), (6, 3.1))
+
+
+def elastic(name: str, submit: float, duration: float, gpus: int = 1, **options: object) -> Job:
+    return Job.rigid(name, submit, gpus, duration, **{"speeds": SPEEDS, **options})
+
+
+def first_counts(policy: Policy, *jobs: Job, gpus: int = 6) -> dict[str, int]:
+    result = simulate(toy_workload(*jobs), {}, Cluster.uniform(1, gpus), policy, settings=RULES)
+    return {change.job: sum(change.gpus) for change in reversed(result.allocation_records) if change.time == 60.0}
+
+
+def test_shares_are_in_proportion_to_what_was_asked_for() -> None:
+    assert first_counts(Proportional(), elastic("a", 0.0, 600.0, 1), elastic("b", 0.0, 600.0, 2)) == {"a": 2, "b": 4}
+    # Who can use less leaves the rest, and a gang gets all of its GPUs or none.
+    less = elastic("a", 0.0, 600.0, 1, max_replicas=1), elastic("b", 0.0, 600.0, 2)
+    assert first_counts(Proportional(), *less) == {"a": 1, "b": 5}
+    gang = Job.rigid("gang", 0.0, 4, 60.0), elastic("b", 0.0, 600.0, 2)
+    assert first_counts(Proportional(), *gang) == {"gang": 4, "b": 2}
+
+
+@given(st.lists(st.dictionaries(st.integers(1, 5), st.floats(0.1, 10.0), min_size=1), max_size=4), st.integers(0, 8))
+@settings(max_examples=200)
+def test_the_programme_equals_brute_force(values: list[dict[int, float]], spare: int) -> None:
+    num_gpus = sum(map(min, values)) + spare
+    counts = best_counts(values, num_gpus)
+    assert sum(counts) <= num_gpus
+    found = sum(worth[gpus] for worth, gpus in zip(values, counts, strict=True))
+    every = (choice for choice in product(*values) if sum(choice) <= num_gpus)
+    best = max(sum(worth[gpus] for worth, gpus in zip(values, choice, strict=True)) for choice in every)
+    assert found == pytest.approx(best)
+
+
+@given(st.floats(1.0, 100.0), st.floats(1.0, 100.0), st.floats(1.01, 2.0), st.floats(1.01, 2.0))
+@settings(max_examples=300)
+def test_a_gpu_goes_where_two_jobs_end_sooner_on_average(a: float, b: float, gain_a: float, gain_b: float) -> None:
+    """As the inequality says, where the longer one runs with its next speed once the shorter is gone."""
+    a, b = sorted((a, b))
+    one, other = Bid("a", {1: a, 2: a / gain_a}), Bid("b", {1: b, 2: b / gain_b})
+    one.take()
+    other.take()
+
+    def mean(a_has_it: bool) -> float:
+        first = a / gain_a if a_has_it else a
+        done = first / (b if a_has_it else b / gain_b)
+        return first + max(first, first + (1 - done) * b / gain_b)
+
+    with_a, with_b = mean(a_has_it=True), mean(a_has_it=False)
+    if abs(with_a - with_b) > 1e-9 and a * 1.0 <= b / gain_b:
+        assert goes_first(one, other) == (with_a < with_b)
+        assert goes_first(other, one) == (with_b < with_a)
+
+
+def test_afs_gives_everybody_a_gpu_and_the_rest_by_gain() -> None:
+    scales = ((1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 5.0), (6, 6.0))
+    does_not = ((1, 1.0), (2, 1.1), (3, 1.2), (4, 1.3))
+    jobs = elastic("short", 0.0, 60.0, speeds=does_not), elastic("long", 0.0, 6000.0, speeds=scales)
+    assert first_counts(Afs(), *jobs) == {"short": 1, "long": 5}
+    # Where both scale alike, they take turns.
+    alike = elastic("short", 0.0, 60.0, speeds=scales), elastic("long", 0.0, 6000.0, speeds=scales)
+    assert first_counts(Afs(), *alike) == {"short": 3, "long": 3}
+
+
+def test_jsa_admits_in_order_as_long_as_all_have_their_least() -> None:
+    jobs = [elastic(f"j{i}", 0.0, 600.0, 2, min_replicas=2) for i in range(4)]
+    assert first_counts(EffectiveScaling(), *jobs) == {"j0": 2, "j1": 2, "j2": 2}
+
+
+@pytest.mark.parametrize(
+    ("policy", "job", "words"),
+    [
+        (
+            Proportional(),
+            "a",
+            "It gets 2 GPUs: its user asked for 1, which comes to 2.00 in proportion, and it can",
+        ),
+        (Afs(), "a", "It won 3 GPUs against the others, with 0:04:10 left on them; the last GPU went to b, by"),
+        (
+            EffectiveScaling(),
+            "a",
+            "It gets 3 GPUs, as all speedups add up to most so: its speedup over its least",
+        ),
+        (EffectiveScaling(), "late", "It waits: those before it leave 4 GPUs, fewer than it needs at least."),
+    ],
+)
+def test_why_says_how_gpus_were_dealt(policy: Policy, job: str, words: str) -> None:
+    jobs = [elastic("a", 0.0, 600.0), elastic("b", 0.0, 900.0, 2)]
+    late = [elastic("late", 0.0, 60.0, 6, min_replicas=6)] if job == "late" else []
+    start = begun(toy_workload(*jobs, *late), Cluster.uniform(1, 6), policy, RULES)
+    first = next(record for record in ended(start, policy).reason_records if record.job == job)
+    assert words in sentence(first)
+    assert "the policy says" not in sentence(first)
