@@ -62,7 +62,7 @@ class JobRecord(NamedTuple):
     @property
     def left_at(self) -> float | None:
         """Return when it ended for good, also where only completions were recorded; None if the run ended before."""
-        return self.completion_time if self.end_time is None else self.end_time
+        return self.end_time if self.completion_time is None else self.completion_time
 
 
 class RoundRecord(NamedTuple):

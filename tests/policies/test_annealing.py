@@ -15,7 +15,7 @@ from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.bound import pooled_scores, price_gpus, relax
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Problem
-from polluxsim.policies.pollux.scores import choose_scale, score_tables, trim
+from polluxsim.policies.pollux.scores import _least_bottleneck, choose_scale, score_tables, trim
 
 POWERS = (1.0, 0.0, -1.0, -10.0)
 TOLERANCE = 1e-9
@@ -320,3 +320,12 @@ def test_idle_gpus_go_to_whom_the_objective_is_indifferent_at_no_cost(problem, s
         largest = int((problem.gpus_per_node - allocation.sum(axis=0)).max())
         for j in np.flatnonzero((allocation.sum(axis=1) == 0) & (problem.placements.sum(axis=1) == 0)):
             assert not problem.speedups[j, 0, : min(largest, problem.max_replicas[j]) + 1].any()
+
+
+@given(st.lists(st.lists(st.integers(-20, 20), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 12))
+def test_the_least_bottleneck_is_that_of_trying_all(rows: list[list[int]], num_gpus: int) -> None:
+    """Each job's exponents fall with its GPUs; where even no GPUs suffice for the largest, that is the answer."""
+    exponents = np.array([sorted(row, reverse=True) for row in rows], float)
+    low, high = float(exponents.min(axis=1).max()), float(exponents.max())
+    enough = [t for t in np.unique(exponents) if t >= low and (exponents > t).sum() <= num_gpus]
+    assert _least_bottleneck(exponents, low, high, num_gpus) == pytest.approx(min(enough), abs=1e-9)

@@ -167,6 +167,10 @@ class Checked:
             assert (kind == "at-limit") == (gpus == most)
             if kind == "restart-penalty":
                 assert numbers["worth_more"] <= numbers["worth"] * (1 + 1e-8)
+            if kind in ("restart-penalty", "gpus-left", "cluster-full"):
+                assert numbers["speedup_more"] > numbers["speedup"]
+            if kind == "cluster-full":
+                assert bool(others) == any(decision.allocation.get(other) for other in values if other != name)
             if kind == "cluster-full" and others:
                 assert free == 0
                 assert numbers["worth_more"] > numbers["worth"]

@@ -13,9 +13,16 @@ import pytest
 from scipy.stats import binom, chisquare
 
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, UnknownApplicationError
 from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR, PhillyLike, _realistic
+from polluxsim.workloads.philly_like import (
+    CLASS_SHARES,
+    GPUS_BY_CLASS,
+    JOBS_BY_HOUR,
+    PhillyLike,
+    PhillyLikeReplay,
+    _realistic,
+)
 from polluxsim.workloads.requests import LONGEST_REQUEST, REDRAWN_CLASSES
 from polluxsim.workloads.size_classes import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
@@ -157,3 +164,10 @@ def test_realistic_requests_stay_within_what_an_application_can_use() -> None:
     assert max(gpus for gpus, _ in drawn) == 2
     for job in itertools.chain.from_iterable(jobs):
         assert job.batch_size == job.num_replicas * limits[job.application].init_batch_size
+
+
+@pytest.mark.parametrize("source", [PhillyLike(), PhillyLikeReplay(hours=24)])
+def test_every_application_of_a_size_class_needs_a_profile(source: PhillyLike | PhillyLikeReplay) -> None:
+    for name in PROFILES:
+        with pytest.raises(UnknownApplicationError, match=f"the size classes need profiles of {name}, there are"):
+            source.load({other: profile for other, profile in PROFILES.items() if other != name})

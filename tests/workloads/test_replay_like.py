@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from philly_statistics import generated, print_figures, read_philly, statistics
 from scipy.stats import t as student
 
@@ -26,7 +28,7 @@ from polluxsim.logs.trace_table import origin_of, read_trace
 from polluxsim.types import Cluster
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.philly_like import PhillyLikeReplay
-from polluxsim.workloads.replay_like import MONDAY, ReplayLike, write_replay
+from polluxsim.workloads.replay_like import MONDAY, ReplayLike, _beats, write_replay
 
 SEEDS = 20
 LEVEL = (
@@ -351,3 +353,12 @@ def test_an_impossible_load_is_named(
     assert message in printed
     assert printed.count("\n") == 1
     assert not list(run_in.iterdir())
+
+
+@given(st.integers(0, 500), st.integers(1, 100), st.integers(0, 9))
+def test_heartbeats_come_at_their_phase(first: int, hours: int, seed: int) -> None:
+    beats = _beats(first, first + hours, np.random.default_rng(seed))
+    assert ((beats.times - figures.BEAT_PHASE) % figures.BEAT_INTERVAL == 0).all()
+    assert (np.diff(beats.times) > 0).all()
+    assert ((beats.times >= first * 3600) & (beats.times < (first + hours) * 3600 + figures.BEAT_PHASE)).all()
+    assert set(beats.gpus.tolist()) <= {1}

@@ -18,9 +18,6 @@ RUN_COLORS = ("#2f7fc1", "#d55e00", "#0a8f68", "#b0609a", "#a67c00", "#6b7280", 
 
 RUN_DASHES = ("solid", "dashed", "dotted", "dotdash")
 
-APPLICATION_HUES = (212, 28, 158, 318, 48, 266, 188, 0)
-"""Hues of applications [degrees]; a job's shade within its application's hue tells it from its neighbours."""
-
 
 def run_color(number: int) -> str:
     """Return the colour of the run at an index."""

@@ -1,0 +1,38 @@
+"""Files and folders that the pages for developers name are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("DESIGN.md", "CONTRIBUTING.md", "benchmarks/README.md", "experiments/README.md", "traces/README.md")
+HOMES = (ROOT, ROOT / "polluxsim", ROOT / "benchmarks", ROOT / "tests")
+ROOMS = {path.name for path in (ROOT / "polluxsim").iterdir() if path.is_dir()}
+
+
+def named(text: str) -> set[str]:
+    """Return what stands in backticks and is a Python file, or a folder in one of our rooms."""
+    words = {word.removeprefix("polluxsim/") for word in re.findall(r"`([\w./-]+)`", text)}
+    return {word for word in words if word.endswith(".py") or (word.endswith("/") and word.split("/")[0] in ROOMS)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_named_is_there(page: str) -> None:
+    found = named((ROOT / page).read_text(encoding="utf-8"))
+    # A name alone is of a file beside the one that was named before it.
+    lost = {
+        name
+        for name in found
+        if not any((home / name).exists() for home in HOMES)
+        and ("/" in name or not list((ROOT / "polluxsim").rglob(name)) + list((ROOT / "tests").rglob(name)))
+    }
+    assert lost == set()
+
+
+def test_the_quiz_has_ten_questions() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (quiz,) = re.findall(r"## Where would I …\n(.*?)\n## ", text, flags=re.DOTALL)
+    assert len(re.findall(r"(?m)^\| (?!where)[a-z].* \|$", quiz)) == 10

@@ -1,0 +1,45 @@
+"""Laws of how many nodes are asked for, whatever the use they would be put to."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polluxsim.policies.autoscaling import Autoscaler
+
+GPUS = 4
+shares = st.floats(0.01, 1.0)
+
+
+@given(
+    st.lists(shares, min_size=8, max_size=8),
+    st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 8)),
+    st.tuples(shares, shares).filter(lambda pair: pair[0] != pair[1]),
+    st.integers(1, 8 * GPUS),
+)
+def test_nodes_follow_their_use(
+    uses: list[float], counts: tuple[int, int, int], limits: tuple[float, float], max_replicas: int
+) -> None:
+    """More only where they are used too well, fewer only where too badly, and then as near the aim as there is."""
+    least, requested, most = sorted(counts)
+    aim, above = sorted(limits)
+    model = SimpleNamespace(best=lambda count, gpus: (1.0 if gpus == 1 else uses[count - 1] * gpus,))
+    nodes = SimpleNamespace(least=least, most=most, requested=requested, gpus=lambda count: GPUS * count)
+    job = SimpleNamespace(goodput=model, max_replicas=max_replicas)
+    answer = Autoscaler(aim=aim, grow_above=above)._num_nodes(job, nodes)
+    now = uses[requested - 1]
+    if aim <= now <= above:
+        assert answer == requested
+    else:
+        assert answer >= requested if now > above else answer <= requested
+    assert least <= answer <= most
+    if answer != requested:
+        allowed = [count for count in range(least, most + 1) if GPUS * count <= max_replicas] or [least]
+        assert abs(uses[answer - 1] - aim) == min(abs(uses[count - 1] - aim) for count in allowed)
+
+
+def test_nodes_stay_while_the_agent_knows_nothing() -> None:
+    nodes = SimpleNamespace(least=1, most=8, requested=3)
+    assert Autoscaler()._num_nodes(SimpleNamespace(goodput=None), nodes) == 3
