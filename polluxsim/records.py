@@ -145,6 +145,7 @@ REASON_UNITS = {
     "deadline": "s",
     "reserved_time": "s",
     "planned_end": "s",
+    "lease_end": "s",
     "quota": "GPUs",
     "queue_gpus": "GPUs",
     "virtual_usage": "GPU s",

@@ -36,6 +36,7 @@ from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
+from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records import Result
@@ -50,6 +51,7 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "gittins": lambda clock: Gittins(quantum=150.0 * clock),
     "multifactor": lambda clock: Multifactor(max_age=900.0 * clock, half_life=400.0 * clock, shares={"ada": 2.0}),
     "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
+    "themis": lambda clock: Themis(lease=240.0 * clock, fairness=0.5),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
 }
 POLICIES: dict[str, Callable[[], Policy]] = {

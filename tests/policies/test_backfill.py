@@ -55,6 +55,27 @@ def test_gpus_that_the_head_leaves_may_be_used_for_any_time() -> None:
     assert starts(Easy(), *jobs) == {"runs": 60.0, "head": 360.0, "long": 60.0}
 
 
+def test_what_the_head_leaves_is_used_once() -> None:
+    jobs = (
+        Job.rigid("runs", 0.0, 2, 240.0),  # until 300
+        Job.rigid("head", 10.0, 3, 60.0),  # then there is one GPU besides
+        Job.rigid("long", 20.0, 1, 9000.0),
+        Job.rigid("longer", 30.0, 1, 9000.0),
+    )
+    assert starts(Easy(), *jobs) == {"runs": 60.0, "head": 300.0, "long": 60.0, "longer": 360.0}
+
+
+def test_reservations_are_kept_in_their_own_order_when_somebody_ends_early() -> None:
+    """By submission, the wide job would take the time that the narrow one was promised."""
+    jobs = (
+        Job.rigid("early", 0.0, 2, 180.0, time_limit=540.0),  # ends at 240, expected at 600
+        Job.rigid("runs", 0.0, 2, 240.0),  # until 300
+        Job.rigid("wide", 10.0, 4, 120.0),  # at 600
+        Job.rigid("narrow", 20.0, 2, 300.0),  # at 300, until 600
+    )
+    assert starts(Conservative(), *jobs) == {"early": 60.0, "runs": 60.0, "wide": 540.0, "narrow": 240.0}
+
+
 def test_easy_may_delay_the_second_and_conservative_does_not() -> None:
     """The second in the queue is to start with the head's end; under EASY a later job takes its GPUs."""
     jobs = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import inf
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,21 @@ def test_no_admitted_job_misses_its_deadline(case: tuple[Cluster, Workload], tog
             assert job.completion_time <= (inf if job.deadline is None else job.deadline)
         else:
             assert job.deadline is not None
+
+
+@pytest.mark.parametrize("seed", [159, 186, 211, 250])
+def test_an_old_plan_goes_on_where_no_new_one_keeps_all_deadlines(seed: int) -> None:
+    """Restarts that were paid for leave too little time for other plans: seeds at which that happens."""
+    draw = Random(seed)
+    jobs = []
+    for index in range(draw.randint(3, 10)):
+        submit, duration, gpus = draw.randint(0, 60) * 20.0, draw.randint(4, 100) * 12.5, draw.choice([1, 2, 4])
+        deadline = submit + draw.choice([60, 200, 400]) + draw.choice([0.5, 0.8, 1.2, 2.0]) * duration
+        jobs.append(elastic(f"job-{index}", submit, duration, deadline, gpus))
+    rules = EngineSettings(restart_delay=draw.choice([30.0, 45.0, 100.0, 150.0]))
+    result = run(ElasticFlow(), *jobs, gpus=draw.choice([4, 6, 8]), rules=rules)
+    for job in result.job_records:
+        assert job.status is Status.REJECTED or job.completion_time <= job.deadline
 
 
 def crowd(seed: int) -> Workload:

@@ -16,6 +16,7 @@ from polluxsim.look.why.words import sentence
 from polluxsim.policies.afs import Afs, Bid, goes_first
 from polluxsim.policies.jsa import EffectiveScaling, best_counts
 from polluxsim.policies.proportional import Proportional
+from polluxsim.policies.themis import Themis
 from polluxsim.policies.view import Policy
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job
@@ -84,6 +85,36 @@ def test_afs_gives_everybody_a_gpu_and_the_rest_by_gain() -> None:
     assert first_counts(Afs(), *alike) == {"short": 3, "long": 3}
 
 
+def test_leases_end_and_go_to_who_is_worst_off() -> None:
+    """Two gangs as wide as the cluster take turns, lease by lease, the younger as it is the longer in waiting."""
+    jobs = toy_workload(Job.rigid("a", 0.0, 2, 600.0), Job.rigid("b", 0.0, 2, 600.0))
+    result = simulate(jobs, {}, Cluster.uniform(1, 2), Themis(lease=240.0), settings=RULES)
+    starts = [(change.time, change.job) for change in result.allocation_records if change.gpus]
+    assert starts == [(60.0, "a"), (300.0, "b"), (540.0, "a"), (780.0, "b"), (1020.0, "a"), (1140.0, "b")]
+
+
+def test_only_the_worst_off_may_bid_and_others_get_what_is_left() -> None:
+    wide, narrow = Job.rigid("wide", 0.0, 5, 600.0), Job.rigid("narrow", 0.0, 2, 600.0)
+    # Half of the cluster would do for the narrow one, so that waiting sets it back more; the wide one finds too few.
+    assert first_counts(Themis(fairness=1.0), wide, narrow) == {"narrow": 2}
+    # A third one gets what is left.
+    assert first_counts(Themis(fairness=1.0), wide, narrow, Job.rigid("third", 0.0, 4, 600.0)) == {
+        "narrow": 2,
+        "third": 4,
+    }
+
+
+@given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 4), st.integers(100, 900)), min_size=1, max_size=4))
+@settings(max_examples=100)
+def test_an_auction_among_all_makes_the_product_largest(gpus: int, jobs: list[tuple[int, int]]) -> None:
+    """As brute force finds it, of gangs that ask all at once."""
+    bids = {f"{i}": {0: -1.0 - length / 900, wide: -1.0} for i, (wide, length) in enumerate(jobs)}
+    won = Themis(fairness=0.0)._auctioned(bids, gpus)
+    found = sum(bids[name][count] for name, count in won.items())
+    every = (choice for choice in product(*bids.values()) if sum(choice) <= gpus)
+    assert found == pytest.approx(max(sum(bid[k] for bid, k in zip(bids.values(), c, strict=True)) for c in every))
+
+
 def test_jsa_admits_in_order_as_long_as_all_have_their_least() -> None:
     jobs = [elastic(f"j{i}", 0.0, 600.0, 2, min_replicas=2) for i in range(4)]
     assert first_counts(EffectiveScaling(), *jobs) == {"j0": 2, "j1": 2, "j2": 2}
@@ -103,6 +134,8 @@ def test_jsa_admits_in_order_as_long_as_all_have_their_least() -> None:
             "a",
             "It gets 3 GPUs, as all speedups add up to most so: its speedup over its least",
         ),
+        (Themis(), "a", "It has 6 GPUs on lease until 0:21:00, with which it would end at 1.01 times"),
+        (Themis(), "b", "have the GPUs on lease; a lease later it would end at "),
         (EffectiveScaling(), "late", "It waits: those before it leave 4 GPUs, fewer than it needs at least."),
     ],
 )

@@ -102,6 +102,11 @@ def test_priorities_preempt_after_the_time_that_all_may_run() -> None:
     assert ends(run(Priority(min_run_time=0.0), *equal)) == {"early": 660.0, "late": 720.0}
 
 
+def test_who_runs_is_not_preempted_by_an_equal_that_came_before() -> None:
+    jobs = Job.rigid("a", 0.0, 1, 120.0), Job.rigid("wide", 10.0, 2, 60.0), Job.rigid("b", 20.0, 1, 600.0)
+    assert ends(run(Priority(min_run_time=0.0), *jobs, gpus=2)) == {"a": 180.0, "wide": 720.0, "b": 660.0}
+
+
 def test_qssf_goes_by_what_like_jobs_took() -> None:
     """Of a user's jobs the name tells; of others the user and the GPUs, then the GPUs."""
     past = Job.rigid("sweep-1", 0.0, 1, 600.0, user="ada"), Job.rigid("test-1", 0.0, 1, 60.0, user="ada")

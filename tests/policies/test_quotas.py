@@ -74,6 +74,9 @@ class Watched:
         for job in view.jobs:
             used[job.queue] += held[job.job_id]
         free = view.num_gpus - sum(held.values())
+        for job in view.running:
+            before = sum(num_replicas(other.placement) for other in view.running if other.queue == job.queue)
+            assert held[job.job_id] or before > self.inner.gpus.get(job.queue or "none", 0)
         for job in view.jobs:
             own = self.inner.gpus.get(job.queue or "none", 0)
             assert held[job.job_id] or used[job.queue] + job.num_replicas > own

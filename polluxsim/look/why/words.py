@@ -264,6 +264,16 @@ def _won_against(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     return f"It won {number_of(numbers['gpus'], 'GPU')} against the others, with {left} left on them{last}."
 
 
+def _leased(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    rho = f", with which it would end at {numbers['rho']:.2f} times its fair time" if "rho" in numbers else ""
+    return f"It has {number_of(numbers['gpus'], 'GPU')} on lease until {clock(numbers['lease_end'])}{rho}."
+
+
+def _outbid(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    rho = f"; a lease later it would end at {numbers['rho']:.2f} times its fair time" if "rho" in numbers else ""
+    return f"Others who are worse off, or gain more, have the GPUs on lease{rho}."
+
+
 def _largest_sum(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     more = f", and {numbers['speedup_more']:.2f} with one more" if "speedup_more" in numbers else ""
     speedup = f"its speedup over its least GPUs is {numbers['speedup']:.2f}{more}"
@@ -324,6 +334,8 @@ _SENTENCES: dict[str, Sentence] = {
     "no-quota-left": _no_quota_left,
     "proportional-share": _proportional_share,
     "won-against": _won_against,
+    "leased": _leased,
+    "outbid": _outbid,
     "largest-sum": _largest_sum,
     "no-least-left": _no_least_left,
     "most-it-can-use": _most_it_can_use,
