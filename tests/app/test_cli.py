@@ -19,6 +19,7 @@ from toy import write_artifact, write_jobs
 from polluxsim.app.claim import claimed_anew
 from polluxsim.app.cli import ADDED, main
 from polluxsim.files import held
+from polluxsim.shipped import shipped
 from polluxsim.storage import read_run
 
 FILES = {"jobs.parquet", "rounds.parquet", "allocations.parquet", "reasons.parquet", "timing.parquet", "run.json"}
@@ -150,11 +151,12 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
     assert max(gpus) == 2
 
 
+POLICIES = sorted(path.stem for path in (shipped("configs") / "policy").glob("*.yaml"))
+
 BAD = [
     (
         ["policy=nope"],
-        "policy=nope is unknown, allowed are autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, replay, "
-        "srtf, tiresias",
+        f"policy=nope is unknown, allowed are {', '.join(POLICIES)}",
     ),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
@@ -503,10 +505,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 4  # what they are for
     helped = process("run", "--help")
     assert helped.returncode == 0
-    assert (
-        "policy: autoscale-goodput, autoscale-throughput, fifo, optimus, pollux, replay, srtf, tiresias"
-        in helped.stdout
-    )
+    assert f"policy: {', '.join(POLICIES)}" in helped.stdout
 
 
 @pytest.mark.parametrize(
