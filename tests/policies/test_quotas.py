@@ -61,6 +61,17 @@ def test_the_lowest_priority_gives_back_first_and_of_these_the_newest() -> None:
     assert preempted == ["low", "new"]
 
 
+def test_who_is_within_a_quota_is_not_preempted_though_newer() -> None:
+    jobs = [
+        Job.rigid("own", 0.0, 1, 600.0, queue="vision"),
+        Job.rigid("lent", 0.0, 1, 600.0, queue="vision"),
+        Job.rigid("newer", 5.0, 1, 600.0, queue="speech"),
+        Job.rigid("owner", 70.0, 1, 600.0),
+    ]
+    result = run(Quotas({"vision": 1, "speech": 1, "none": 1}), *jobs, gpus=3)
+    assert [change.job for change in result.allocation_records if not change.gpus and change.time < 600.0] == ["lent"]
+
+
 @dataclass
 class Watched:
     """Checks after each decision that nobody waits within a quota while others are beyond theirs, or GPUs are free."""
