@@ -29,19 +29,40 @@ def rigid_application(num_replicas: int) -> Application:
 
 
 @dataclass(frozen=True, slots=True)
-class RigidProfile:
-    """One rigid job as a `Profile`: a step a second, as many as it lasts seconds.
+class KnownDuration:
+    """What is known of a job that has no profile: a step a second on its GPUs, as many as it lasts seconds.
 
     Parameters
     ----------
     num_replicas
-        GPUs it needs, no more and no fewer.
+        GPUs its user asks for.
     duration
         Time on them [s].
     """
 
     num_replicas: int
     duration: float
+
+    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
+        """Return statistics by which a step is worth a step: nothing is known of other batch sizes."""
+        return GradientStatistics(sqr=1.0, var=0.0)
+
+    def epoch_end(self, epoch: int) -> float:
+        """Return the duration as progress, a step a second on the GPUs asked for."""
+        return self.duration
+
+    def total_iterations(self, batch_size: int) -> float:
+        """Return the duration in steps."""
+        return self.duration
+
+    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
+        """Return none: there is one epoch."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RigidProfile(KnownDuration):
+    """One rigid job as a `Profile`: it runs on the GPUs it asks for, no more and no fewer."""
 
     @property
     def application(self) -> Application:
@@ -66,19 +87,3 @@ class RigidProfile:
                 f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"
             )
         return StepTime(1.0, 0.0)
-
-    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics by which a step is worth a step: there is no other batch size to compare with."""
-        return GradientStatistics(sqr=1.0, var=0.0)
-
-    def epoch_end(self, epoch: int) -> float:
-        """Return the duration as progress, a step a second."""
-        return self.duration
-
-    def total_iterations(self, batch_size: int) -> float:
-        """Return the duration in steps."""
-        return self.duration
-
-    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return none: there is one epoch."""
-        return 0.0

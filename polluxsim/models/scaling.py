@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, ProfileRangeError, StepTime
+from polluxsim.models.rigid import KnownDuration
 
 Speeds: TypeAlias = tuple[tuple[int, float], ...]
 """GPU counts, rising, each with the speed there, in any unit."""
@@ -55,21 +55,17 @@ def speed_at(speeds: Speeds, num_replicas: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingProfile:
-    """One elastic job as a `Profile`: a step a second on the GPUs asked for, as many as it lasts seconds there.
+class ScalingProfile(KnownDuration):
+    """One elastic job as a `Profile`.
 
     Parameters
     ----------
-    num_replicas
-        GPUs its user asks for.
-    duration
-        Time on them [s].
+    num_replicas, duration
+        As of `KnownDuration`.
     speeds
         Speed by GPUs, those asked for within them.
     """
 
-    num_replicas: int
-    duration: float
     speeds: Speeds
 
     @property
@@ -92,19 +88,3 @@ class ScalingProfile:
         """
         speed = speed_at(self.speeds, sum(gpus_by_node))
         return StepTime(speed_at(self.speeds, self.num_replicas) / speed, 0.0)
-
-    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics by which a step is worth a step at any batch size."""
-        return GradientStatistics(sqr=1.0, var=0.0)
-
-    def epoch_end(self, epoch: int) -> float:
-        """Return the duration as progress, a step a second on the GPUs asked for."""
-        return self.duration
-
-    def total_iterations(self, batch_size: int) -> float:
-        """Return the duration in steps."""
-        return self.duration
-
-    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return none: there is one epoch."""
-        return 0.0

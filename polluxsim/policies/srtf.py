@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
-from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.gangs import schedule_gangs
+from polluxsim.policies.orders import gangs_by
 from polluxsim.types import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
@@ -26,19 +22,11 @@ class Srtf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
         node_size = max(view.gpus_per_node)
-        everybody_fits = view.demand <= view.num_gpus
-        first, others = (view.running, view.waiting) if everybody_fits else ((), view.jobs)
-        order = chain(first, _by_remaining_time(others, node_size))
-        return schedule_gangs(
-            view,
-            order,
-            order_lasts_until=inf,
-            describe=lambda job: {"remaining_time": remaining_time(job, node_size)},
-        )
 
+        def time(job: JobView) -> float:
+            return remaining_time(job, node_size)
 
-def _by_remaining_time(jobs: Iterable[JobView], gpus_per_node: int) -> list[JobView]:
-    return sorted(jobs, key=lambda job: remaining_time(job, gpus_per_node))
+        return gangs_by(view, time, lambda job: {"remaining_time": time(job)})
 
 
 def remaining_time(job: JobView, gpus_per_node: int) -> float:

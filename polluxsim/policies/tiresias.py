@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.gangs import schedule_gangs
+from polluxsim.policies.orders import NEARLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
     from polluxsim.types import JobId
-
-
-# Asking early is free; asking late, after rounding, is not.
-NEARLY = 1 - 1e-9
 
 
 @dataclass
