@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -161,3 +162,29 @@ def ended(run: Simulation, policy: Policy) -> Result:
 def told(result: Result) -> tuple[object, ...]:
     """Return all that a result tells, reasons and standstill included."""
     return result, tuple(result.reason_records), result.standstill
+
+
+def go_on(run: Simulation, policy: Policy, turns: int, *, look: bool) -> None:
+    """Take some turns, or as many as there are; look at what is to be decided next if asked to."""
+    for _ in range(turns):
+        if (view := run.advance()) is None:
+            return
+        run.commit(policy.allocate(view, run.rng))
+    if look:
+        run.advance()
+
+
+def check_fork(run: Simulation, policy: Policy, uninterrupted: tuple[object, ...]) -> None:
+    """Check that a run and its copy end alike, whichever goes on first, and that each shows itself."""
+    copied, its_policy = deepcopy((run, policy))
+    third, third_policy = deepcopy((copied, its_policy))
+    assert (copied.time, copied.allocation, copied.waiting) == (run.time, run.allocation, run.waiting)
+    if run.view is not None:
+        assert copied.view is not None
+        assert copied.view.jobs[0] is not run.view.jobs[0]
+        run_views = list(run.view.jobs)
+        copied.commit(its_policy.allocate(copied.view, copied.rng))
+        assert [job.placement for job in run_views] == [job.placement for job in run.view.jobs]  # still open
+    assert told(ended(copied, its_policy)) == uninterrupted
+    assert told(ended(run, policy)) == uninterrupted
+    assert told(ended(third, third_policy)) == uninterrupted

@@ -99,6 +99,8 @@ class Training:
         state.jobs.moved(job)
         if not move.placement:
             state.records.changed(now, job)
+        elif (rhythm := state.scenario.rhythm(job.job, len(move.placement), state.nodes, now)) is not None:
+            job.go_by(rhythm)
 
     def _interfere(self) -> dict[ActiveJob, None]:
         """Judge who disturbs whom until the next round; return the jobs for which that changed, in order."""
@@ -130,7 +132,7 @@ class Training:
         if event.rank is Rank.AFTER_ROUND:
             self._state.rounds.pass_over()
             self._state.records.passed_over(self._state.agenda.now, self._state.jobs, self._state.nodes)
-        if not job.agent.learns or job.end_epoch():
+        if not job.goes_by_epochs or job.end_epoch(self._state.shutter.rule):
             self._world.end(job, Status.COMPLETED)
         else:
             self._state.rounds.note(Change.EPOCH, job.job_id)

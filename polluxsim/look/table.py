@@ -74,10 +74,33 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         metrics["  not known, jobs"] = [str(run.unknown_fairness) for run in runs]
     if any(run.deadlines for run in runs):
         metrics["deadlines met"] = [_met(run) for run in runs]
+    if any(run.outages or run.gpu_time.get("checkpoint") for run in runs):
+        metrics |= _under_failures(runs)
     metrics["GPU-hours"] = [f"{run.gpu_hours:.1f}" for run in runs]
     if any(run.cost for run in runs):
         metrics["cost of nodes"] = [f"{run.cost:.2f}" for run in runs]
     return metrics
+
+
+def _under_failures(runs: Sequence[Summary]) -> dict[str, list[str]]:
+    """Return what is of interest where nodes fail or jobs stop for checkpoints."""
+    words = {
+        "useful": "useful training",
+        "checkpoint": "checkpoints",
+        "restart": "starts and restarts",
+        "lost": "lost training",
+        "idle": "idle",
+        "down": "nodes down",
+    }
+    return {
+        "outages of nodes": [str(run.outages) for run in runs],
+        "restarts by failure": [str(run.restarts_by_failure) for run in runs],
+        "effective training time": [_or_none(run.effective_time_ratio, ".1%") for run in runs],
+        **{
+            f"  GPU time: {word}": [_or_none(run.gpu_time.get(name), ".2%") for run in runs]
+            for name, word in words.items()
+        },
+    }
 
 
 def _met(run: Summary) -> str:
