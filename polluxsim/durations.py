@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from math import isfinite
 
+from polluxsim.errors import InvalidInputError
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 """[s]"""
+
+UNITS = {"min": MINUTE, "s": 1, "h": HOUR, "d": DAY}
+"""As people write them."""
 
 
 def clock(seconds: float) -> str:
@@ -19,11 +24,15 @@ def clock(seconds: float) -> str:
 
 
 def from_clock(text: str) -> float | None:
-    """Return what `clock` wrote, in seconds, or H:MM, or seconds themselves; None if it is none of these.
+    """Return what `clock` wrote, in seconds, or H:MM, a number with its unit, or seconds; None if it is none of these.
 
-    >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1:60")
-    (9480.0, 90.5, None)
+    >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60")
+    (9480.0, 90.5, 5400.0, None)
     """
+    unit = next((unit for unit in UNITS if text.endswith(unit)), None)
+    if unit is not None and ":" not in text:
+        number = from_clock(text.removesuffix(unit))
+        return None if number is None else number * UNITS[unit]
     try:
         numbers = [float(part) for part in text.split(":")]
     except ValueError:
@@ -33,6 +42,20 @@ def from_clock(text: str) -> float | None:
     if len(numbers) == 1:
         return numbers[0]
     return sum(number * unit for number, unit in zip(numbers, (HOUR, MINUTE, 1.0), strict=False))
+
+
+def instant(given: float | str) -> float:
+    """Return a time since the start in seconds, however it was written.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is none.
+    """
+    time = from_clock(given) if isinstance(given, str) else given
+    if time is None or not (isfinite(time) and time >= 0):
+        raise InvalidInputError(f"TIME is {given!r}, allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS")
+    return time
 
 
 def short(seconds: float) -> str:

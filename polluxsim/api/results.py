@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from polluxsim.api.plotting import figure_of
-from polluxsim.durations import HOUR
+from polluxsim.durations import HOUR, instant
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.frames import counted
 from polluxsim.look.html_summary import crowd_html, runs_html
@@ -25,6 +25,7 @@ from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_r
 if TYPE_CHECKING:
     from os import PathLike
 
+    from polluxsim.api.futures import Moment
     from polluxsim.look.plot.style import Drawing
 
 
@@ -70,6 +71,12 @@ class Result(Run):
         with claimed(Path(folder), lambda: self.info.get("config", {})) as path:
             write_run(path, self.result, self.info)
         return Path(folder)
+
+    def at(self, time: float | str) -> Moment:
+        """Return the run at a time, in seconds or as `3h` or `3:00:00`, from which it can go on in other ways."""
+        from polluxsim.api.futures import Moment  # noqa: PLC0415  (a moment's futures are results)
+
+        return Moment(self, instant(time))
 
     def why(self, job: str, time: float) -> str:
         """Return how a job stood at a time [s], and why, in the words of `polluxsim why`."""

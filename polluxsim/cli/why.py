@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import from_clock
-from polluxsim.errors import InvalidInputError
+from polluxsim.durations import instant
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -23,7 +22,7 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
     parser.add_argument("job", metavar="JOB", help="name of a job of it")
-    parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds or as H:MM:SS")
+    parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds, as 1.5h or H:MM:SS")
     parser.set_defaults(action=_why)
 
 
@@ -32,7 +31,7 @@ def _why(options: Namespace) -> int:
     from polluxsim.look.why.story import at, find_job, story
     from polluxsim.storage import read_reasons, read_run
 
-    moment = None if options.time is None else _moment(options.time)
+    moment = None if options.time is None else instant(options.time)
     run = read_run(options.run)
     job = find_job(run, options.job)
     recorded = read_reasons(options.run)
@@ -45,12 +44,6 @@ def _why(options: Namespace) -> int:
     if note := _what_is_missing(options.job, recorded):
         screen.print(note, markup=False)
     return 0
-
-
-def _moment(text: str) -> float:
-    if (time := from_clock(text)) is None:
-        raise InvalidInputError(f"TIME is {text!r}, allowed are seconds ≥ 0, H:MM or H:MM:SS")
-    return time
 
 
 def _what_is_missing(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:

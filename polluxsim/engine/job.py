@@ -190,6 +190,14 @@ class ActiveJob:
         self._train(epoch, self.truth.epoch_ends[epoch - 1], passed.time, milestone)
         return True
 
+    def take_agent(self, agent: Agent, now: float) -> None:
+        """Go on with another agent, which observes the job if it trains; `begin_segment` must follow if it has GPUs."""
+        self.agent, self._has_observed = agent, False
+        if self.is_training(now):
+            self._observe()
+        if self.pace is not None:
+            self._choose_again()
+
     def end_interval(self) -> bool:
         """Let the agent of a job that trains observe and choose again, at a scheduling round.
 

@@ -113,6 +113,11 @@ class Jobs:
         if place < len(self.running) and self.running[place] is job:
             del self.running[place], self._running_views[place]
 
+    def changes_agent(self, job: ActiveJob) -> None:
+        """Take note that a job has another agent; `trains` must follow where it holds GPUs."""
+        for table in (self.learning, self.on_course):
+            table.pop(job.job_id, None)
+
     def trains(self, job: ActiveJob) -> None:
         """Take note that a job began another segment."""
         self.totals.update(job)

@@ -53,6 +53,26 @@ class Nodes:
         self._since = 0.0
         self._node_seconds = self._gpu_seconds = 0.0
 
+    def grow(self, cluster: Cluster, now: float) -> None:
+        """Have more nodes from now on; those there are stay as they are.
+
+        Parameters
+        ----------
+        cluster
+            All nodes, those that there are first.
+        now
+            [s].
+        """
+        self._node_seconds, self._gpu_seconds = self._paid_for(now)
+        self._since = now
+        new = cluster.gpus_per_node[self._cluster.num_nodes :]
+        self.free += new
+        self.num_failures += [0] * len(new)
+        self._up_at += [now] * len(new)
+        self._present += new
+        self._least += len(new)
+        self._cluster = cluster
+
     def take(self, placement: Placement) -> None:
         """Take note that somebody holds GPUs from now on."""
         for node, gpus in placement:
@@ -153,7 +173,7 @@ class Nodes:
 
     def mean_gpus(self, now: float) -> float:
         """Return the GPUs that were paid for, on average since time 0."""
-        if self.counts is None or not now:
+        if not now or (self.counts is None and not self._since):
             return float(self._cluster.num_gpus)
         return self._paid_for(now)[1] / now
 

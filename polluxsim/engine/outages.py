@@ -56,9 +56,16 @@ class Downtime:
     def __init__(self, state: State, seed: int) -> None:
         self._state = state
         self._seed = seed
-        cluster = state.scenario.cluster
-        for source, outages in enumerate(cluster.outages):
-            for unit in outages.units(cluster.num_nodes):
+        self._expected: set[tuple[int, int]] = set()
+        self.expect()
+
+    def expect(self) -> None:
+        """Call the first outage of each unit of which none was called yet; units come with nodes."""
+        cluster = self._state.scenario.cluster
+        units = [(place, unit) for place, each in enumerate(cluster.outages) for unit in each.units(cluster.num_nodes)]
+        for source, unit in units:
+            if (source, unit) not in self._expected:
+                self._expected.add((source, unit))
                 self._expect(source, unit, 0)
 
     def _expect(self, source: int, unit: int, number: int) -> None:
@@ -70,8 +77,14 @@ class Downtime:
             agenda.at(outage.start, Rank.ARRIVAL, self._begin, Due(source, unit, number, outage))
 
     def _begin(self, event: Happening) -> None:
-        """Let nodes go down, and take the GPUs of all jobs that hold some of theirs."""
-        state, now, outage = self._state, self._state.agenda.now, event.about.what
+        outage = event.about.what
+        self.strike(outage)
+        if outage.duration < inf:
+            self._state.agenda.at(self._state.agenda.now + outage.duration, Rank.ARRIVAL, self._end, event.about)
+
+    def strike(self, outage: Outage) -> None:
+        """Let nodes go down now, and take the GPUs of all jobs that hold some of theirs."""
+        state, now = self._state, self._state.agenda.now
         until = now + outage.duration
         nodes = {node for node in outage.nodes if node < state.scenario.cluster.num_nodes}
         for job in in_order(state.jobs.placed.values()):
@@ -80,8 +93,6 @@ class Downtime:
         for node in sorted(nodes):
             state.nodes.fall(node, now, until, outage.kind)
         state.rounds.note(Change.NODES)
-        if until < inf:
-            state.agenda.at(until, Rank.ARRIVAL, self._end, event.about)
 
     def _end(self, event: Happening) -> None:
         """Let nodes come up that are in no other outage, and call the unit's next one."""

@@ -10,6 +10,8 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.view import Change, Changes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from polluxsim.engine.agenda import Action, Agenda
     from polluxsim.engine.views import JobWindow
     from polluxsim.policies.view import Decision
@@ -138,6 +140,13 @@ class Rounds:
         self._arrived, self._named = [], {}
         if decision.rejected:  # which is of its own doing, and news for the next
             self._named[Change.COMPLETION] = dict.fromkeys(decision.rejected)
+
+    def ask_anew(self, unseen: Iterable[JobWindow]) -> None:
+        """Ask at the next round whatever was decided, a policy to which some jobs are news."""
+        if unseen := list(unseen):
+            self._arrived, self._named = unseen, {}
+        self.has_changed, self._stands_until = True, -inf
+        self.call(self._agenda.now)
 
     def end(self, next_needed: float) -> None:
         """Call the next round: when the decision ends, or when something needs one [s]; ∞ is never."""

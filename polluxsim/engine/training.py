@@ -71,6 +71,16 @@ class Training:
             learning_from = nextafter(min(job.segment.start for job in jobs.learning.values()), inf)
         return min(first_epoch, learning_from)
 
+    def replace_agents(self) -> None:
+        """Give every active job an agent as the policy asks for now; of a job that trains, it sees how that goes."""
+        state, now = self._state, self._state.agenda.now
+        for job in state.jobs.active.values():
+            job.pass_epochs(now)
+            job.take_agent(state.scenario.agents.new(job.job, job.truth), now)
+            state.jobs.changes_agent(job)
+            if job.placement:
+                self._begin_segment(job)
+
     def carry_out(self, moves: Collection[Move], chosen_anew: Iterable[ActiveJob]) -> None:
         """Bring the cluster to where it will be until the next round.
 

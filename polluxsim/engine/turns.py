@@ -11,10 +11,12 @@ import numpy as np
 from polluxsim.engine.afterwards import finished
 from polluxsim.engine.agenda import Agenda, Rank
 from polluxsim.engine.decision_check import checked
+from polluxsim.engine.diversion import Detour
 from polluxsim.engine.guests import guest
 from polluxsim.engine.jobs import Jobs
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.outages import Downtime
+from polluxsim.engine.readings import Readings
 from polluxsim.engine.reasons import Inquiry, checked_reasons
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.rounds import Rounds
@@ -31,14 +33,15 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.decision_check import Move
+    from polluxsim.engine.diversion import Diversion
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.scenario import Scenario
     from polluxsim.policies.view import ClusterView, Decision, Reason
-    from polluxsim.records import Result, RoundRecord
-    from polluxsim.types import Allocation, JobId, Placement
+    from polluxsim.records import Result
+    from polluxsim.types import Allocation, JobId
 
 
-class Simulation:
+class Simulation(Readings):
     """One run, turn by turn.
 
     `advance` goes on to the next round at which a decision is due and shows the cluster, `commit` carries a decision
@@ -90,8 +93,13 @@ class Simulation:
             agenda.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
         self.rng = np.random.default_rng(*np.random.SeedSequence(seed).spawn(1))
 
-    def advance(self) -> ClusterView | None:
+    def advance(self, before: float = inf) -> ClusterView | None:
         """Go on until a decision is due, and return what there is to see; None once the run is over.
+
+        Parameters
+        ----------
+        before
+            Stop, too, where nothing more happens before this time [s].
 
         Raises
         ------
@@ -100,7 +108,7 @@ class Simulation:
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
-        while not self._is_over and self.view is None:
+        while not self._is_over and self.view is None and (before == inf or self._state.agenda.peek() < before):
             if not self._state.jobs.active and not self._world.num_expected:
                 self._is_over = True
             elif self._state.agenda.peek() == inf:
@@ -139,58 +147,26 @@ class Simulation:
         state.rounds.decided(plain)
         self._end_round(moves.values())
 
+    def divert(self, diversion: Diversion) -> None:
+        """Go on otherwise from a round on. A copy goes on as it would have; whatever happened stays as it was.
+
+        Raises
+        ------
+        TurnError
+            If a decision is due, or the run is past that round.
+        """
+        if self.view is not None or self.time > diversion.time:
+            raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {diversion.time:g} s")
+        if diversion.seed is not None:
+            self.rng = np.random.default_rng(diversion.seed)
+        Detour(self._state, self._world, self._training, self._downtime).expect(diversion)
+
     def result(self) -> Result:
         """Return the records of the run; where it is not over, of what has happened so far."""
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
         seconds, over = perf_counter() - self._started, self._is_over
         return finished(self._state, self._world.followers, seconds, self.standstill, is_over=over)
-
-    @property
-    def scenario(self) -> Scenario:
-        """Return what is simulated."""
-        return self._state.scenario
-
-    @property
-    def time(self) -> float:
-        """Return where the run is [s]."""
-        return self._state.agenda.now
-
-    @property
-    def num_jobs(self) -> int:
-        """Return how many jobs are known so far, submitted or not."""
-        return len(self._state.scenario.workload.jobs) + len(self._world.followers)
-
-    @property
-    def num_ended(self) -> int:
-        """Return how many jobs have ended."""
-        return len(self._state.records.jobs)
-
-    @property
-    def allocation(self) -> dict[JobId, Placement]:
-        """Return who holds which GPUs, in order of submission."""
-        return {job.job_id: job.placement for job in self._state.jobs.running}
-
-    @property
-    def waiting(self) -> list[JobId]:
-        """Return the jobs that are submitted and hold no GPUs, in order of submission."""
-        return [job.job_id for job in self._state.jobs.waiting]
-
-    @property
-    def down(self) -> tuple[int, ...]:
-        """Return the numbers of the nodes that are down, rising."""
-        return tuple(sorted(self._state.nodes.down))
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Return the cluster after the last round, None before the first."""
-        return self._state.records.last_round
-
-    @property
-    def mean_jct(self) -> float | None:
-        """Return the mean completion time of the jobs that are complete [s], None if none is."""
-        times = [time for time in self._state.records.jobs.column("jct") if time is not None]
-        return sum(times) / len(times) if times else None
 
     def _round(self, event: Happening) -> None:
         state = self._state

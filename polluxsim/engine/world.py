@@ -16,6 +16,8 @@ from polluxsim.records import Status
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.state import State
     from polluxsim.policies.view import Decision
@@ -51,6 +53,7 @@ class World:
         self._waits_for: dict[JobId, set[JobId]] = {}
         self._waiting: defaultdict[JobId, list[Job]] = defaultdict(list)
         self._num_blocked = 0
+        self._left_out: frozenset[JobId] = frozenset()
         for job in state.scenario.workload.jobs:
             if job.after:
                 self._let_wait(job)
@@ -80,13 +83,14 @@ class World:
         """Submit the jobs of the workload that are due at this instant, and call the next."""
         jobs, now = self._state.scenario.workload.jobs, self._state.agenda.now
         while self._next < len(jobs) and jobs[self._next].submit_time == now:
-            if not jobs[self._next].after:
+            if not jobs[self._next].after and jobs[self._next].job_id not in self._left_out:
                 self._submit(jobs[self._next])
             self._next += 1
         self._call_next()
 
     def _submit_follower(self, event: Happening) -> None:
-        self._submit(event.about)
+        if event.about.job_id not in self._left_out:
+            self._submit(event.about)
 
     def _submit_released(self, event: Happening) -> None:
         """Submit a job that waits for no other any more, unless it was cancelled meanwhile."""
@@ -146,7 +150,7 @@ class World:
 
     def _give_up(self, job: Job) -> None:
         """Count a job as cancelled that was never submitted, and all that wait for it."""
-        self._num_blocked -= bool(self._waits_for.pop(job.job_id))
+        self._num_blocked -= bool(self._waits_for.pop(job.job_id, None))
         self.num_expected -= 1
         self._state.records.never_submitted(job, Status.CANCELLED, self._state.agenda.now)
         for waiting in self._waiting.pop(job.job_id, ()):
@@ -154,8 +158,28 @@ class World:
 
     def _submit_followers(self, job: Job, now: float) -> None:
         """Have the jobs submitted that follow a complete one."""
-        scenario = self._state.scenario
-        for follower in self._arrivals.after(job, now):
+        self.expect(self._arrivals.after(job, now))
+
+    def leave_out(self, names: Iterable[JobId]) -> None:
+        """Cancel jobs, and those that are still to be submitted before they are."""
+        coming = {job.job_id: job for job in (*self._state.scenario.workload.jobs, *self.followers.values())}
+        for name in names:
+            if (active := self._state.jobs.active.get(name)) is not None:
+                self.end(active, Status.CANCELLED)
+            else:
+                self._left_out |= {name}
+                self._give_up(coming[name])
+
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """Have jobs submitted that the workload does not name.
+
+        Raises
+        ------
+        InvalidInputError
+            If one cannot run here, has a name that is taken, or ought to have come before.
+        """
+        scenario, now = self._state.scenario, self._state.agenda.now
+        for follower in jobs:
             workload = Workload((follower,), scenario.workload.source)
             scenario.check(workload)
             if follower.job_id in self._taken_names():

@@ -1,0 +1,86 @@
+"""Another future: from a round on, a run goes on under another policy, on other nodes, or with other jobs."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.engine.agenda import Rank
+from polluxsim.policies.view import Change
+from polluxsim.types import Outage
+
+if TYPE_CHECKING:
+    from polluxsim.engine.agenda import Happening
+    from polluxsim.engine.outages import Downtime
+    from polluxsim.engine.scenario import Scenario
+    from polluxsim.engine.state import State
+    from polluxsim.engine.training import Training
+    from polluxsim.engine.world import World
+    from polluxsim.types import JobId
+    from polluxsim.workloads.workload import Job
+
+
+class Diversion(NamedTuple):
+    """How a run goes on from a round on.
+
+    Attributes
+    ----------
+    time
+        That of the round [s].
+    scenario
+        What is simulated from then on: another kind of policy, or more nodes; all else is as before.
+    has_new_policy
+        Whether the policy has not seen the run before.
+    lost_nodes
+        Nodes that go down for good.
+    without
+        Jobs that are cancelled, or do not come.
+    added
+        Jobs that come besides.
+    seed
+        Of the policy's random generator from now on; None lets it go on.
+    """
+
+    time: float
+    scenario: Scenario
+    has_new_policy: bool = False
+    lost_nodes: tuple[int, ...] = ()
+    without: tuple[JobId, ...] = ()
+    added: tuple[Job, ...] = ()
+    seed: int | None = None
+
+
+class Detour:
+    """Leads a run another way.
+
+    Parameters
+    ----------
+    state, world, training, downtime
+        The run, and who changes what in it.
+    """
+
+    def __init__(self, state: State, world: World, training: Training, downtime: Downtime) -> None:
+        self._state = state
+        self._world = world
+        self._training = training
+        self._downtime = downtime
+
+    def expect(self, diversion: Diversion) -> None:
+        """Have the run go another way when the time comes."""
+        self._state.agenda.at(diversion.time, Rank.ARRIVAL, self._begin, diversion)
+
+    def _begin(self, event: Happening) -> None:
+        """Change what is to change, before the policy is asked."""
+        state, diversion, before = self._state, event.about, self._state.scenario
+        state.scenario = diversion.scenario
+        if diversion.scenario.cluster != before.cluster:
+            state.nodes.grow(diversion.scenario.cluster, state.agenda.now)
+            self._downtime.expect()
+            state.rounds.note(Change.NODES)
+        if diversion.lost_nodes:
+            self._downtime.strike(Outage(diversion.lost_nodes, state.agenda.now, inf, "dropped"))
+        self._world.leave_out(diversion.without)
+        self._world.expect(diversion.added)
+        if diversion.scenario.traits != before.traits:
+            self._training.replace_agents()
+        state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else ())

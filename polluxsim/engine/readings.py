@@ -1,0 +1,65 @@
+"""What can be asked of a run at any time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polluxsim.engine.scenario import Scenario
+    from polluxsim.engine.state import State
+    from polluxsim.engine.world import World
+    from polluxsim.records import RoundRecord
+    from polluxsim.types import JobId, Placement
+
+
+class Readings:
+    """How far a run is, and how it stands."""
+
+    _state: State
+    _world: World
+
+    @property
+    def scenario(self) -> Scenario:
+        """Return what is simulated."""
+        return self._state.scenario
+
+    @property
+    def time(self) -> float:
+        """Return where the run is [s]."""
+        return self._state.agenda.now
+
+    @property
+    def num_jobs(self) -> int:
+        """Return how many jobs are known so far, submitted or not."""
+        return len(self._state.scenario.workload.jobs) + len(self._world.followers)
+
+    @property
+    def num_ended(self) -> int:
+        """Return how many jobs have ended."""
+        return len(self._state.records.jobs)
+
+    @property
+    def allocation(self) -> dict[JobId, Placement]:
+        """Return who holds which GPUs, in order of submission."""
+        return {job.job_id: job.placement for job in self._state.jobs.running}
+
+    @property
+    def waiting(self) -> list[JobId]:
+        """Return the jobs that are submitted and hold no GPUs, in order of submission."""
+        return [job.job_id for job in self._state.jobs.waiting]
+
+    @property
+    def down(self) -> tuple[int, ...]:
+        """Return the numbers of the nodes that are down, rising."""
+        return tuple(sorted(self._state.nodes.down))
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Return the cluster after the last round, None before the first."""
+        return self._state.records.last_round
+
+    @property
+    def mean_jct(self) -> float | None:
+        """Return the mean completion time of the jobs that are complete [s], None if none is."""
+        times = [time for time in self._state.records.jobs.column("jct") if time is not None]
+        return sum(times) / len(times) if times else None
