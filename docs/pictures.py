@@ -1,8 +1,10 @@
 """Draw the pictures of the documentation again: `python docs/pictures.py`, in a checkout with polluxsim installed.
 
 `terminal` are those of the commands page: what a command prints, as an SVG without web fonts. `plots` are those of the
-figures page, from nothing but what is shipped. Commands run in a temporary folder that those before them left. All come
-out the same again, but for `scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles.
+figures page, from nothing but what is shipped. `notebooks` runs each notebook and keeps it as a page with its figures;
+the sweep and the tables it asks for take half an hour. Commands run in a folder, a temporary one or `--folder`, that
+those before them left. All come out the same again, but for `scaling.png`, which shows wall-clock times. `fit.png`
+needs the measured profiles.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
+from nbclient import NotebookClient
+from nbconvert import MarkdownExporter
 from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -25,6 +30,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
+EXECUTED = Path(__file__).parent / "executed"
 FIXTURES = ROOT / "tests" / "traces" / "fixtures"
 WIDTH = 104
 NARROWEST = 84
@@ -63,6 +69,12 @@ PLOTS = {
     "training": "--width 8.5",
 }
 
+READ = (
+    f"run --config-dir {ROOT / 'experiments'} +experiment=fairness hydra.sweep.dir=fairness",
+    "reproduce table2 fig1 fig7 fig8a",
+)
+"""What notebooks read where it is there."""
+
 COLOURS = 64
 """Of a plot: line art needs no more, and is a third of the size."""
 
@@ -70,45 +82,66 @@ COLOURS = 64
 def main() -> None:
     """Draw the pictures that are asked for, all by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help="terminal, plots (default: both)")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="terminal, plots, notebooks (default: all)")
     parser.add_argument("-o", "--output", type=Path, default=IMAGES, help="folder to write to (default: docs/images)")
     parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA"), help="folder with osdi21 in it")
+    parser.add_argument("--folder", type=Path, help="folder to work in and to leave (default: a temporary one)")
     options = parser.parse_args()
-    if wrong := set(options.kinds) - {"terminal", "plots"}:
-        parser.error(f"KIND is {wrong.pop()}, allowed are terminal, plots")
+    if wrong := set(options.kinds) - set(KINDS):
+        parser.error(f"KIND is {wrong.pop()}, allowed are {', '.join(KINDS)}")
     options.output.mkdir(parents=True, exist_ok=True)
-    kinds = options.kinds or ("terminal", "plots")
-    with tempfile.TemporaryDirectory() as folder:
-        if "terminal" in kinds:
-            draw_terminal(Path(folder), options.output, options.data)
-        if "plots" in kinds:
-            draw_plots(Path(folder), options.output)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in options.kinds or KINDS:
+            KINDS[kind](folder, options)
 
 
-def draw_terminal(folder: Path, output: Path, data: Path | None) -> None:
+def draw_terminal(folder: Path, options: argparse.Namespace) -> None:
     """Draw what commands print, and cards against measurements where these are."""
     for file in ("slurm/sacct.txt", "philly.csv"):
         shutil.copy(FIXTURES / file, folder)
     for name, command, most_lines in TERMINAL:
         printed = _printed(command, folder)
         if name:
-            _draw(output / f"{name}.svg", command, printed.splitlines()[:most_lines])
-    if data is None:
+            _draw(options.output / f"{name}.svg", command, printed.splitlines()[:most_lines])
+    if options.data is None:
         print("fit.png is left as it is: give --data or POLLUXSIM_DATA for it", file=sys.stderr)
         return
-    _printed(f"fit {shlex.quote(str(data.resolve() / 'osdi21'))} cards --plot fit.png", folder)
-    shutil.copy(folder / "fit.png", output)
+    _printed(f"fit {shlex.quote(str(Path(options.data).resolve() / 'osdi21'))} cards --plot fit.png", folder)
+    shutil.copy(folder / "fit.png", options.output)
 
 
-def draw_plots(folder: Path, output: Path) -> None:
+def draw_plots(folder: Path, options: argparse.Namespace) -> None:
     """Make the runs and plot them."""
     for command in RUNS:
         _printed(command, folder)
     for kind, options in PLOTS.items():
         _printed(f"plot {kind} {options} -o {kind}.png", folder)
-        with Image.open(folder / f"{kind}.png") as image:
-            flat = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-            flat.save(output / f"{kind}.png", optimize=True)
+        _keep_picture(folder / f"{kind}.png", options.output / f"{kind}.png")
+
+
+def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
+    """Run each notebook where what it reads is there, and keep it as a page, its figures beside it."""
+    for command in READ:
+        _printed(command, folder)
+    EXECUTED.mkdir(exist_ok=True)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        print(path.name, flush=True)
+        notebook = nbformat.read(path, 4)
+        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+        page, made = MarkdownExporter().from_notebook_node(notebook, {"unique_key": path.stem})
+        (EXECUTED / f"{path.stem}.md").write_text(page.strip() + "\n", encoding="utf-8")
+        for name, picture in made["outputs"].items():
+            _keep_picture(io.BytesIO(picture), EXECUTED / name)
+
+
+KINDS = {"terminal": draw_terminal, "plots": draw_plots, "notebooks": draw_notebooks}
+
+
+def _keep_picture(picture: Path | io.BytesIO, path: Path) -> None:
+    with Image.open(picture) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _printed(command: str, folder: Path) -> str:
