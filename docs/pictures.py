@@ -130,8 +130,12 @@ def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
         print(path.name, flush=True)
         notebook = nbformat.read(path, 4)
         NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+        for data in (output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output):
+            if "text/html" in data:  # Markdown knows a block by its element
+                data["text/html"] = f"<div>{data['text/html']}</div>"
         page, made = MarkdownExporter().from_notebook_node(notebook, {"unique_key": path.stem})
-        (EXECUTED / f"{path.stem}.md").write_text(page.strip() + "\n", encoding="utf-8")
+        page = re.sub(rf"{tempfile.gettempdir()}/\w+/", "", page).strip()
+        (EXECUTED / f"{path.stem}.md").write_text(page + "\n", encoding="utf-8")
         for name, picture in made["outputs"].items():
             _keep_picture(io.BytesIO(picture), EXECUTED / name)
 

@@ -39,6 +39,10 @@ MOST_LETTERS = 11
 """Of names along the axis, for each inch of the figure; more are slanted."""
 
 
+CROWDED = 0.06
+"""Share of the axis between neighbours below which their numbers would overlap."""
+
+
 @styled
 def sweep(
     frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
@@ -104,10 +108,11 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
         axes.set_xticks(range(len(names)), names, rotation=20 * slanted, ha="right" if slanted else "center")
         axes.set_xlim(-0.5, len(names) - 0.5)
         return
-    positive = len(ticks) > 2 and ticks[0] > 0
-    if positive and ticks[-1] / ticks[0] >= 8:
+    if len(ticks) > 2 and ticks[0] > 0 and ticks[-1] / ticks[0] >= 8:
         axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
+    elif len(ticks) > 2 and np.diff(ticks).min() < CROWDED * np.ptp(ticks):
+        axes.set_xscale("symlog", linthresh=np.median(np.abs(ticks[ticks != 0])))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()) if len(ticks) <= 8 else MaxNLocator(8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
 
