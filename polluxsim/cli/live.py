@@ -152,7 +152,7 @@ class Picture:
             Segment(f"   {shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"),
         ]
         mean = "–" if shown.mean_jct is None else clock(shown.mean_jct)
-        down = f"   {len(shown.down)} nodes down" if shown.down else ""
+        down = f"   nodes down: {len(shown.down)}" if shown.down else ""
         in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use{down}"
         goodput = f"goodput {record.goodput:,.0f} examples/s   efficiency {record.efficiency:.0%}"
         yield [Segment(f"{in_use}   mean JCT so far {mean}   {goodput}")]

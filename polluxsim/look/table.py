@@ -100,6 +100,7 @@ def _under_failures(runs: Sequence[Summary]) -> dict[str, list[str]]:
             f"  GPU time: {word}": [_or_none(run.gpu_time.get(name), ".2%") for run in runs]
             for name, word in words.items()
         },
+        "availability of GPUs": [f"{1 - run.gpu_time['down']:.2%}" if run.gpu_time else "–" for run in runs],
     }
 
 

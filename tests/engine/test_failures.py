@@ -9,7 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import POLICIES, PROFILES, AskedEveryRound, begun, cases, check_fork, ended, go_on, policies_and_cases, told
+from drawn import (
+    POLICIES,
+    PROFILES,
+    AskedEveryRound,
+    begun,
+    cases,
+    check_fork,
+    ended,
+    failing,
+    go_on,
+    policies_and_cases,
+    told,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_check import inconsistencies
@@ -34,25 +46,6 @@ SEEDS = 500
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean of a sample and its standard error."""
     return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
-class Listed:
-    """Outages as they are named."""
-
-    def __init__(self, *outages: Outage) -> None:
-        self.outages = outages
-
-    def units(self, num_nodes: int) -> range:
-        return range(len(self.outages))
-
-    def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
-        return None if number else self.outages[unit]
-
-
-def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
-    """Return a cluster of nodes with 4 GPUs, of which some are down from a time on, for so long."""
-    listed = Listed(*(Outage((node,), start, duration, "test") for node, start, duration in outages))
-    return Cluster.uniform(nodes, 4, listed)
 
 
 def test_a_failure_takes_the_gpus_at_once_and_all_work_since_the_last_checkpoint() -> None:

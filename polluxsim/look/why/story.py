@@ -142,7 +142,8 @@ def _before_first_round(run: Run, stage: Stage) -> str:
     rounds = [record.time for record in run.result.round_records]
     first = bisect_left(rounds, stage.start)
     if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
-        return f"Submitted between two rounds: the next one was at {clock(rounds[first])}."
+        what = "It lost them" if stage.failed else "Submitted"
+        return f"{what} between two rounds: the next one was at {clock(rounds[first])}."
     return "–"
 
 
