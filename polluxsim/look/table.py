@@ -53,6 +53,8 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         metrics["cancelled"] = [_names(run.cancelled) for run in runs]
     if any(run.rejected for run in runs):
         metrics["rejected"] = [_names(run.rejected) for run in runs]
+    if any(run.failed for run in runs):
+        metrics["failed"] = [_names(run.failed) for run in runs]
     if any(run.not_submitted for run in runs):
         metrics["not even submitted"] = [_names(run.not_submitted) for run in runs]
     metrics |= {
@@ -74,7 +76,7 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         metrics["  not known, jobs"] = [str(run.unknown_fairness) for run in runs]
     if any(run.deadlines for run in runs):
         metrics["deadlines met"] = [_met(run) for run in runs]
-    if any(run.outages or run.gpu_time.get("checkpoint") for run in runs):
+    if any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in runs):
         metrics |= _under_failures(runs)
     metrics["GPU-hours"] = [f"{run.gpu_hours:.1f}" for run in runs]
     if any(run.cost for run in runs):

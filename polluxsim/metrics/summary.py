@@ -66,6 +66,8 @@ class Summary:
     deadlines, deadlines_met
         Jobs with a deadline, and those of them that were complete by then; all others count as missed, rejected and
         cancelled ones among them.
+    failed
+        Names of those that failed too often.
     outages
         How often nodes were down.
     restarts_by_failure
@@ -98,6 +100,7 @@ class Summary:
     rejected: tuple[str, ...] = ()
     deadlines: int = 0
     deadlines_met: int = 0
+    failed: tuple[str, ...] = ()
     outages: int = 0
     restarts_by_failure: int = 0
     effective_time_ratio: float | None = None
@@ -125,6 +128,7 @@ def summarise(result: Result) -> Summary | None:
         cut_off=_named(everybody, Status.CUT_OFF),
         cancelled=_named(everybody, Status.CANCELLED),
         rejected=_named(everybody, Status.REJECTED),
+        failed=_named(everybody, Status.FAILED),
         deadlines=sum(job.deadline is not None for job in everybody),
         deadlines_met=sum(map(_met, everybody)),
         avg_jct=float(jcts.mean()) if counted else None,
