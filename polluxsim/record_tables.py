@@ -16,6 +16,7 @@ from polluxsim.records import (
     UNITS,
     AllocationRecord,
     JobRecord,
+    OutageRecord,
     ReasonRecord,
     RoundRecord,
     Status,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord, ReasonRecord)
+_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord, ReasonRecord, OutageRecord)
 
 FORMAT_VERSION = 1
 
@@ -110,7 +111,7 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[A
         raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
     if UNITS.get(name) == "s":
         inside = pc.less_equal(pc.abs(column), LATEST)
-        if name == "submit_time":  # infinite of a job that was never submitted
+        if name in ("submit_time", "until"):  # infinite of a job that was never submitted, and of an outage for good
             inside = pc.or_(inside, pc.is_inf(column))
         inside = pc.fill_null(inside, fill_value=True)
         if (row := pc.index(inside, value=False).as_py()) >= 0:

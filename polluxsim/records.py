@@ -31,6 +31,10 @@ class JobRecord(NamedTuple):
     `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it did not
     complete or its profile says nothing about that share. `end_time` is when it ended for good, however it ended. A job
     that waited for others (`after`) was submitted when the last of them was complete.
+
+    `num_failures` is how often a failure took its GPUs; `num_restarts` are those that the policy ordered.
+    `checkpoint_time` went into checkpoints, and `lost_time` into training that was for nothing, `lost_work` of it;
+    `work` is what was done in the end and not lost [M0-steps]. Columns in GPU seconds say such times times GPUs.
     """
 
     job: str
@@ -58,6 +62,14 @@ class JobRecord(NamedTuple):
     min_replicas: int | None = None
     max_replicas: int | None = None
     cancel_time: float | None = None
+    num_failures: int = 0
+    checkpoint_time: float = 0.0
+    lost_time: float = 0.0
+    restart_gpu_seconds: float = 0.0
+    checkpoint_gpu_seconds: float = 0.0
+    lost_gpu_seconds: float = 0.0
+    lost_work: float = 0.0
+    work: float = 0.0
 
     @property
     def left_at(self) -> float | None:
@@ -98,6 +110,16 @@ class AllocationRecord(NamedTuple):
     gpus: tuple[int, ...]
     batch_size: int
     accumulation_steps: int
+
+
+class OutageRecord(NamedTuple):
+    """A time in which a node was down, so that nobody could hold its GPUs; ∞ is for good."""
+
+    time: float
+    until: float
+    node: int
+    gpus: int
+    kind: str
 
 
 class ReasonRecord(NamedTuple):
@@ -159,8 +181,16 @@ UNITS = {
     "jct": "s",
     "queueing_delay": "s",
     "gpu_seconds": "GPU s",
+    "restart_gpu_seconds": "GPU s",
+    "checkpoint_gpu_seconds": "GPU s",
+    "lost_gpu_seconds": "GPU s",
     "run_time": "s",
     "restart_time": "s",
+    "checkpoint_time": "s",
+    "lost_time": "s",
+    "until": "s",
+    "lost_work": "M0-steps",
+    "work": "M0-steps",
     "finish_time_fairness": "1, less is better",
     "time": "s",
     "gpus_in_use": "GPUs",
@@ -174,6 +204,7 @@ UNITS = {
     "cancel_time": "s",
     "RoundRecord.nodes": "nodes",
     "AllocationRecord.nodes": "node numbers",
+    "OutageRecord.gpus": "GPUs",
     "goodput": "M0-equivalent examples/s",
     "efficiency": "1, weighted by GPUs",
     "batch_size": "examples",
@@ -213,6 +244,10 @@ class Result:
         What decided about jobs, as far as the policy says, in order of time; not part of what was simulated either.
     standstill
         Why the run was broken off, in a sentence, where jobs were left and nobody made progress; None of any other.
+    outage_records
+        A record per outage of a node, in order of time.
+    gpu_seconds
+        GPU time that there was, of nodes that were down too [GPU s]; None if it is not known.
     """
 
     job_records: Sequence[JobRecord]
@@ -222,6 +257,8 @@ class Result:
     timing_records: Sequence[TimingRecord] = field(default=(), compare=False, repr=False)
     reason_records: Sequence[ReasonRecord] = field(default=(), compare=False, repr=False)
     standstill: str | None = field(default=None, compare=False)
+    outage_records: Sequence[OutageRecord] = ()
+    gpu_seconds: float | None = field(default=None, compare=False)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

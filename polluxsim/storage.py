@@ -15,11 +15,13 @@ from polluxsim.record_tables import LATEST, read_records, write_records
 from polluxsim.records import (
     AllocationRecord,
     JobRecord,
+    OutageRecord,
     ReasonRecord,
     Result,
     RoundRecord,
     TimingRecord,
 )
+from polluxsim.types import MOST_GPUS, MOST_NODES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 ALLOCATIONS_FILE = "allocations.parquet"
 REASONS_FILE = "reasons.parquet"
-RUN_FILES = (RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE)
+OUTAGES_FILE = "outages.parquet"
+RUN_FILES = (
+    RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE, OUTAGES_FILE,
+)  # fmt: skip
 """All files of a run's folder."""
 
 
@@ -62,13 +67,15 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     info
         What run.json is to say.
     """
-    text = _json({"end_time": result.end_time, "standstill": result.standstill, **info})
+    about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
+    text = _json({**about, **info})
     with appearing_together(folder, last=RUN_FILE) as temporary:
         write_records(temporary / "jobs.parquet", JobRecord, result.job_records)
         write_records(temporary / "rounds.parquet", RoundRecord, result.round_records)
         write_records(temporary / ALLOCATIONS_FILE, AllocationRecord, result.allocation_records)
         write_records(temporary / "timing.parquet", TimingRecord, result.timing_records)
         write_records(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
+        write_records(temporary / OUTAGES_FILE, OutageRecord, result.outage_records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -106,20 +113,29 @@ def read_run(folder: Path) -> Run:
         raise InvalidInputError(f"{folder}: not a finished run, needed is a folder with {RUN_FILE}")
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        end_time = info["end_time"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
-    if type(end_time) not in (int, float) or not 0 <= end_time <= LATEST:
-        what = f"end_time is {short(end_time)}, allowed is a number of seconds from 0 to {LATEST:g}"
-        raise InvalidInputError(f"{folder / RUN_FILE}: {what}")
+    _check_seconds(folder, "end_time", end_time, LATEST)
+    if gpu_seconds is not None:
+        _check_seconds(folder, "gpu_seconds", gpu_seconds, LATEST * MOST_GPUS * MOST_NODES)
+    outages = folder / OUTAGES_FILE
     result = Result(
         job_records=read_records(folder / "jobs.parquet", JobRecord),
         round_records=read_records(folder / "rounds.parquet", RoundRecord),
         allocation_records=read_records(folder / ALLOCATIONS_FILE, AllocationRecord),
         end_time=float(end_time),
         standstill=info.get("standstill"),
+        outage_records=read_records(outages, OutageRecord) if outages.is_file() else (),
+        gpu_seconds=gpu_seconds,
     )
     return Run(folder.resolve().name, info, result)
+
+
+def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:
+    if not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most):
+        what = f"{name} is {short(value)}, allowed is a number of seconds from 0 to {most:g}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {what}")
 
 
 def read_timings(folder: Path) -> tuple[TimingRecord, ...]:

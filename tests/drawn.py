@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -40,7 +41,7 @@ from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records import Result
-from polluxsim.types import Cluster
+from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
 # Policies whose parameters are times, made for clocks that run so many times as slow.
@@ -161,3 +162,48 @@ def ended(run: Simulation, policy: Policy) -> Result:
 def told(result: Result) -> tuple[object, ...]:
     """Return all that a result tells, reasons and standstill included."""
     return result, tuple(result.reason_records), result.standstill
+
+
+def go_on(run: Simulation, policy: Policy, turns: int, *, look: bool) -> None:
+    """Take some turns, or as many as there are; look at what is to be decided next if asked to."""
+    for _ in range(turns):
+        if (view := run.advance()) is None:
+            return
+        run.commit(policy.allocate(view, run.rng))
+    if look:
+        run.advance()
+
+
+def check_fork(run: Simulation, policy: Policy, uninterrupted: tuple[object, ...]) -> None:
+    """Check that a run and its copy end alike, whichever goes on first, and that each shows itself."""
+    copied, its_policy = deepcopy((run, policy))
+    third, third_policy = deepcopy((copied, its_policy))
+    assert (copied.time, copied.allocation, copied.waiting) == (run.time, run.allocation, run.waiting)
+    if run.view is not None:
+        assert copied.view is not None
+        assert copied.view.jobs[0] is not run.view.jobs[0]
+        run_views = list(run.view.jobs)
+        copied.commit(its_policy.allocate(copied.view, copied.rng))
+        assert [job.placement for job in run_views] == [job.placement for job in run.view.jobs]  # still open
+    assert told(ended(copied, its_policy)) == uninterrupted
+    assert told(ended(run, policy)) == uninterrupted
+    assert told(ended(third, third_policy)) == uninterrupted
+
+
+class Listed:
+    """Outages as they are named."""
+
+    def __init__(self, *outages: Outage) -> None:
+        self.outages = outages
+
+    def units(self, num_nodes: int) -> range:
+        return range(len(self.outages))
+
+    def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
+        return None if number else self.outages[unit]
+
+
+def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
+    """Return a cluster of nodes with 4 GPUs, of which some are down from a time on, for so long."""
+    listed = Listed(*(Outage((node,), start, duration, "test") for node, start, duration in outages))
+    return Cluster.uniform(nodes, 4, listed)

@@ -22,7 +22,8 @@ def inconsistencies(result: Result, gpus_per_node: Sequence[int]) -> list[str]:
     found += [f"{name} stands {n} times" for name, n in Counter(job.job for job in result.job_records).items() if n > 1]
     for job in result.job_records:
         found += [f"{job.job}: {what}" for what in _of_job(job, changes[job.job], result.end_time)]
-    return found + list(_of_cluster(result, gpus_per_node)) + list(_of_rounds(result))
+    found += [*_of_cluster(result, gpus_per_node), *_of_rounds(result), *_of_outages(result)]
+    return found
 
 
 def _of_job(job: JobRecord, changes: Sequence[AllocationRecord], end: float) -> Iterator[str]:
@@ -84,6 +85,22 @@ def _of_rounds(result: Result) -> Iterator[str]:
             at += 1
         if record.gpus_in_use != sum(held.values()):
             yield f"round at {record.time}: {record.gpus_in_use} GPUs in use, allocations say {sum(held.values())}"
+
+
+def _of_outages(result: Result) -> Iterator[str]:
+    """Yield whoever holds GPUs of a node that is down."""
+    down = defaultdict(list)
+    for outage in result.outage_records:
+        down[outage.node].append((outage.time, outage.until))
+    changes = defaultdict(list)
+    for record in result.allocation_records:
+        changes[record.job].append(record)
+    for job in result.job_records:
+        stop = result.end_time if job.completion_time is None else job.completion_time
+        for row, after in _with_next(changes[job.job]):
+            for node in row.nodes:
+                if any(row.time < until and _until(row, after, stop) > start for start, until in down[node]):
+                    yield f"{job.job} holds GPUs of node {node} from {row.time}, which is down"
 
 
 def _with_next(rows: Sequence[AllocationRecord]) -> Iterator[tuple[AllocationRecord, AllocationRecord | None]]:

@@ -116,10 +116,23 @@ def described(value: object) -> dict[str, object]:
     """
     name = _name_of(value)
     if is_dataclass(value) and not name.startswith("__main__.") and "<locals>" not in name:
-        values = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-        if all(item is None or isinstance(item, bool | int | float | str) for item in values.values()):
+        values = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.init}
+        if all(map(_is_plain, values.values())):
             return {"_target_": name, **values}
     return {"object": name}
+
+
+def _plain(value: object) -> object:
+    """Return what a configuration says of a value; a dataclass that can change may remember more than it says."""
+    frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
+    return described(value) if frozen else value
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a configuration can say this."""
+    if isinstance(value, Mapping):
+        return "object" not in value and all(map(_is_plain, value.values()))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _choice(group: str, choice: Choice | str | None) -> Choice:
@@ -132,8 +145,12 @@ def _choice(group: str, choice: Choice | str | None) -> Choice:
 
 def _described_cluster(cluster: Cluster) -> dict[str, object]:
     """Return the call that makes an equal cluster again, where there is one in the configuration."""
-    if Cluster.of_groups(cluster.groups) == cluster:
-        return {"_target_": "polluxsim.types.Cluster.of_groups", "groups": cluster.groups}
+    parts = {name: getattr(cluster, name) for name in ("failures", "spot", "repairs")}
+    if Cluster.of_groups(cluster.groups, **parts) == cluster:
+        said = {name: _plain(part) for name, part in parts.items()}
+        if not _is_plain(said):
+            return {"object": _name_of(cluster)}
+        return {"_target_": "polluxsim.types.Cluster.of_groups", "groups": cluster.groups, **said}
     if cluster.least_nodes is None or len(cluster.groups) > 1:
         return described(cluster)
     return {

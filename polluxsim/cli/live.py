@@ -46,7 +46,7 @@ CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 JOB_WIDTH = 28
 """Characters for a job in the list of those that run."""
 
-FREE, USED, BOTH = "·", "█", "▀"
+FREE, DOWN, USED, BOTH = "·", "×", "█", "▀"
 DIM, BOLD = Style(dim=True), Style(bold=True)
 
 
@@ -103,6 +103,7 @@ class Shown(NamedTuple):
     num_ended: int
     num_jobs: int
     mean_jct: float | None
+    down: Sequence[int] = ()
 
 
 class Picture:
@@ -126,7 +127,7 @@ class Picture:
         if run.last_round is None:
             return
         total = num_expected(self._workload, run)
-        self._shown = Shown(run.last_round, run.allocation, run.waiting, run.num_ended, total, run.mean_jct)
+        self._shown = Shown(run.last_round, run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
 
@@ -151,7 +152,8 @@ class Picture:
             Segment(f"   {shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"),
         ]
         mean = "–" if shown.mean_jct is None else clock(shown.mean_jct)
-        in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use"
+        down = f"   nodes down: {len(shown.down)}" if shown.down else ""
+        in_use = f"{record.gpus_in_use}/{self._cluster.num_gpus} GPUs in use{down}"
         goodput = f"goodput {record.goodput:,.0f} examples/s   efficiency {record.efficiency:.0%}"
         yield [Segment(f"{in_use}   mean JCT so far {mean}   {goodput}")]
 
@@ -176,8 +178,9 @@ class Picture:
     ) -> Iterator[Segment]:
         if label:
             yield Segment(f"{node:>{label - 1}} ", DIM)
+        free = DOWN if self._shown is not None and node in self._shown.down else FREE
         for job in nodes[node]:
-            yield Segment((FREE if job is None else USED) * wide, self._style(job))
+            yield Segment((free if job is None else USED) * wide, self._style(job))
         yield Segment(" " * (wide * (size - len(nodes[node])) + 2))
 
     def _folded(self, nodes: list[list[JobId | None]], columns: int, lines: int, size: int) -> list[list[Segment]]:

@@ -50,19 +50,31 @@ def finished(
     timings = copy(records.timings)
     timings.append(TimingRecord("simulate", None, seconds))
     timings.append(TimingRecord("fairness", None, perf_counter() - started))
-    return Result(job_records, records.rounds, records.allocations, now, timings, records.reasons, standstill)
+    return Result(
+        job_records,
+        records.rounds,
+        records.allocations,
+        now,
+        timings,
+        records.reasons,
+        standstill,
+        state.nodes.all_outages(),
+        state.nodes.mean_gpus(now) * now,
+    )
 
 
 def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int]) -> Records[JobRecord]:
     """Return the records of all jobs in order of submission, those cut off included."""
-    now, delay, records = state.agenda.now, state.scenario.settings.restart_delay, state.records.jobs
+    now, settings, records = state.agenda.now, state.scenario.settings, state.records.jobs
     if len(records) < len(jobs):
         ended, records = set(records.column("job")), copy(records)
         for active in state.jobs.active.values():
-            records.append(job_record(active.job, active, Status.CUT_OFF, now, delay))
+            still = deepcopy(active) if active.placement else active
+            still.pass_epochs(now)
+            records.append(job_record(active.job, still, Status.CUT_OFF, now, settings))
         for job in jobs:
             if job.job_id not in ended and job.job_id not in state.jobs.active:
-                records.append(job_record(job, None, Status.CUT_OFF, now, delay))
+                records.append(job_record(job, None, Status.CUT_OFF, now, settings))
     order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
     return records.in_order(order.tolist())
 

@@ -23,7 +23,7 @@ class Rank(IntEnum):
     PROGRESS = 1
     """Epochs end, jobs complete."""
     ARRIVAL = 2
-    """Jobs are submitted or cancelled, nodes come up."""
+    """Jobs are submitted or cancelled, nodes fail or come up."""
     HORIZON = 3
     """The run ends."""
     ROUND = 4

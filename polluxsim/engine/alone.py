@@ -48,7 +48,7 @@ def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settin
                 alone.begin_segment(now, rule)
             next_round += 1
             continue
-        if alone.end_epoch():
+        if alone.end_epoch(rule):
             return end
         alone.begin_segment(end, rule)
         next_round = int(end // settings.round_interval) + 1

@@ -180,24 +180,24 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State) -> None:
     """Check that nodes are there, and that nothing is given twice."""
     up = state.nodes.present(state.agenda.now, decision.num_nodes)
-    free = state.nodes.free[: up.num_nodes]
+    free = state.nodes.free[: len(up)]
     for job_id, placement in new.items():
-        _check_nodes(job_id, placement, up.num_nodes)
+        _check_nodes(job_id, placement, len(up))
         for node, gpus in state.jobs.active[job_id].placement:
-            if node < up.num_nodes:
+            if node < len(up):
                 free[node] += gpus
     for job_id, placement in new.items():
         for node, gpus in placement:
             free[node] -= gpus
             if free[node] < 0:
-                size = up.gpus_per_node[node]
+                size = up[node]
                 raise InvalidAllocationError(
                     f"over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} GPUs, "
                     f"allowed are {size}"
                 )
     if decision.num_nodes is not None:
         for job in state.jobs.placed.values():
-            _check_nodes(job.job_id, new.get(job.job_id, job.placement), up.num_nodes)
+            _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
 
 
 def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from polluxsim.agent.agent import Observation
+from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.segment import NEVER, Segment
 from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.time_rules import Milestone
+from polluxsim.engine.twins import twin
 from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
+    from polluxsim.engine.losses import Losses
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
-
-SlottedT = TypeVar("SlottedT", bound="ActiveJob | Tenure")
 
 NO_BATCH = BatchChoice(0, 0)
 
@@ -102,22 +103,45 @@ class ActiveJob:
         """Return how it splits its batch, nothing without GPUs."""
         return NO_BATCH if self.pace is None else self.pace.choice
 
-    @property
-    def batch_size(self) -> int:
-        """Return the total batch size trained at [examples], 0 without GPUs."""
-        return 0 if self.pace is None else self.pace.batch_size
-
     def is_training(self, now: float) -> bool:
         """Return whether the job has GPUs and is past its restart delay."""
         return self.pace is not None and now > self.segment.start
 
+    @property
+    def goes_by_epochs(self) -> bool:
+        """Return whether something has to be done for it at the end of every epoch: else all its course is known."""
+        return self.agent.learns or self.segment.rhythm is not None
+
+    def losses_at(self, now: float, rule: TimeRule) -> Losses:
+        """Return what checkpoints and failures took from it up to now."""
+        return self.tenure.losses.with_checkpoints(self.segment.rhythm_at(now, rule), self.tenure.num_replicas)
+
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float, rule: TimeRule) -> None:
         """Give the job another placement and its pace there, or none; `begin_segment` must follow where it has one."""
         progress = self.segment.progress_at(now, rule)
+        self.tenure.losses = self.losses_at(now, rule)
         self.tenure.hold(placement, now, restart_delay)
         self.pace = pace
         self.serial += 1
         self.segment = Segment(self.segment.epoch, progress, now + restart_delay)
+
+    def lose(self, now: float, restart_delay: float, rule: TimeRule, saving: float | None = None) -> None:
+        """Lose all GPUs, and the work that was not kept; none where so many seconds went into saving it at last."""
+        before, gpus = self.segment, self.tenure.num_replicas
+        until = now if saving is None else max(now - saving, min(before.start, now))
+        progress, rhythm = before.progress_at(until, rule), before.rhythm_at(until, rule) or Rhythm()
+        if saving is not None:
+            rhythm = rhythm._replace(kept=progress, since=0.0, paused=rhythm.paused + (now - until))
+        self.segment = Segment(before.epoch, progress, now, rhythm=rhythm)
+        self.place((), None, now, restart_delay, rule)
+        self.tenure.losses = self.tenure.losses.with_failure(rhythm, gpus, progress)
+        self.tenure.is_lost = True
+        epoch = min(bisect_right(self.truth.epoch_ends, rhythm.kept), before.epoch)
+        self.segment = Segment(epoch, rhythm.kept)
+
+    def go_by(self, rhythm: Rhythm) -> None:
+        """Stop for checkpoints on the GPUs it was just given; all that it did before is kept."""
+        self.segment = self.segment._replace(rhythm=rhythm._replace(kept=self.segment.progress))
 
     def begin_segment(self, now: float, rule: TimeRule) -> Milestone:
         """Fix rate and milestones from here on; work that waits for a restart starts when that is over.
@@ -125,11 +149,11 @@ class ActiveJob:
         Returns
         -------
         Milestone
-            When something has to be done for it: at the end of the epoch if its agent learns, else when all work is.
+            When something has to be done for it: at the end of the epoch, or when all work is.
         """
         before = self.segment
         epoch, progress, start = before.epoch, before.progress_at(now, rule), max(before.start, now)
-        last = epoch + 1 if self.agent.learns else len(self.truth.epoch_ends)
+        last = epoch + 1 if self.goes_by_epochs else len(self.truth.epoch_ends)
         self.serial += 1
         self._has_observed = False
         self.agent_is_steady = not self.agent.learns
@@ -137,15 +161,17 @@ class ActiveJob:
         if self.interference:
             rates = [rate * (1 - self.interference) for rate in rates]
         self._ahead = rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
+        if (rhythm := before.rhythm_at(now, rule)) is not None:
+            self._ahead = [rhythm.delayed(Milestone(*each), start) for each in self._ahead]
         end = Milestone(*self._ahead[0])
-        self._train(epoch, progress, start, Milestone(*self._ahead.pop()))
+        self._train(epoch, progress, start, Milestone(*self._ahead.pop()), rhythm)
         return end
 
-    def _train(self, epoch: int, progress: float, start: float, milestone: Milestone) -> None:
+    def _train(self, epoch: int, progress: float, start: float, end: Milestone, rhythm: Rhythm | None = None) -> None:
         rate, efficiency = self._pace.at(epoch)
         rate *= 1 - self.interference
         goodput = rate * self.truth.init_batch_size
-        self.segment = Segment(epoch, progress, start, rate, goodput, efficiency, milestone)
+        self.segment = Segment(epoch, progress, start, rate, goodput, efficiency, end, rhythm)
 
     @property
     def next_epoch(self) -> Milestone:
@@ -176,8 +202,8 @@ class ActiveJob:
         self.agent_is_steady = not self._choose_again()
         return not self.agent_is_steady
 
-    def end_epoch(self) -> bool:
-        """Pass the milestone of a job whose agent learns.
+    def end_epoch(self, rule: TimeRule) -> bool:
+        """Pass the milestone of a job that goes by epochs.
 
         Returns
         -------
@@ -185,27 +211,20 @@ class ActiveJob:
             Whether all work is done; if not, a new segment must begin.
         """
         self._observe()
-        epoch = self.segment.epoch
-        self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], self.segment.milestone.time)
+        epoch, now = self.segment.epoch, self.segment.milestone.time
+        rhythm = self.segment.rhythm_at(now, rule)
+        self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], now, rhythm=rhythm and rhythm.at_epoch_end())
         if epoch + 1 == len(self.truth.epoch_ends):
             return True
         self._choose_again()
         return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ActiveJob:
-        new = _twin(self)
-        new.tenure = _twin(self.tenure)
+        new = twin(self)
+        new.tenure = twin(self.tenure)
         new.agent = deepcopy(self.agent, memo)
         new._ahead = self._ahead[:]
         return new
-
-    def end(self, now: float, restart_delay: float) -> None:
-        """Let go of all GPUs for good."""
-        self.tenure.hold((), now, restart_delay)
-        self.pace = None
-        self.serial += 1
-        self.segment = Segment()
-        self._ahead = []
 
     @property
     def _pace(self) -> Pace:
@@ -225,21 +244,4 @@ class ActiveJob:
         if self._has_observed or not self.agent.learns:
             return
         self._has_observed = True
-        tenure, pace = self.tenure, self._pace
-        self.agent.observe(
-            Observation(
-                len(tenure.placement),
-                tenure.num_replicas,
-                pace.choice.atomic_batch_size,
-                pace.step,
-                pace.statistics(self.segment.epoch),
-            )
-        )
-
-
-def _twin(original: SlottedT) -> SlottedT:
-    """Return an object with the same in its slots: `copy.copy`, in a third of its time."""
-    new = object.__new__(type(original))
-    for name in original.__slots__:
-        setattr(new, name, getattr(original, name))
-    return new
+        self.agent.observe(self._pace.observation(self.segment.epoch))

@@ -6,12 +6,16 @@ from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import HOUR
+from polluxsim.columns import Records
+from polluxsim.durations import DAY, HOUR
 from polluxsim.policies.view import NodeCounts
-from polluxsim.types import Cluster
+from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
-    from polluxsim.types import Placement
+    from polluxsim.types import Cluster, Placement
+
+NODE_DAYS = 1000 * DAY
+"""Rates of failures are published for 1,000 node-days [s]."""
 
 
 class Nodes:
@@ -28,15 +32,27 @@ class Nodes:
     Attributes
     ----------
     free
-        GPUs of each node that nobody holds, of nodes too that are not up.
+        GPUs of each node that nobody holds, of nodes too that are not there yet.
+    down
+        Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
+    coming
+        When nodes go down, as far as that is known before [s].
+    num_failures
+        How often each node has gone down.
+    outages
+        Those that are over.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.free = list(cluster.gpus_per_node)
+        self.down: dict[int, OutageRecord] = {}
+        self.coming: dict[int, float] = {}
+        self.num_failures = [0] * cluster.num_nodes
+        self.outages = Records(OutageRecord)
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes
         self._up_at = [0.0] * self._least
-        self._present = Cluster(cluster.gpus_per_node[: self._least])
+        self._present = cluster.gpus_per_node[: self._least]
         self._since = 0.0
         self._node_seconds = self._gpu_seconds = 0.0
 
@@ -63,20 +79,59 @@ class Nodes:
         return len(self._up_at) * self._cluster.node_price
 
     def are_coming(self, now: float) -> bool:
-        """Return whether requested nodes are not up yet."""
-        return self._up_at[-1] > now
+        """Return whether nodes that were requested, or are down, will be up later."""
+        return self._up_at[-1] > now or any(down.until < inf for down in self.down.values())
 
-    def present(self, now: float, at_most: int | None = None) -> Cluster:
-        """Return the nodes that are up, the first `at_most` of them."""
+    def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
+        """Return the GPUs of each node that is there, the first `at_most` of them; 0 of one that is down."""
         if at_most is None and self._least == len(self._cluster.gpus_per_node):
             return self._present
         # Nodes come up in the order in which they were requested.
         up = bisect_right(self._up_at, now)
         if at_most is not None:
             up = min(up, at_most)
-        if up != self._present.num_nodes:
-            self._present = Cluster(self._cluster.gpus_per_node[:up])
+        if up != len(self._present):
+            self._present = self._cluster.gpus_per_node[:up]
         return self._present
+
+    def num_up(self, now: float) -> int:
+        """Return how many nodes are there and not down."""
+        return len(self.present(now)) - len(self.down)
+
+    def fall(self, node: int, now: float, until: float, kind: str) -> None:
+        """Let a node, of which nobody holds GPUs, have none until a time [s], or until it comes up anyway if later."""
+        self.num_failures[node] += 1
+        gpus = self._cluster.gpus_per_node[node]
+        down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
+        self.down[node] = down._replace(until=max(until, down.until))
+        self._resize(node, 0)
+
+    def rise(self, node: int, now: float) -> None:
+        """Let a node have its GPUs again, unless it is down for longer."""
+        if self.down[node].until <= now:
+            self.outages.append(down := self.down.pop(node))
+            self._resize(node, down.gpus)
+
+    def all_outages(self) -> Records[OutageRecord]:
+        """Return the records of all outages up to now, in order of time."""
+        outages = sorted([*self.outages, *self.down.values()], key=lambda outage: (outage.time, outage.node))
+        return Records(OutageRecord, outages)
+
+    def failure_rate(self, now: float, expected: float) -> float:
+        """Return the failures of a node a second, of what was seen so far and one failure at the rate expected.
+
+        Parameters
+        ----------
+        now
+            [s].
+        expected
+            Failures per 1,000 node-days.
+        """
+        return (sum(self.num_failures) + 1) / (len(self.num_failures) * now + NODE_DAYS / expected)
+
+    def _resize(self, node: int, gpus: int) -> None:
+        self.free[node] = gpus
+        self._present = (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def request(self, num_nodes: int, now: float) -> float:
         """Ask for another number of nodes, and give back what is beyond it.

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.columns import Records
+from polluxsim.engine.losses import NO_LOSSES
 from polluxsim.engine.tenure import Tenure
 from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, RoundRecord, Status, TimingRecord
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.jobs import Jobs
     from polluxsim.engine.nodes import Nodes
+    from polluxsim.engine.settings import EngineSettings
     from polluxsim.policies.view import Decision, Reason
     from polluxsim.types import BatchChoice, JobId, Placement
     from polluxsim.workloads.workload import Job
@@ -27,8 +29,8 @@ class Recorder:
 
     Parameters
     ----------
-    restart_delay
-        Time that a job loses when it is placed anew [s].
+    settings
+        The rules of the run.
 
     Attributes
     ----------
@@ -40,8 +42,8 @@ class Recorder:
         The cluster after the last round, recorded or not; None before the first.
     """
 
-    def __init__(self, restart_delay: float) -> None:
-        self.restart_delay = restart_delay
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
         self.jobs = Records(JobRecord)
         self.rounds = Records(RoundRecord)
         self.allocations = Records(AllocationRecord)
@@ -61,24 +63,26 @@ class Recorder:
         self._last[job.job_id] = (tenure.placement, choice)
         nodes = tuple(node for node, _ in tenure.placement)
         self.allocations.append(
-            AllocationRecord(now, job.job_id, nodes, tenure.shape, job.batch_size, choice.accumulation_steps)
+            AllocationRecord(
+                now, job.job_id, nodes, tenure.shape, choice.batch_size(tenure.num_replicas), choice.accumulation_steps
+            )
         )
 
     def ended(self, job: ActiveJob, status: Status, now: float) -> None:
         """Take note of a job that has ended, of which no more than its record is kept."""
-        self.jobs.append(job_record(job.job, job, status, now, self.restart_delay))
+        self.jobs.append(job_record(job.job, job, status, now, self.settings))
         self._last.pop(job.job_id, None)
         self._last_reason.pop(job.job_id, None)
 
     def never_submitted(self, job: Job, status: Status, now: float) -> None:
         """Take note of a job that ended before it was submitted."""
-        self.jobs.append(job_record(job, None, status, now, self.restart_delay))
+        self.jobs.append(job_record(job, None, status, now, self.settings))
 
     def round(self, now: float, jobs: Jobs, nodes: Nodes, *, has_changed: bool) -> None:
         """Take note of the cluster after a round; it is kept where something happened or is not as it was."""
         active_jobs = len(jobs.active)
         in_use, goodput, weighted = jobs.totals.of(jobs.running)
-        up = nodes.present(now).num_nodes
+        up = nodes.num_up(now)
         efficiency = weighted / in_use if in_use else 0.0
         self.last_round = record = RoundRecord(
             now, active_jobs, in_use, goodput, efficiency, *self._objective, up, nodes.hourly_cost, nodes.cost(now)
@@ -116,7 +120,7 @@ class Recorder:
         return new
 
 
-def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, restart_delay: float) -> JobRecord:
+def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, settings: EngineSettings) -> JobRecord:
     """Return the record of a job.
 
     Parameters
@@ -124,17 +128,25 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, r
     job
         The job, with the time at which it was submitted.
     active
-        Its state; None of one that was never submitted.
+        Its state, in the epoch that it is in now; None of one that was never submitted.
     status
         How it ended.
     now
         When it ended, or the run [s].
-    restart_delay
-        Time that it loses when it is placed anew [s].
+    settings
+        The rules of the run.
     """
-    tenure = Tenure() if active is None else active.tenure
+    tenure, losses, work = Tenure(), NO_LOSSES, 0.0
+    if active is not None:
+        rule, all_work = settings.time_rule, active.truth.epoch_ends[-1]
+        tenure, losses = active.tenure, active.losses_at(now, rule)
+        work = all_work if status is Status.COMPLETED else active.segment.progress_at(now, rule)
     submit_time = inf if active is None and job.after else job.submit_time
     start, is_complete = tenure.start_time, status is Status.COMPLETED
+    run_time, restart_time, restart_service = tenure.times(now, settings.restart_delay)
+    work = (
+        0.0 if active is None else active.truth.epoch_ends[-1] if is_complete else active.segment.progress_at(now, rule)
+    )
     return JobRecord(
         job.job_id,
         job.application,
@@ -146,7 +158,8 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, r
         tenure.num_restarts,
         tenure.attained_service(now),
         status,
-        *tenure.times(now, restart_delay),
+        run_time,
+        restart_time,
         None,
         None if status is Status.CUT_OFF else now,
         job.num_replicas,
@@ -160,6 +173,14 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, r
         job.min_replicas,
         job.max_replicas,
         job.cancel_time,
+        losses.num_failures,
+        losses.checkpoint_time,
+        losses.lost_time,
+        restart_service,
+        losses.checkpoint_service,
+        losses.lost_service,
+        losses.lost_work,
+        work,
     )
 
 

@@ -110,6 +110,11 @@ class Rounds:
         return True
 
     @property
+    def is_news(self) -> bool:
+        """Return whether something happened since the last round that may let jobs progress, besides nodes' failing."""
+        return self.has_changed and not self._named.keys() <= {Change.NODES, Change.EVICTION}
+
+    @property
     def policy_is_due(self) -> bool:
         """Return whether the decision that stands is out of date."""
         return self._agenda.now >= self._stands_until
@@ -123,12 +128,13 @@ class Rounds:
             passed_epoch=tuple(named.get(Change.EPOCH, ())),
             learnt=tuple(named.get(Change.LEARNING, ())),
             nodes=Change.NODES in named,
+            evicted=tuple(named.get(Change.EVICTION, ())),
         )
 
     def decided(self, decision: Decision) -> None:
         """Let a decision stand for as long as it says."""
         self._stands_until = decision.valid_until
-        self._outdated_by = decision.outdated_by.value
+        self._outdated_by = (decision.outdated_by | Change.EVICTION).value
         self._arrived, self._named = [], {}
         if decision.rejected:  # which is of its own doing, and news for the next
             self._named[Change.COMPLETION] = dict.fromkeys(decision.rejected)

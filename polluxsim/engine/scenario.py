@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.agents import Agents
+from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
@@ -18,6 +19,7 @@ from polluxsim.policies.view import Traits, traits_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
     from polluxsim.models.scaling import Speeds
@@ -103,6 +105,13 @@ class Scenario:
         if (known := self._truths.get(job.application)) is None:
             known = self._truths[job.application] = Truth(self.profile_of(job))
         return known
+
+    def rhythm(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> Rhythm | None:
+        """Return how a job stops for checkpoints on GPUs of so many nodes; None where nothing can be lost."""
+        if (checkpoints := self.settings.checkpoints) is None:
+            return Rhythm() if self.cluster.outages or self.settings.job_failures else None
+        rate = num_nodes * nodes.failure_rate(now, checkpoints.expected_rate)
+        return checkpoints.rhythm(job.application, rate)
 
     @cached_property
     def agents(self) -> Agents:

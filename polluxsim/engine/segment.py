@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.engine.time_rules import Milestone
 
 if TYPE_CHECKING:
+    from polluxsim.engine.rhythm import Rhythm
     from polluxsim.engine.time_rules import TimeRule
 
 NEVER = Milestone(inf)
@@ -32,6 +33,8 @@ class Segment(NamedTuple):
         What a larger batch is worth.
     milestone
         When the epoch ends if nothing changes before.
+    rhythm
+        How it stops for checkpoints, and what a failure would leave; None where nothing can be lost.
     """
 
     epoch: int = 0
@@ -41,9 +44,22 @@ class Segment(NamedTuple):
     goodput: float = 0.0
     efficiency: float = 0.0
     milestone: Milestone = NEVER
+    rhythm: Rhythm | None = None
 
     def progress_at(self, now: float, rule: TimeRule) -> float:
         """Return the work done by a time within it [M0-steps]."""
         if now <= self.start or not self.rate:
             return self.progress
+        if self.rhythm is not None:
+            now = self.rhythm.without(self.start, now)
         return rule.progress_at(self.progress, self.rate, self.start, now)
+
+    def rhythm_at(self, now: float, rule: TimeRule) -> Rhythm | None:
+        """Return the rhythm as of a time within it [s]."""
+        if self.rhythm is None or now <= self.start:
+            return self.rhythm
+        passed = now - self.start
+        last = self.rhythm.last_end(passed)
+        if last is None:
+            return self.rhythm.after(passed, self.rhythm.kept)
+        return self.rhythm.after(passed, rule.progress_at(self.progress, self.rate, self.start, self.start + last))

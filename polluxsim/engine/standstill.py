@@ -31,7 +31,7 @@ class Standstill:
         hopes = num_coming or state.nodes.are_coming(time)
         if hopes or any(job.is_training(time) for job in state.jobs.placed.values()):
             self._since = None
-        elif self._since is None or state.rounds.has_changed:
+        elif self._since is None or state.rounds.is_news:
             self._since = time
         elif time - self._since >= self._patience and not _somebody_gives_up(state):
             return self.now(state)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from polluxsim.agent.agent import Observation
 from polluxsim.models.efficiency import gain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Profile, StepTime
     from polluxsim.types import BatchChoice
 
@@ -62,9 +62,10 @@ class Pace:
             known = self._epochs[epoch] = (worth / self._step_time, worth / self._scale)
         return known
 
-    def statistics(self, epoch: int) -> GradientStatistics:
-        """Return the gradient statistics of an epoch at this batch size."""
-        return self._profile.gradient_statistics(self.batch_size, epoch)
+    def observation(self, epoch: int) -> Observation:
+        """Return what an agent observes in an epoch."""
+        statistics = self._profile.gradient_statistics(self.batch_size, epoch)
+        return Observation(len(self.shape), sum(self.shape), self.choice.atomic_batch_size, self.step, statistics)
 
     def rates(self, start: int, end: int) -> list[float]:
         """Return the progress per second in the epochs from `start` to before `end` [M0-steps/s]."""

@@ -10,20 +10,22 @@ import numpy as np
 
 from polluxsim.engine.afterwards import finished
 from polluxsim.engine.agenda import Agenda, Rank
+from polluxsim.engine.crashes import Crashes
 from polluxsim.engine.decision_check import checked
 from polluxsim.engine.guests import guest
 from polluxsim.engine.jobs import Jobs
 from polluxsim.engine.nodes import Nodes
+from polluxsim.engine.outages import Downtime
 from polluxsim.engine.reasons import Inquiry, checked_reasons
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.rounds import Rounds
+from polluxsim.engine.shown import shown
 from polluxsim.engine.standstill import Standstill
 from polluxsim.engine.state import State
 from polluxsim.engine.training import Training
-from polluxsim.engine.views import JobWindows, Shutter
+from polluxsim.engine.views import Shutter
 from polluxsim.engine.world import World
 from polluxsim.errors import TurnError
-from polluxsim.policies.view import ClusterView, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.decision_check import Move
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.policies.view import Decision, Reason
+    from polluxsim.policies.view import ClusterView, Decision, Reason
     from polluxsim.records import Result, RoundRecord
     from polluxsim.types import Allocation, JobId, Placement
 
@@ -50,7 +52,7 @@ class Simulation:
     scenario
         What is simulated.
     seed
-        Seed of the policy's random generator.
+        Seed of the policy's random generator, and of all else that is drawn.
 
     Attributes
     ----------
@@ -74,10 +76,12 @@ class Simulation:
         rounds = Rounds(agenda, settings.round_interval, self._round)
         inquiry = Inquiry(settings.reasons, settings.round_interval)
         shutter = Shutter(settings.time_rule)
-        records = Recorder(settings.restart_delay)
+        records = Recorder(settings)
         self._state = State(scenario, agenda, Jobs(), Nodes(scenario.cluster), rounds, inquiry, records, shutter)
         self._world = World(self._state)
         self._training = Training(self._state, self._world)
+        self._downtime = Downtime(self._state, self._training, seed)
+        self._crashes = Crashes(self._state, self._training, self._world, seed)
         self._standstill = Standstill(settings)
         self._chosen_anew: list[ActiveJob] = []
         self.view: ClusterView | None = None
@@ -175,6 +179,11 @@ class Simulation:
         return [job.job_id for job in self._state.jobs.waiting]
 
     @property
+    def down(self) -> tuple[int, ...]:
+        """Return the numbers of the nodes that are down, rising."""
+        return tuple(sorted(self._state.nodes.down))
+
+    @property
     def last_round(self) -> RoundRecord | None:
         """Return the cluster after the last round, None before the first."""
         return self._state.records.last_round
@@ -194,7 +203,7 @@ class Simulation:
             return
         self._training.pass_epochs()
         self._chosen_anew = self._training.end_interval()
-        if state.rounds.policy_is_due:
+        if state.rounds.policy_is_due and state.nodes.num_up(self.time):
             self._open()
         else:
             self._end_round(())
@@ -203,22 +212,7 @@ class Simulation:
         """Let the policy look."""
         state, now = self._state, self.time
         state.shutter.time, state.shutter.is_open = now, True
-        jobs, up = state.jobs, state.nodes.present(now)
-        self.view = ClusterView(
-            time=now,
-            gpus_per_node=up.gpus_per_node,
-            jobs=JobWindows(state.shutter, len(jobs.active), jobs.all_views),
-            restart_delay=state.scenario.settings.restart_delay,
-            nodes=state.nodes.counts,
-            changes=state.rounds.changes(),
-            round_interval=state.scenario.settings.round_interval,
-            standing=Standing(
-                JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
-                JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
-                tuple(state.nodes.free[: up.num_nodes]),
-                jobs.demand,
-            ),
-        )
+        self.view = shown(state, now)
         self._asked = perf_counter()
 
     def _reasons(self, decision: Decision, moves: Mapping[JobId, Move]) -> Mapping[JobId, Reason]:
@@ -240,6 +234,7 @@ class Simulation:
         has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
+            self._crashes.expect(move.job for move in moves)
         state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 

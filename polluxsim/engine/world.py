@@ -118,7 +118,9 @@ class World:
         state, now = self._state, self._state.agenda.now
         if active.placement:
             state.nodes.give_back(active.placement)
-        active.end(now, state.scenario.settings.restart_delay)
+        if status is not Status.COMPLETED:
+            active.pass_epochs(now)
+        active.place((), None, now, state.scenario.settings.restart_delay, state.shutter.rule)
         state.jobs.remove(active)
         state.inquiry.ended(active.job_id)
         state.records.changed(now, active)

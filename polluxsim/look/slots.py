@@ -94,6 +94,8 @@ def cluster_of(run: Run) -> Cluster:
     for record in run.result.allocation_records:
         for node, gpus in zip(record.nodes, record.gpus, strict=True):
             sizes[node] = max(sizes.get(node, 1), gpus)
+    for outage in run.result.outage_records:
+        sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
     # A run in which nobody ever held a GPU still had a node.
     return Cluster(tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1)))
 

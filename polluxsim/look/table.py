@@ -53,6 +53,8 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         metrics["cancelled"] = [_names(run.cancelled) for run in runs]
     if any(run.rejected for run in runs):
         metrics["rejected"] = [_names(run.rejected) for run in runs]
+    if any(run.failed for run in runs):
+        metrics["failed"] = [_names(run.failed) for run in runs]
     if any(run.not_submitted for run in runs):
         metrics["not even submitted"] = [_names(run.not_submitted) for run in runs]
     metrics |= {
@@ -74,10 +76,34 @@ def metrics_in_words(runs: Sequence[Summary]) -> dict[str, list[str]]:
         metrics["  not known, jobs"] = [str(run.unknown_fairness) for run in runs]
     if any(run.deadlines for run in runs):
         metrics["deadlines met"] = [_met(run) for run in runs]
+    if any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in runs):
+        metrics |= _under_failures(runs)
     metrics["GPU-hours"] = [f"{run.gpu_hours:.1f}" for run in runs]
     if any(run.cost for run in runs):
         metrics["cost of nodes"] = [f"{run.cost:.2f}" for run in runs]
     return metrics
+
+
+def _under_failures(runs: Sequence[Summary]) -> dict[str, list[str]]:
+    """Return what is of interest where nodes fail or jobs stop for checkpoints."""
+    words = {
+        "useful": "useful training",
+        "checkpoint": "checkpoints",
+        "restart": "starts and restarts",
+        "lost": "lost training",
+        "idle": "idle",
+        "down": "nodes down",
+    }
+    return {
+        "outages of nodes": [str(run.outages) for run in runs],
+        "restarts by failure": [str(run.restarts_by_failure) for run in runs],
+        "effective training time": [_or_none(run.effective_time_ratio, ".1%") for run in runs],
+        **{
+            f"  GPU time: {word}": [_or_none(run.gpu_time.get(name), ".2%") for run in runs]
+            for name, word in words.items()
+        },
+        "availability of GPUs": [f"{1 - run.gpu_time['down']:.2%}" if run.gpu_time else "–" for run in runs],
+    }
 
 
 def _met(run: Summary) -> str:

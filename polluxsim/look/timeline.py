@@ -1,6 +1,6 @@
 """A run as a timeline in Chrome's trace event format, which Perfetto and chrome://tracing open.
 
-Source: "Trace Event Format" (Chromium project): complete events X, counters C, flows s and f, metadata M.
+Source: "Trace Event Format" (Chromium project): complete events X, instants i, counters C, flows s and f, metadata M.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ def events(run: Run) -> Iterator[Event]:
     A node is a process and a GPU a thread. While a job holds a GPU, there is a slice with the job's name for every
     stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
     its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
-    An arrow leads from the end of what a job held to the start of what it was given instead.
+    An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
+    mark, and a slice on each of its GPUs.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster)
     yield from tracks.metadata()
+    yield from _outages(run, tracks)
     yield from _counters(run)
     applications = {job.job: job.application for job in run.result.job_records}
     delay = float(run.info.get("config", {}).get("engine", {}).get("restart_delay", 0.0))
@@ -160,6 +162,24 @@ def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]
     last = max(_microseconds(old.end) - 1, _microseconds(old.start))
     yield {"ph": "s", **FLOW, "id": number, **tracks.of(old.slots[0]), "ts": last}
     yield {"ph": "f", "bp": "e", **FLOW, "id": number, **tracks.of(new.slots[0]), "ts": _microseconds(new.start)}
+
+
+def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
+    """Yield a mark for each outage of a node, and a slice for each of its GPUs."""
+    for outage in run.result.outage_records:
+        start, end = (_microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
+        yield {
+            "ph": "i",
+            "s": "p",
+            "name": outage.kind,
+            "cat": "outage",
+            **tracks.of(Slot(outage.node, 0)),
+            "ts": start,
+        }
+        if end > start:
+            for gpu in range(outage.gpus):
+                track = tracks.of(Slot(outage.node, gpu))
+                yield {"ph": "X", "name": "down", "cat": "outage", **track, "ts": start, "dur": end - start}
 
 
 def _counters(run: Run) -> Iterator[Event]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polluxsim.durations import HOUR
 from polluxsim.metrics.fairness import FAIR
+from polluxsim.metrics.gpu_time import effective_time_ratio, shares_of_gpu_time
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -65,6 +66,17 @@ class Summary:
     deadlines, deadlines_met
         Jobs with a deadline, and those of them that were complete by then; all others count as missed, rejected and
         cancelled ones among them.
+    failed
+        Names of those that failed too often.
+    outages
+        How often nodes were down.
+    restarts_by_failure
+        How often failures took the GPUs of jobs; not in `restarts`.
+    effective_time_ratio
+        Useful training time over the time since the first start, of all jobs together; None if none ever ran.
+    gpu_time
+        Shares of all GPU time by what it went into, which add up to 1: useful, checkpoint, restart, lost, idle, down;
+        empty where it is not known how much there was.
     """
 
     num_jobs: int
@@ -88,6 +100,11 @@ class Summary:
     rejected: tuple[str, ...] = ()
     deadlines: int = 0
     deadlines_met: int = 0
+    failed: tuple[str, ...] = ()
+    outages: int = 0
+    restarts_by_failure: int = 0
+    effective_time_ratio: float | None = None
+    gpu_time: Mapping[str, float] = field(default_factory=dict)
 
 
 def summarise(result: Result) -> Summary | None:
@@ -111,6 +128,7 @@ def summarise(result: Result) -> Summary | None:
         cut_off=_named(everybody, Status.CUT_OFF),
         cancelled=_named(everybody, Status.CANCELLED),
         rejected=_named(everybody, Status.REJECTED),
+        failed=_named(everybody, Status.FAILED),
         deadlines=sum(job.deadline is not None for job in everybody),
         deadlines_met=sum(map(_met, everybody)),
         avg_jct=float(jcts.mean()) if counted else None,
@@ -126,6 +144,10 @@ def summarise(result: Result) -> Summary | None:
         p99_fairness=float(np.percentile(fairness, 99)) if fairness.size else None,
         fair_share=float((fairness < FAIR).mean()) if fairness.size else None,
         cost=_cost(result),
+        outages=len(result.outage_records),
+        restarts_by_failure=sum(job.num_failures for job in jobs),
+        effective_time_ratio=effective_time_ratio(jobs, result.end_time),
+        gpu_time=shares_of_gpu_time(result),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 

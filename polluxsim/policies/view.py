@@ -179,7 +179,8 @@ class Change(Flag):
     COMPLETION = auto()
     LEARNING = auto()
     NODES = auto()
-    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES
+    EVICTION = auto()
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES | EVICTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,9 @@ class Changes:
     passed_epoch, learnt
         Names of jobs that began another epoch, and of those whose agents observed something.
     nodes
-        Whether nodes came up.
+        Whether nodes came up or went down, or it became known that some will go down.
+    evicted
+        Names of jobs that lost their GPUs as a node went down; that ends any decision.
     """
 
     arrived: Sequence[JobView] = ()
@@ -203,6 +206,28 @@ class Changes:
     passed_epoch: Collection[JobId] = ()
     learnt: Collection[JobId] = ()
     nodes: bool = False
+    evicted: Collection[JobId] = ()
+
+
+class Health(NamedTuple):
+    """How nodes are and were.
+
+    Attributes
+    ----------
+    down
+        Numbers of those that are down, rising.
+    num_failures
+        How often each has gone down so far, by number; empty in a view made by hand.
+    coming
+        Nodes that go down soon, as far as that is known, each with when [s], by number.
+    """
+
+    down: tuple[int, ...] = ()
+    num_failures: tuple[int, ...] = ()
+    coming: tuple[tuple[int, float], ...] = ()
+
+
+HEALTHY = Health()
 
 
 class Standing(NamedTuple):
@@ -243,7 +268,7 @@ class ClusterView:
     time
         Now [s since the start of the workload].
     gpus_per_node
-        GPUs of each node that is up, all of them free to be given anew.
+        GPUs of each node, all of them free to be given anew; 0 of one that is down.
     jobs
         Jobs submitted and not ended, in order of submission.
     restart_delay
@@ -257,6 +282,8 @@ class ClusterView:
     round_interval
         Time between rounds, which are at its multiples [s]; 0 in a view made by hand, as if GPUs could be given at any
         time.
+    health
+        Which nodes are down, and how often each was.
     """
 
     time: float
@@ -267,6 +294,7 @@ class ClusterView:
     changes: Changes = field(default_factory=Changes)
     standing: Standing | None = None
     round_interval: float = 0.0
+    health: Health = HEALTHY
 
     def round_at(self, time: float) -> float:
         """Return the time of the first round that is not before a time [s]."""

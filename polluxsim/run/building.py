@@ -110,6 +110,8 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
     parameters = _parameters(group, target)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in list(settings.items()):
+        if isinstance(value, dict) and "_target_" in value:
+            _check(f"{group}.{name}", value)
         if str(name).startswith("_") and name != "_partial_":
             continue
         if name not in parameters and not takes_any:

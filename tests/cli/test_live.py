@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from drawn import failing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -175,6 +176,7 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         num_ended=0,
         num_jobs=40,
         mean_jct=None,
+        down=(),
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
     lines = frame(picture, width, height)
@@ -190,6 +192,21 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         shown, there = map(int, re.findall(r"(\d+) of (\d+) GPUs", hidden)[0])
         assert 0 <= used - shown <= 2 * len(re.findall("[▀▄]", grid))
         assert there <= cluster.num_gpus
+
+
+def test_nodes_that_are_down_are_marked() -> None:
+    cluster, workload = failing((1, 70.0, 200.0)), toy_workload(toy_job("a", 0, 4), toy_job("b", 0, 4))
+    picture, frames = Picture(workload, cluster), {}
+
+    def watch(run: Simulation) -> None:
+        picture.show(run)
+        frames[run.time] = "\n".join(frame(picture, 100, 30))
+
+    simulate(workload, {"toy": ToyProfile(epochs=(1000.0,))}, cluster, Fifo(), watcher=watch)
+    assert "down" not in frames[60.0]
+    assert "nodes down: 1" in frames[120.0]
+    # The four GPUs of each node are as wide.
+    assert frames[120.0].count("×") == frames[60.0].count("█" * 6) // 2 * 6
 
 
 class OneMore:

@@ -9,7 +9,7 @@ from time import process_time
 
 import numpy as np
 import pytest
-from drawn import POLICIES, PROFILES, begun, ended, policies_and_cases, told
+from drawn import POLICIES, PROFILES, begun, check_fork, ended, go_on, policies_and_cases, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
@@ -30,32 +30,6 @@ from polluxsim.workloads.search import HyperParameterSearch
 from polluxsim.workloads.workload import Workload, WorkloadFile
 
 turns = st.integers(0, 25)
-
-
-def go_on(run: Simulation, policy: Policy, turns: int, *, look: bool) -> None:
-    """Take some turns, or as many as there are; look at what is to be decided next if asked to."""
-    for _ in range(turns):
-        if (view := run.advance()) is None:
-            return
-        run.commit(policy.allocate(view, run.rng))
-    if look:
-        run.advance()
-
-
-def check_fork(run: Simulation, policy: Policy, uninterrupted: tuple[object, ...]) -> None:
-    """Check that a run and its copy end alike, whichever goes on first, and that each shows itself."""
-    copied, its_policy = deepcopy((run, policy))
-    third, third_policy = deepcopy((copied, its_policy))
-    assert (copied.time, copied.allocation, copied.waiting) == (run.time, run.allocation, run.waiting)
-    if run.view is not None:
-        assert copied.view is not None
-        assert copied.view.jobs[0] is not run.view.jobs[0]
-        run_views = list(run.view.jobs)
-        copied.commit(its_policy.allocate(copied.view, copied.rng))
-        assert [job.placement for job in run_views] == [job.placement for job in run.view.jobs]  # still open
-    assert told(ended(copied, its_policy)) == uninterrupted
-    assert told(ended(run, policy)) == uninterrupted
-    assert told(ended(third, third_policy)) == uninterrupted
 
 
 @given(policies_and_cases, st.booleans(), st.sampled_from([0.0, 0.4]), turns, st.booleans())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.series import active_jobs, lifetime
@@ -33,6 +34,8 @@ class Stage(NamedTuple):
         GPUs that other jobs gave up at its start where this one got more, and got where this one gave some up, by job.
     has_run
         Whether the job held GPUs before it.
+    failed
+        What befell nodes that it lost all its GPUs for, by node.
     """
 
     start: float
@@ -43,13 +46,14 @@ class Stage(NamedTuple):
     given_by: Mapping[str, int]
     taken_by: Mapping[str, int]
     has_run: bool = False
+    failed: Mapping[int, str] = MappingProxyType({})
 
     @property
     def what(self) -> str:
         """Return what happened at the start of the stage, in a word."""
         had, has = sum(self.before.values()), sum(self.gpus.values())
         if not has:
-            return "paused" if had else "waits"
+            return "failed" if self.failed else "paused" if had else "waits"
         if not had:
             return "resumed" if self.has_run else "started"
         return "moved" if had == has else "grew" if has > had else "shrank"
@@ -66,12 +70,14 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
     """Return the stages of a job's life in order, from submission to its end or that of the run."""
     _, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
+    fell = {(outage.time, outage.node): outage.kind for outage in run.result.outage_records}
     found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
     for time, together in groupby(run.result.allocation_records, key=attrgetter("time")):
         last = {record.job: record for record in together}
         if job.job in last and time < end:
             stage = _stage_at(time, end, job.job, placed, last)
-            stage = stage._replace(has_run=any(each.gpus for each in found))
+            failed = {node: fell[time, node] for node in stage.before if (time, node) in fell and not stage.gpus}
+            stage = stage._replace(has_run=any(each.gpus for each in found), failed=failed)
             if found and found[-1].gpus == stage.gpus:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
             else:

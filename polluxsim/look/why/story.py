@@ -57,6 +57,8 @@ def summary(run: Run, job: JobRecord) -> str:
         said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
         said.append(f"cut off at {clock(run.result.end_time)}")
+    if job.num_failures:
+        said.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
     said += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
     return ", ".join(said)
 
@@ -102,6 +104,7 @@ def happened(stage: Stage) -> str:
     what = {
         "waits": "waits",
         "paused": f"paused, had {number_of(before, 'GPU')}",
+        "failed": f"lost {number_of(before, 'GPU')} as {_fallen(stage.failed)}",
         "started": f"started on {_where(stage.gpus)}",
         "resumed": f"resumed on {_where(stage.gpus)}",
         "grew": f"grew from {before} to {_where(stage.gpus)}",
@@ -139,7 +142,8 @@ def _before_first_round(run: Run, stage: Stage) -> str:
     rounds = [record.time for record in run.result.round_records]
     first = bisect_left(rounds, stage.start)
     if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
-        return f"Submitted between two rounds: the next one was at {clock(rounds[first])}."
+        what = "It lost them" if stage.failed else "Submitted"
+        return f"{what} between two rounds: the next one was at {clock(rounds[first])}."
     return "–"
 
 
@@ -180,10 +184,19 @@ def _cluster(run: Run, time: float) -> str:
 
 def _where(gpus: Mapping[int, int]) -> str:
     count = number_of(sum(gpus.values()), "GPU")
-    nodes = sorted(gpus)
+    return f"{count} {'on' if len(gpus) > MOST_NODES else 'of'} {_nodes(sorted(gpus))}"
+
+
+def _fallen(failed: Mapping[int, str]) -> str:
+    """Return which nodes went down, and why."""
+    kinds = dict.fromkeys(failed.values())
+    return f"{_nodes(list(failed))} went down ({', '.join(kinds)})"
+
+
+def _nodes(nodes: Sequence[int]) -> str:
     if len(nodes) > MOST_NODES:
-        return f"{count} on {len(nodes)} nodes"
-    return f"{count} of node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
+        return f"{len(nodes)} nodes"
+    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

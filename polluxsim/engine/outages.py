@@ -1,0 +1,106 @@
+"""Nodes go down and come up again; who has GPUs of one that goes down loses all its GPUs at that instant."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.engine.agenda import Rank
+from polluxsim.engine.jobs import in_order
+from polluxsim.engine.streams import Stream, uniforms
+from polluxsim.engine.workshop import Workshop
+from polluxsim.policies.view import Change
+
+if TYPE_CHECKING:
+    from polluxsim.engine.agenda import Happening
+    from polluxsim.engine.state import State
+    from polluxsim.engine.training import Training
+    from polluxsim.types import Outage
+
+
+class Due(NamedTuple):
+    """An outage that is to come, or has begun.
+
+    Attributes
+    ----------
+    source, unit, number
+        Which outage of which unit of which of the cluster's `outages`.
+    what
+        The outage.
+    """
+
+    source: int
+    unit: int
+    number: int
+    what: Outage
+
+
+class Downtime:
+    """Lets nodes be down as the cluster's outages say.
+
+    Every outage has a random stream of its own, named by source, unit and number. So what is drawn depends on nothing
+    that happened, a copy of a run needs no generator, and another node changes no other's failures.
+
+    Parameters
+    ----------
+    state
+        The run.
+    training
+        What takes the jobs' GPUs.
+    seed
+        The run's.
+    """
+
+    def __init__(self, state: State, training: Training, seed: int) -> None:
+        self._state = state
+        self._training = training
+        self._workshop = Workshop(state.scenario.cluster.repairs)
+        self._seed = seed
+        cluster = state.scenario.cluster
+        for source, outages in enumerate(cluster.outages):
+            for unit in outages.units(cluster.num_nodes):
+                self._expect(source, unit, 0)
+
+    def _expect(self, source: int, unit: int, number: int) -> None:
+        """Call the next outage of a unit that is up from now on."""
+        agenda, cluster = self._state.agenda, self._state.scenario.cluster
+        draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
+        outage = cluster.outages[source].outage(unit, number, agenda.now, draw)
+        if outage is None:
+            return
+        due = Due(source, unit, number, outage)
+        agenda.at(outage.start, Rank.ARRIVAL, self._begin, due)
+        if outage.warning:
+            agenda.at(max(agenda.now, outage.start - outage.warning), Rank.ARRIVAL, self._warn, due)
+
+    def _warn(self, event: Happening) -> None:
+        """Let policies know of an outage that is to come."""
+        outage = event.about.what
+        for node in outage.nodes:
+            self._state.nodes.coming[node] = outage.start
+        self._state.rounds.note(Change.NODES)
+
+    def _begin(self, event: Happening) -> None:
+        """Let nodes go down, and take the GPUs of all jobs that hold some of theirs."""
+        state, now, outage = self._state, self._state.agenda.now, event.about.what
+        until = self._workshop.until(now, outage)
+        nodes = {node for node in outage.nodes if node < state.scenario.cluster.num_nodes}
+        for job in in_order(state.jobs.placed.values()):
+            if any(node in nodes for node, _ in job.placement):
+                self._training.evict(job, outage.warning)
+        for node in sorted(nodes):
+            state.nodes.coming.pop(node, None)
+            state.nodes.fall(node, now, until, outage.kind)
+        state.rounds.note(Change.NODES)
+        if until < inf:
+            state.agenda.at(until, Rank.ARRIVAL, self._end, event.about)
+
+    def _end(self, event: Happening) -> None:
+        """Let nodes come up that are in no other outage, and call the unit's next one."""
+        state, due = self._state, event.about
+        for node in due.what.nodes:
+            if node in state.nodes.down:
+                state.nodes.rise(node, state.agenda.now)
+        state.rounds.note(Change.NODES)
+        self._expect(due.source, due.unit, due.number + 1)

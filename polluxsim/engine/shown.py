@@ -1,0 +1,33 @@
+"""What a policy is shown when it is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.engine.views import JobWindows
+from polluxsim.policies.view import ClusterView, Health, Standing
+
+if TYPE_CHECKING:
+    from polluxsim.engine.state import State
+
+
+def shown(state: State, now: float) -> ClusterView:
+    """Return the view of a run as it is now [s]; its shutter is open."""
+    jobs, nodes, settings = state.jobs, state.nodes, state.scenario.settings
+    up = nodes.present(now)
+    return ClusterView(
+        time=now,
+        gpus_per_node=up,
+        jobs=JobWindows(state.shutter, len(jobs.active), jobs.all_views),
+        restart_delay=settings.restart_delay,
+        nodes=nodes.counts,
+        changes=state.rounds.changes(),
+        round_interval=settings.round_interval,
+        standing=Standing(
+            JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
+            JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
+            tuple(nodes.free[: len(up)]),
+            jobs.demand,
+        ),
+        health=Health(tuple(sorted(nodes.down)), tuple(nodes.num_failures), tuple(sorted(nodes.coming.items()))),
+    )

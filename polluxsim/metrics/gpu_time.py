@@ -1,0 +1,50 @@
+"""Where the GPU time of a run went: into useful training, or what else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from polluxsim.records import JobRecord, Result
+
+
+def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
+    """Return the shares of all GPU time, which add up to 1; none where it is not known.
+
+    Useful training, checkpoints, starts and restarts, training that was lost, idle GPUs, and those of nodes that were
+    down.
+    """
+    if not result.gpu_seconds:
+        return {}
+    jobs, end = result.job_records, result.end_time
+    spent = {
+        "checkpoint": sum(job.checkpoint_gpu_seconds for job in jobs),
+        "restart": sum(job.restart_gpu_seconds for job in jobs),
+        "lost": sum(job.lost_gpu_seconds for job in jobs),
+    }
+    held = sum(job.gpu_seconds for job in jobs)
+    down = sum(row.gpus * (min(row.until, end) - min(row.time, end)) for row in result.outage_records)
+    spent = {"useful": held - sum(spent.values()), **spent, "idle": result.gpu_seconds - held - down, "down": down}
+    return {name: seconds / result.gpu_seconds for name, seconds in spent.items()}
+
+
+def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
+    """Return the useful training time of jobs over the time since they first started; None if none did.
+
+    Parameters
+    ----------
+    jobs
+        The jobs.
+    end
+        When the run ended, up to which those count that were not complete [s].
+
+    Source: Kokolis et al. (HPCA '25), ETTR, with the time in the queue before the first start left out.
+    """
+    useful = passed = 0.0
+    for job in jobs:
+        if job.start_time is not None:
+            useful += job.run_time - job.restart_time - job.checkpoint_time - job.lost_time
+            passed += (end if job.left_at is None else job.left_at) - job.start_time
+    return useful / passed if passed else None
