@@ -13,6 +13,7 @@ import pandas as pd
 from polluxsim.api.plotting import figure_of
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.comparing import as_frame, compared
 from polluxsim.look.frames import counted
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
@@ -142,6 +143,14 @@ class Comparison:
         """
         rows = {name: counted(summary) for name, summary in self.metrics.items()}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+
+    def changes(self, by: str | None = None) -> pd.DataFrame:
+        """Return how far the first run's setting is from each other, by pairs, as `polluxsim compare` prints it.
+
+        A row for each other setting and metric: the change as a share of it, its 95 % interval (nan for fewer than six
+        pairs), and the number of pairs. `by` is the setting that counts, like `policy`.
+        """
+        return as_frame(compared(tuple(self.runs.values()), by))
 
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw what `polluxsim plot KIND` draws of several runs, with its options by name; names are those given."""

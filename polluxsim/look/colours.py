@@ -118,7 +118,7 @@ def on_page(colour: str) -> str:
     """Return a colour as a page's style sheet has it: at least 3:1 against white, and against a dark page.
 
     >>> on_page("#004488")
-    'light-dark(#004488, #5588b3)'
+    'light-dark(#004488, #5885b2)'
     """
     light = dark = colour
     while luminance(light) > 0.28:

@@ -24,7 +24,7 @@ POLICY = "policy._target_"
 OBJECT = "policy.object"
 """Where a run made in Python says the class of a policy that was given as an object."""
 
-POLICY_NAMES = {"Fifo": "FIFO", "Srtf": "SRTF"}
+POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
 """What a policy is called where that is not the name of its class."""
 
 

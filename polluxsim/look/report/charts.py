@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 MOST_POINTS, MOST_BINS = 1000, 240
 """What a line has."""
 
+LATE = 0.2
+"""A run in which nothing happens for more than this share of its time is shown from its first submission on."""
+
 BIN_WIDTHS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800]
 """Widths of bins that people read easily [s]."""
 
@@ -102,17 +105,20 @@ def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
     Times are in seconds. A figure over time has a value for each bin; the last one ends with its run.
     """
     end = max(run.result.end_time for run in runs)
-    width = bin_width(end)
+    first = min(job.submit_time for run in runs for job in run.result.job_records)
+    start = first if LATE * end < first < end else 0.0
+    width = bin_width(end - start)
     columns: dict[str, Array] = {}
     for number, run in enumerate(runs):
         hours, count = completion_hours(run.result)
         times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
-        binned = _binned(run.result, width)
+        binned = _binned(run.result, start, width)
         columns |= {f"jct_{number}": times, f"share_{number}": shares}
         columns |= {f"{panel.name}_{number}": binned[panel.name] for panel in panels(runs)}
     found = [hours_by_application(run.result) for run in runs]
     names = sorted({name for hours in found for name in hours})
     head = {
+        "start": start,
         "end": end,
         "width": width,
         "panels": [panel._asdict() for panel in panels(runs)],
@@ -136,8 +142,8 @@ def _in_seconds(spread: Spread) -> list[float]:
     return [*(HOUR * part for part in hours), jobs]
 
 
-def _binned(result: Result, width: float) -> dict[str, Array]:
-    edges = bin_edges(result.end_time, width)
+def _binned(result: Result, start: float, width: float) -> dict[str, Array]:
+    edges = start + bin_edges(result.end_time - start, width)
     gpus, efficiency = usage_by_bin(result, edges)
     return {
         "gpus": gpus,

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 SCRIPTS = ("data", "format", "chart", "timeline", "map", "cluster", "table", "jobs", "job", "page")
 """The page's own scripts, in the order in which they need each other."""
 
-MOST_COLUMNS = 5
-"""More runs than this stand one below the other in the summary."""
-
 MOST_NAMED = 3
 """More policies than this are counted in the headline, not named."""
 
@@ -106,7 +103,8 @@ def report(subjects: Sequence[Subject]) -> str:
     summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
-    metrics = [(line, _cells(line, _compared_with(runs))) for line in lines(summaries, list(map(steady_gpus, runs)))]
+    bases = _compared_with(runs)
+    metrics = [(line, _cells(line, bases)) for line in lines(summaries, list(map(steady_gpus, runs)))]
     return _template("page.html").render(
         title=_title(runs, summaries),
         what=_what(runs, shown),
@@ -114,7 +112,7 @@ def report(subjects: Sequence[Subject]) -> str:
         tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
         lines=metrics,
         pooled=_pooled(runs),
-        across=len(runs) <= MOST_COLUMNS,
+        versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],

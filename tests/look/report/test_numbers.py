@@ -108,6 +108,14 @@ def test_lives_end_with_the_work_done_and_leave_out_little(simulated: dict[str, 
     assert fit(result, lives)
 
 
+def test_a_job_that_was_rejected_at_its_first_round_has_no_life() -> None:
+    job = JobRecord("a", "ncf", 0.0, None, None, None, None, 0, 0.0, Status.REJECTED, end_time=60.0)
+    result = Result((job,), (), (AllocationRecord(60.0, "a", (), (), 0, 0),), end_time=120.0)
+    lives = lives_of(result, ProfileFolder(None).load(), 30.0)
+    assert np.isnan(lives.efficiency).all()
+    assert not lives.progress.any()
+
+
 def test_profiles_by_which_the_work_is_not_done_at_completion_are_not_the_runs(simulated: dict[str, Path]) -> None:
     result = read_run(simulated["pollux"]).result
     early = [job._replace(completion_time=(job.start_time + job.completion_time) / 2) for job in result.job_records]  # type: ignore[operator]

@@ -39,6 +39,12 @@ polluxReport.chart = (() => {
     return found;
   }
 
+  // The round lengths of time that hold all of some.
+  function lengthRange(lengths) {
+    const low = Math.min(...lengths), high = Math.max(...lengths);
+    return { start: LENGTHS.findLast((each) => each < low) ?? 0.05, end: LENGTHS.find((each) => each > high) ?? high };
+  }
+
   // Counts have whole ticks, shares tens of per cent.
   function countTicks({ start, end, unit }, room) {
     const raw = (end - start) / Math.max(room / 32, 2), ten = 10 ** Math.floor(Math.log10(raw));
@@ -185,5 +191,5 @@ polluxReport.chart = (() => {
     if (pick) chart.host.addEventListener("click", (event) => pick(chart.at(event.clientX, event.clientY)));
   }
 
-  return { LEFT, RIGHT, make, hover, readout, valueAt, nearest, timeTicks, lengthTicks };
+  return { LEFT, RIGHT, make, hover, readout, valueAt, nearest, lengthTicks, lengthRange };
 })();

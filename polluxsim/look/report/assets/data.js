@@ -157,7 +157,7 @@ polluxReport.data = (() => {
   }
 
   // Nodes that are up after a round: all of them, but where a policy rents them. Those are always the first ones.
-  const nodesAt = (run, round) => run.isRented ? (round < 0 ? 0 : run.roundNodes[round]) : run.gpusPerNode.length;
+  const nodesAt = (run, round) => run.isRented ? run.roundNodes[Math.max(round, 0)] ?? 0 : run.gpusPerNode.length;
   const capacity = (run, nodes) => run.gpusPerNode.slice(0, nodes).reduce((sum, gpus) => sum + gpus, 0);
 
   // When each number of nodes was up: [from, to, GPUs that are there], in order of time.
@@ -168,7 +168,7 @@ polluxReport.data = (() => {
       const rows = capacity(run, run.roundNodes[i]), last = found[found.length - 1];
       if (last && last[2] === rows) continue;
       if (last) last[1] = run.roundTime[i];
-      found.push([run.roundTime[i], run.end, rows]);
+      found.push([i ? run.roundTime[i] : 0, run.end, rows]);
     }
     return found;
   }

@@ -36,9 +36,8 @@ polluxReport.jobs = (() => {
       : "These runs have no job in common that is complete in both.";
     const step = Math.ceil(both.length / MOST_DOTS);
     plot.dots = both.filter((_, i) => i % step === 0).map((each) => ({ ...each, x: Math.max(each.x, 0.1), y: Math.max(each.y, 0.1), color: a.color[each.job], size: 3.5 }));
-    const times = plot.dots.flatMap(({ x, y }) => [x, y]);
-    const [start, end] = [Math.min(...times), Math.max(...times)];
-    if (times.length) for (const axis of [plot.x, plot.y]) Object.assign(axis, { start: start / 1.3, end: end * 1.3 });
+    document.getElementById("versus-jobs").hidden = !both.length;
+    for (const axis of [plot.x, plot.y]) Object.assign(axis, chart.lengthRange(plot.dots.flatMap(({ x, y }) => [x, y])));
     plot.draw();
     both.sort((p, q) => (p.y - p.x) - (q.y - q.x));
     list("versus-winners", both.filter(({ x, y }) => y < x).slice(0, MOST_NAMED));

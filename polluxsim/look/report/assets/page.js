@@ -10,7 +10,7 @@ polluxReport.page = (() => {
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
     all = await data.loadCharts();
-    axis.end = all.end;
+    Object.assign(axis, { start: all.start, end: all.end });
     distribution();
     applications();
     all.panels.forEach(panel);
@@ -35,8 +35,7 @@ polluxReport.page = (() => {
       return { ...look, label: all.runs[i].label, x: [...jct, jct[jct.length - 1]], y: share };
     });
     const times = all.runs.flatMap((_, i) => [all[`jct${i}`][0], all[`jct${i}`][all[`jct${i}`].length - 1]]).filter((time) => time > 0);
-    if (!times.length) times.push(1, 10);
-    const x = { start: Math.min(...times) / 1.5, end: Math.max(...times) * 1.5, log: true, ticks: chart.lengthTicks };
+    const x = { ...chart.lengthRange(times.length ? times : [60]), log: true, ticks: chart.lengthTicks };
     for (const line of lines) if (line.y.length) { line.x = [x.start, ...line.x.slice(0, -1), x.end]; line.y = [0, ...line.y]; }
     const figure = made("cdf", { height: 300, label: "Distribution of completion times", x, y: { start: 0, end: 1.02, unit: "%" }, lines });
     chart.hover(figure, ({ x: time, inside }) => inside && [`within ${format.span(time)}`,
@@ -47,7 +46,8 @@ polluxReport.page = (() => {
     const names = all.applications.map(({ name }) => name), count = all.runs.length;
     const dots = all.runs.flatMap(({ label, color, spreads }, i) => Object.entries(spreads).map(([name, [mean, low, high, jobs]]) => ({
       y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: mean, low, high, jobs, name, label, color, run: i })));
-    const x = { log: true, ticks: chart.lengthTicks, start: Math.min(...dots.map((dot) => dot.low || dot.x || 1)) / 1.3, end: Math.max(...dots.map((dot) => dot.high || 1)) * 1.3 };
+    const lengths = dots.flatMap((dot) => [dot.low, dot.x, dot.high]).filter((length) => length > 0);
+    const x = { ...chart.lengthRange(lengths.length ? lengths : [60]), log: true, ticks: chart.lengthTicks };
     for (const dot of dots) for (const part of ["x", "low", "high"]) dot[part] = Math.max(dot[part], x.start);
     const y = { start: names.length - 0.5, end: -0.5, ticks: () => names.map((name, i) => [i, name.length > 13 ? `${name.slice(0, 12)}…` : name]) };
     const figure = made("by-application", { height: Math.max(300, 46 * names.length + 40), label: "Completion times by application", left: 96, x, y, dots });
@@ -60,7 +60,7 @@ polluxReport.page = (() => {
 
   function panel({ name, title, unit, top }) {
     const lines = all.runs.map(({ label, end }, i) => {
-      const y = all[`${name}${i}`], x = Array.from(y, (_, k) => k * all.width);
+      const y = all[`${name}${i}`], x = Array.from(y, (_, k) => all.start + k * all.width);
       return { ...looks()[i], label, x: [...x, end], y };
     });
     const most = top ?? lines.reduce((sum, line) => line.y.reduce((a, b) => Math.max(a, b), sum), 1);
@@ -111,8 +111,9 @@ polluxReport.page = (() => {
     chosen = number;
     if (byId("run")) byId("run").value = String(number);
     const slider = byId("time");
+    slider.min = String(all.start);
     slider.max = String(run.end);
-    slider.step = String(Math.max(run.end / STEPS, 1));
+    slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
     byId("find").value = byId("found").textContent = "";
     format.fill("legend", ...run.legend.map(([name, color]) => format.element("li", { style: ["--color", color] }, name)));
     byId("colours").textContent = run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own";
@@ -127,9 +128,9 @@ polluxReport.page = (() => {
     const { x, y, color } = figures.get("panel-gpus").lines[number], most = figures.get("panel-gpus").y.end;
     const points = Array.from(y, (value, i) => `${x[i]},${100 - 100 * value / most} ${x[i + 1]},${100 - 100 * value / most}`);
     const shape = document.querySelector(".brush polygon");
-    shape.setAttribute("points", `0,100 ${points.join(" ")} ${x[x.length - 1]},100`);
+    shape.setAttribute("points", `${all.start},100 ${points.join(" ")} ${x[x.length - 1]},100`);
     shape.setAttribute("style", `fill: ${color}`);
-    shape.ownerSVGElement.setAttribute("viewBox", `0 0 ${all.end} 100`);
+    shape.ownerSVGElement.setAttribute("viewBox", `${all.start} 0 ${all.end - all.start} 100`);
   }
 
   // When most jobs are active: a moment worth opening with.
@@ -159,9 +160,9 @@ polluxReport.page = (() => {
     byId("play").setAttribute("aria-pressed", String(on));
     if (!on) return;
     let before = performance.now(), time = Number(byId("time").value);
-    if (time >= run.end) time = 0;
+    if (time >= run.end) time = all.start;
     const tick = (now) => {
-      time += (now - before) / 1000 * run.end / PLAY_SECONDS;
+      time += (now - before) / 1000 * (run.end - all.start) / PLAY_SECONDS;
       before = now;
       moveTo(Math.min(time, run.end));
       if (time >= run.end) play(false); else playing = requestAnimationFrame(tick);
