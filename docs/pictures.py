@@ -42,6 +42,7 @@ TERMINAL = [
     ("", "run policy=tiresias hydra.run.dir=tiresias", 0),
     ("", "run policy=optimus hydra.run.dir=optimus", 0),
     ("table", "table pollux tiresias optimus", 40),
+    ("compare", "compare pollux tiresias", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
     ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
     ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),

@@ -35,14 +35,23 @@ def from_clock(text: str) -> float | None:
     return sum(number * unit for number, unit in zip(numbers, (HOUR, MINUTE, 1.0), strict=False))
 
 
-def short(seconds: float) -> str:
-    """Return a length of time in the unit that a person would take.
+UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
 
-    >>> [short(seconds) for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
-    ['45 s', '90 s', '90 min', '2.5 h', '3.0 d']
+
+def unit_of(seconds: float) -> tuple[str, int]:
+    """Return the unit that a person would take for a length of time, and how long it is [s].
+
+    >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
+    ['s', 's', 'min', 'h', 'd']
     """
-    if seconds < 10 * MINUTE:
-        return f"{seconds:g} s" if seconds < MINUTE else f"{seconds:.0f} s"
-    if seconds < 2 * DAY:
-        return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
-    return f"{seconds / DAY:.1f} d"
+    return next((unit for unit in reversed(UNITS) if seconds >= 2 * unit[1]), UNITS[0])
+
+
+def length(seconds: float) -> str:
+    """Return a length of time in that unit.
+
+    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
+    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
+    """
+    unit, size = unit_of(seconds)
+    return f"{seconds / size:.3g} {unit}"

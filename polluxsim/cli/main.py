@@ -11,7 +11,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
-from polluxsim.cli import fit, generate, import_log, map_trace, plot, report, reproduce, sample, table, timeline, why
+from polluxsim.cli import (
+    compare,
+    fit,
+    generate,
+    import_log,
+    map_trace,
+    plot,
+    report,
+    reproduce,
+    sample,
+    table,
+    timeline,
+    why,
+)
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
 from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
 
@@ -24,6 +37,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "run": {"run": "replay a workload under a policy; with -m, a sweep"},
     "look at finished runs": {
         "table": "print them side by side",
+        "compare": "print how far one setting is from others, by pairs",
         "plot": "draw a figure of them",
         "report": "write them as one interactive HTML file",
         "trace": "write one as a timeline for Perfetto or chrome://tracing",
@@ -164,6 +178,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "table": table.add,
+    "compare": compare.add,
     "plot": plot.add,
     "report": report.add,
     "trace": timeline.add,

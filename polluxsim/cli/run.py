@@ -20,6 +20,7 @@ from polluxsim.cli.live import live_view
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
+from polluxsim.look.slots import steady_gpus
 from polluxsim.look.table import comparison
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.execution import Execution, resolved
@@ -27,7 +28,7 @@ from polluxsim.run.hydra_words import hydra_in_words, is_hydras
 from polluxsim.run.interrupt import interruptible, uninterrupted
 from polluxsim.run.progress_line import progress
 from polluxsim.shipped import shipped
-from polluxsim.storage import write_run
+from polluxsim.storage import Run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,6 +122,6 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
-        console().print(comparison({output.name: summary}))
+        console().print(comparison({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
     print_remarks([output])
     print(f"wrote {output}")

@@ -64,8 +64,8 @@ def _plain(value: Json) -> Json:
 def data_of(config: Json) -> dict[str, str]:
     """Return the digests of the files and folders that settings name, by the name given.
 
-    Every setting counts whose value names a file, and every setting called `path` whose value names a folder. A policy that
-    is given a run's folder replays its allocations; elsewhere a run's tables only lie where the data are.
+    Every setting counts whose value names a file, and every setting called `path` whose value names a folder. A policy
+    that is given a run's folder replays its allocations; elsewhere a run's tables only lie where the data are.
     """
     found = {}
     replayed = {value for _, value in _texts(config.get("policy"))}

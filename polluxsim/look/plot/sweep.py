@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from polluxsim.look.colours import looks
 from polluxsim.look.metric_names import in_unit
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, looks, new_figure, styled
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, styled
 from polluxsim.look.sweep_series import POLICIES, drawn_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from polluxsim.look.plot.style import Drawing, Look
+    from polluxsim.look.colours import Look
+    from polluxsim.look.plot.style import Drawing
     from polluxsim.look.sweep_series import Series
 
     Array = NDArray[np.float64]

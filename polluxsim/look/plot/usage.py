@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.look.groups import settings_of
+from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import (
-    GREY,
-    ONE_COLUMN,
-    hour_ticks,
-    looks_of,
-    new_figure,
-    share_axis,
-    steps,
-    styled,
-)
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, share_axis, steps, styled
 from polluxsim.look.series import bin_edges, usage_by_bin
+from polluxsim.look.slots import num_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from polluxsim.look.colours import Look
     from polluxsim.look.groups import Group
-    from polluxsim.look.plot.style import Drawing, Look
-    from polluxsim.storage import Run
+    from polluxsim.look.plot.style import Drawing
 
     Array = NDArray[np.float64]
 
@@ -69,17 +61,6 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     figure.align_ylabels()
     name_lines(upper, lines)
     return figure
-
-
-def num_gpus(run: Run) -> int | None:
-    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
-    if isinstance(recorded := run.info.get("nodes"), list):
-        return sum(int(count) * int(gpus) for count, gpus in recorded)
-    cluster: dict[str, Any] = {key: value for key, value in settings_of(run).items() if key.startswith("cluster.")}
-    if isinstance(groups := cluster.get("cluster.groups"), list):
-        return sum(int(count) * int(gpus) for count, gpus in groups)
-    nodes, gpus = cluster.get("cluster.num_nodes"), cluster.get("cluster.gpus_per_node")
-    return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
 
 
 def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
