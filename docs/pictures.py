@@ -117,8 +117,8 @@ def draw_plots(folder: Path, options: argparse.Namespace) -> None:
     """Make the runs and plot them."""
     for command in RUNS:
         _printed(command, folder)
-    for kind, options in PLOTS.items():
-        _printed(f"plot {kind} {options} -o {kind}.png", folder)
+    for kind, rest in PLOTS.items():
+        _printed(f"plot {kind} {rest} -o {kind}.png", folder)
         _keep_picture(folder / f"{kind}.png", options.output / f"{kind}.png")
 
 

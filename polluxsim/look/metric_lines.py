@@ -122,6 +122,8 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
     for number, run in enumerate(runs):
         if group == "utilisation":
             yield _utilisation(run, gpus[number] if gpus else None)
+        elif group == "availability":
+            yield 1 - run.gpu_time["down"] if run.gpu_time else None
         elif group == "deadlines_met":
             yield run.deadlines_met / run.deadlines if run.deadlines else None
         else:

@@ -61,6 +61,7 @@ METRICS = {
     "gpu_time.lost": Metric("GPU time: lost training", "%", is_part=True),
     "gpu_time.idle": Metric("GPU time: idle", "%", NEITHER, is_part=True),
     "gpu_time.down": Metric("GPU time: nodes down", "%", is_part=True),
+    "availability": Metric("availability of GPUs", "%", MORE),
     "gpu_hours": Metric("GPU time", "GPU h"),
     "cost": Metric("cost of nodes", "$"),
 }
@@ -69,7 +70,7 @@ METRICS = {
 WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met", "cost"}
 """Metrics that are listed where a run has any of it."""
 
-UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time"}
+UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time", "availability"}
 """Those, with their parts, that are listed where nodes fail or jobs stop for checkpoints."""
 
 

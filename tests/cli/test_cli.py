@@ -22,7 +22,10 @@ from polluxsim.run.claim import claimed_anew
 from polluxsim.shipped import shipped
 from polluxsim.storage import read_run
 
-FILES = {"jobs.parquet", "rounds.parquet", "allocations.parquet", "reasons.parquet", "timing.parquet", "run.json"}
+FILES = {
+    "jobs.parquet", "rounds.parquet", "allocations.parquet", "outages.parquet", "reasons.parquet", "timing.parquet",
+    "run.json",
+}  # fmt: skip
 JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
 
 
@@ -81,7 +84,7 @@ def test_a_run_leaves_its_files_and_prints_a_table(
     capsys.readouterr()
     assert main(["table", "out", "other"]) == 0
     table = capsys.readouterr().out
-    for word in ("out", "other", "median JCT", "99th percentile JCT", "mean JCT ncf", "makespan", "GPU-hours"):
+    for word in ("out", "other", "median JCT", "99th percentile JCT", "mean JCT ncf", "makespan", "GPU time"):
         assert word in table
 
 

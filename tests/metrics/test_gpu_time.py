@@ -82,12 +82,12 @@ def test_by_hand() -> None:
     assert effective_time_ratio([job("a")], 2000.0) == 900 / 1200
     words = metrics_in_words([summary])
     assert (words["outages of nodes"], words["restarts by failure"]) == (["2"], ["2"])
-    assert words["effective training time"] == ["62.5%"]
-    assert words["  GPU time: lost training"] == ["6.25%"]
-    assert words["availability of GPUs"] == ["95.00%"]
+    assert words["effective training time"] == ["62.5 %"]
+    assert words["  GPU time: lost training"] == ["6.2 %"]
+    assert words["availability of GPUs"] == ["95.0 %"]
 
 
 def test_without_failures_and_checkpoints_the_table_is_as_it_was() -> None:
     summary = summarise(Result((job("a"),), (), (), 2000.0, gpu_seconds=16_000.0))
-    assert not any("failure" in label or "GPU time" in label for label in metrics_in_words([summary]))
+    assert not any("failure" in label or "GPU time:" in label for label in metrics_in_words([summary]))
     assert summarise(Result((job("a"),), (), (), 2000.0)).gpu_time == {}
