@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from yaml import YAMLError
 
 from polluxsim.cli.hydra_options import LIVE, check_options, options_first
 from polluxsim.cli.live import live_view
+from polluxsim.cli.run_help import with_meanings
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
@@ -67,8 +69,10 @@ def run(arguments: Sequence[str]) -> int:
     check_options(arguments)
     sys.argv = ["polluxsim run", *arguments]
     outcome = _Outcome(live=live)
+    explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
     try:
-        hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
+        with explained:
+            hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         if isinstance(error, ValueError) and not is_hydras(error):
             raise  # not about the configuration, so a defect

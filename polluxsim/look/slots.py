@@ -114,7 +114,12 @@ def num_gpus(run: Run) -> int | None:
 
 def steady_gpus(run: Run) -> int | None:
     """Return the GPUs of a run's cluster, None where a policy rents nodes as it needs them, and where nobody knows."""
-    return None if "cluster.least_nodes" in settings_of(run) else num_gpus(run)
+    return None if is_rented(run) else num_gpus(run)
+
+
+def is_rented(run: Run) -> bool:
+    """Return whether a policy rents the nodes of a run's cluster as it needs them."""
+    return "cluster.least_nodes" in settings_of(run)
 
 
 def _by_job(records: Iterable[AllocationRecord]) -> dict[str, list[AllocationRecord]]:

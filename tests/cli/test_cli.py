@@ -548,6 +548,22 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     helped = process("run", "--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout
+    assert re.search(
+        r"^  restart_delay: 30.0 +without training, after each change of a job's GPUs \[s\]$", helped.stdout, re.M
+    )
+    assert max(map(len, helped.stdout.partition("seed: ")[2].splitlines())) <= 100
+
+
+def test_every_shipped_setting_says_what_it_means() -> None:
+    files = sorted((Path(__file__).parents[2] / "configs").glob("*/*.yaml"))
+    mute = [
+        f"{path.parent.name}/{path.name}: {line}"
+        for path in files
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\w+: [^#]*$", line) and not line.startswith(("_target_", "defaults"))
+    ]
+    assert len(files) > 30
+    assert mute == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from polluxsim.look.colours import Look
     from polluxsim.look.plot.style import Drawing
-    from polluxsim.look.sweep_series import Series
+    from polluxsim.look.sweep_series import Drawn, Series
 
     Array = NDArray[np.float64]
 
@@ -82,13 +82,27 @@ def sweep(
         _draw(axes, series, look, is_line=not drawn.names): series.label
         for series, look in zip(drawn.series, looks([series.policy for series in drawn.series]), strict=True)
     }
+    if x == POLICIES:
+        _colour_by_policy(axes, drawn)
     axes.set_ylabel(in_unit(metric))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.03 * axes.get_ylim()[1])
     if drawn.note:
         axes.set_title(drawn.note, loc="left", fontsize=6.5, color=GREY)
     if any(lines.values()):
         name_lines(axes, lines, _bars(drawn.series))
     return figure
+
+
+def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:
+    """Give each policy its own marker in place of that of a series which has a point for every policy."""
+    if len(drawn.series) > 1:
+        return
+    for line in axes.get_lines():
+        line.set_marker("none")
+    for series in drawn.series:
+        for place, mean in zip(series.x.astype(int), series.mean, strict=True):
+            look = looks([drawn.names[place]])[0]
+            axes.plot([place], [mean], color=look.color, marker=look.marker, linestyle="none")
 
 
 def _bars(found: Sequence[Series]) -> Array:

@@ -10,8 +10,8 @@ from polluxsim.durations import HOUR
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, share_axis, steps, styled
-from polluxsim.look.series import bin_edges, usage_by_bin
-from polluxsim.look.slots import num_gpus
+from polluxsim.look.series import bin_edges, nodes_up, usage_by_bin
+from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,11 +78,22 @@ def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
 
 def _capacity(axes: Axes, groups: Sequence[Group]) -> None:
-    """Draw the GPUs there are, where all runs have as many."""
-    sizes = {num_gpus(run) for group in groups for run in group.runs}
-    if len(sizes) == 1 and (size := sizes.pop()) is not None:
+    """Draw the GPUs there are: a line where all runs have as many, those of rented nodes over time of a single run."""
+    runs = [run for group in groups for run in group.runs]
+    sizes = {steady_gpus(run) for run in runs}
+    if len(runs) == 1 and is_rented(runs[0]):
+        (run,), up = runs, nodes_up(runs[0].result)
+        gpus = [sum(cluster_of(run).gpus_per_node[: int(count)]) for count in up.values]
+        edges = np.append(up.times, run.result.end_time) / HOUR
+        axes.plot(*steps(edges, gpus), color=GREY, linewidth=0.7, zorder=1)
+        _named(axes, "GPUs of rented nodes", gpus[-1])
+    elif len(sizes) == 1 and (size := sizes.pop()) is not None:
         axes.axhline(size, color=GREY, linewidth=0.7, zorder=1)
-        axes.annotate(
-            f"{size} GPUs", (1, size), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-            ha="right", va="bottom", color=GREY, fontsize=7,
-        )  # fmt: skip
+        _named(axes, f"{size} GPUs", size)
+
+
+def _named(axes: Axes, text: str, height: float) -> None:
+    axes.annotate(
+        text, (1, height), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+        ha="right", va="bottom", color=GREY, fontsize=7,
+    )  # fmt: skip

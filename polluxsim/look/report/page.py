@@ -23,7 +23,7 @@ from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, 
 from polluxsim.look.report.sentences import packed_reasons
 from polluxsim.look.series import is_adaptive
 from polluxsim.look.settings_text import as_html
-from polluxsim.look.slots import cluster_of, steady_gpus
+from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:
@@ -126,11 +126,10 @@ def report(subjects: Sequence[Subject]) -> str:
 
 def _shown(runs: Sequence[Run]) -> list[Shown]:
     labels = titles.labels(runs)
-    rented = ["cluster.least_nodes" in settings_of(run) for run in runs]
     found = looks([policy_name(settings_of(run)) for run in runs])
     return [
-        Shown(label, run.result, occupancy(run.result, cluster_of(run)), look, changes)
-        for label, run, look, changes in zip(labels, runs, found, rented, strict=True)
+        Shown(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
+        for label, run, look in zip(labels, runs, found, strict=True)
     ]
 
 

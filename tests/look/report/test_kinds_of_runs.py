@@ -105,7 +105,9 @@ def test_a_run_with_more_nodes_has_all_of_them_on_the_map(browser: Any, tmp_path
     assert "node 31, GPU" in said
 
 
-def test_jobs_that_were_cancelled_or_rejected_are_said_to_be_and_wait_no_longer(browser: Any, tmp_path: Path) -> None:
+def test_jobs_that_were_cancelled_or_rejected_are_said_to_be_and_wait_no_longer(
+    browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = hand_made()
     gone = JobRecord("gone", "ncf", 300.0, None, None, None, None, 0, 0.0, Status.CANCELLED, end_time=900.0)
     refused = gone._replace(job="refused", status=Status.REJECTED, end_time=360.0)
@@ -122,6 +124,7 @@ def test_jobs_that_were_cancelled_or_rejected_are_said_to_be_and_wait_no_longer(
     page.until("return !document.getElementById('job').hidden", "the page of the job")
     assert page.text("#job-line") == "ncf · rejected"
     assert main(["why", str(tmp_path / "run"), "refused"]) == 0
+    assert "rejected at 0:06:00" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_job_that_comes_between_two_rounds_is_told_so_as_by_why(

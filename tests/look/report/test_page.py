@@ -151,6 +151,50 @@ def test_whatever_takes_focus_has_a_name(browser: Any, two_runs: Path) -> None:
     assert nameless == []
 
 
+# Text with less contrast to what is behind it than 4.5:1 (WCAG 2.2, 1.4.3): what it says, and the ratio.
+FAINT = """
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * (r / 255) ** 2.2 + 0.7152 * (g / 255) ** 2.2 + 0.0722 * (b / 255) ** 2.2;
+  const behind = (e) => {
+    for (let each = e; each; each = each.parentElement) {
+      const [r, g, b, a = 1] = numbers(getComputedStyle(each).backgroundColor);
+      if (a > 0.5) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !e.getClientRects().length || ["SCRIPT", "STYLE"].includes(e.tagName)) continue;
+    const { color, fill } = getComputedStyle(e), ink = light(numbers(e.namespaceURI.endsWith("svg") ? fill : color));
+    const paper = light(behind(e)), ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    if (ratio < 4.5) found.push([e.textContent.trim().slice(0, 30), ratio]);
+  }
+  return found;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(browser: Any, two_runs: Path, scheme: str) -> None:
+    prefer(browser, scheme)
+    page = opened(browser, two_runs)
+    assert page.run(FAINT) == []
+    page.deep("#job-body a")[0].click()
+    page.until("return !document.getElementById('job').hidden", "the page of the job")
+    assert page.run(FAINT) == []
+
+
+def test_names_on_the_map_are_in_the_ink_that_is_read_best(browser: Any, two_runs: Path) -> None:
+    page = opened(browser, two_runs)
+    contrasts = page.run("""
+      return polluxReport.data.load(0).then((run) => run.rgb.map((parts, job) => {
+        const [r, g, b] = parts.map((part) => (part / 255) ** 2.2), light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        return run.ink[job] === "#ffffff" ? 1.05 / (light + 0.05) : (light + 0.05) / 0.05;
+      }));
+    """)
+    assert min(contrasts) >= 4.5
+
+
 def over(page: Page, element: str, seconds: float, y: float) -> tuple[int, int]:
     """Return the point of the window at a time in what stands in the timeline, and a share of its height."""
     left, right, width, start, end = page.run(
