@@ -2,9 +2,9 @@
 
 `terminal` are those of the commands page: what a command prints, as an SVG without web fonts. `plots` are those of the
 figures page, from nothing but what is shipped. `report` is the page, as headless Chromium shows it. `notebooks` runs
-each notebook and keeps it as a page with its figures; the sweep and the tables it reads take half an hour. Commands run in a
-folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for `scaling.png`,
-which shows wall-clock times. `fit.png` needs the measured profiles.
+each notebook and keeps it as a page with its figures; the sweep and the tables it reads take half an hour. Commands run
+in a folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for
+`scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles.
 """
 
 from __future__ import annotations
