@@ -1,8 +1,10 @@
 """Draw the pictures of the documentation again: `python docs/pictures.py`, in a checkout with polluxsim installed.
 
 `terminal` are those of the commands page: what a command prints, as an SVG without web fonts. `plots` are those of the
-figures page, from nothing but what is shipped. Commands run in a temporary folder that those before them left. All come
-out the same again, but for `scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles.
+figures page, from nothing but what is shipped. `report` is the page, as headless Chromium shows it. `notebooks` runs
+each notebook and keeps it as a page with its figures; the sweep and the tables it reads take half an hour. Commands run
+in a folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for
+`scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles.
 """
 
 from __future__ import annotations
@@ -16,16 +18,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
+import nbformat
+from nbclient import NotebookClient
+from nbconvert import MarkdownExporter
 from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.support.ui import WebDriverWait
 
 ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
-FIXTURES = ROOT / "tests" / "traces" / "fixtures"
+EXECUTED = Path(__file__).parent / "executed"
+FIXTURES = ROOT / "tests" / "logs" / "fixtures"
 WIDTH = 104
 NARROWEST = 84
 FONTS = "Menlo, Consolas, DejaVu Sans Mono"
@@ -36,6 +46,7 @@ TERMINAL = [
     ("", "run policy=tiresias hydra.run.dir=tiresias", 0),
     ("", "run policy=optimus hydra.run.dir=optimus", 0),
     ("table", "table pollux tiresias optimus", 40),
+    ("compare", "compare pollux tiresias", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
     ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
     ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
@@ -56,12 +67,31 @@ PLOTS = {
     "jct-by-application": "runs",
     "usage": "runs",
     "job": "runs/0-policy=pollux --job imagenet-12 --job yolov3-1",
+    "fairness-cdf": "runs",
     "sweep": "fairness baseline --x policy.p",
     "throughput": "--application cifar10 --application bert --application imagenet --application ncf",
     "scaling": "sizes --width 13",
     "batch-size": "--width 13",
     "training": "--width 8.5",
 }
+
+PAGES = {
+    "report-desktop": ("", "main", 1280, "light"),
+    "report-phone": ("", "main", 390, "light"),
+    "report-timeline": ("", "#occupancy .card", 1280, "light"),
+    "report-dark": ("", "#occupancy .card", 1280, "dark"),
+    "report-job": ("#job/0/imagenet-12", "main", 1280, "light"),
+}
+"""Place and part of the report, the width of the window [px], and the scheme that is preferred."""
+
+MOST_HEIGHT = 1300
+"""Of a picture of a page [px]."""
+
+READ = (
+    f"run --config-dir {ROOT / 'experiments'} +experiment=fairness hydra.sweep.dir=fairness",
+    "reproduce table2 fig1 fig7 fig8a",
+)
+"""What notebooks read where it is there."""
 
 COLOURS = 64
 """Of a plot: line art needs no more, and is a third of the size."""
@@ -70,45 +100,102 @@ COLOURS = 64
 def main() -> None:
     """Draw the pictures that are asked for, all by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help="terminal, plots (default: both)")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("-o", "--output", type=Path, default=IMAGES, help="folder to write to (default: docs/images)")
     parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA"), help="folder with osdi21 in it")
+    parser.add_argument("--folder", type=Path, help="folder to work in and to leave (default: a temporary one)")
     options = parser.parse_args()
-    if wrong := set(options.kinds) - {"terminal", "plots"}:
-        parser.error(f"KIND is {wrong.pop()}, allowed are terminal, plots")
+    if wrong := set(options.kinds) - set(KINDS):
+        parser.error(f"KIND is {wrong.pop()}, allowed are {', '.join(KINDS)}")
     options.output.mkdir(parents=True, exist_ok=True)
-    kinds = options.kinds or ("terminal", "plots")
-    with tempfile.TemporaryDirectory() as folder:
-        if "terminal" in kinds:
-            draw_terminal(Path(folder), options.output, options.data)
-        if "plots" in kinds:
-            draw_plots(Path(folder), options.output)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in options.kinds or KINDS:
+            KINDS[kind](folder, options)
 
 
-def draw_terminal(folder: Path, output: Path, data: Path | None) -> None:
+def draw_terminal(folder: Path, options: argparse.Namespace) -> None:
     """Draw what commands print, and cards against measurements where these are."""
     for file in ("slurm/sacct.txt", "philly.csv"):
         shutil.copy(FIXTURES / file, folder)
     for name, command, most_lines in TERMINAL:
         printed = _printed(command, folder)
         if name:
-            _draw(output / f"{name}.svg", command, printed.splitlines()[:most_lines])
-    if data is None:
+            _draw(options.output / f"{name}.svg", command, printed.splitlines()[:most_lines])
+    if options.data is None:
         print("fit.png is left as it is: give --data or POLLUXSIM_DATA for it", file=sys.stderr)
         return
-    _printed(f"fit {shlex.quote(str(data.resolve() / 'osdi21'))} cards --plot fit.png", folder)
-    shutil.copy(folder / "fit.png", output)
+    _printed(f"fit {shlex.quote(str(Path(options.data).resolve() / 'osdi21'))} cards --plot fit.png", folder)
+    shutil.copy(folder / "fit.png", options.output)
 
 
-def draw_plots(folder: Path, output: Path) -> None:
+def draw_plots(folder: Path, options: argparse.Namespace) -> None:
     """Make the runs and plot them."""
     for command in RUNS:
         _printed(command, folder)
-    for kind, options in PLOTS.items():
-        _printed(f"plot {kind} {options} -o {kind}.png", folder)
-        with Image.open(folder / f"{kind}.png") as image:
-            flat = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-            flat.save(output / f"{kind}.png", optimize=True)
+    for kind, rest in PLOTS.items():
+        _printed(f"plot {kind} {rest} -o {kind}.png", folder)
+        _keep_picture(folder / f"{kind}.png", options.output / f"{kind}.png")
+
+
+def draw_report(folder: Path, options: argparse.Namespace) -> None:
+    """Make a report of three runs, and take pictures of it in headless Chromium."""
+    _printed("run -m policy=pollux,tiresias,optimus hydra.sweep.dir=reported", folder)
+    _printed("report reported -o report.html", folder)
+    chosen = ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        chosen.add_argument(argument)
+    browser = Chrome(options=chosen, service=ChromeService(shutil.which("chromedriver")))
+    try:
+        for name, (place, part, width, scheme) in PAGES.items():
+            shot = _shot(browser, (folder / "report.html").as_uri() + place, part, width, scheme)
+            _keep_picture(io.BytesIO(shot), options.output / f"{name}.png")
+    finally:
+        browser.quit()
+
+
+def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
+    """Run each notebook where what it reads is there, and keep it as a page, its figures beside it."""
+    for command in READ:
+        _printed(command, folder)
+    EXECUTED.mkdir(exist_ok=True)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        print(path.name, flush=True)
+        notebook = nbformat.read(path, 4)
+        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+        for data in (output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output):
+            if "text/html" in data:  # Markdown knows a block by its element
+                data["text/html"] = f"<div>{data['text/html']}</div>"
+        page, made = MarkdownExporter().from_notebook_node(notebook, {"unique_key": path.stem})
+        page = re.sub(rf"{tempfile.gettempdir()}/\w+/", "", page).strip()
+        (EXECUTED / f"{path.stem}.md").write_text(page + "\n", encoding="utf-8")
+        for name, picture in made["outputs"].items():
+            _keep_picture(io.BytesIO(picture), EXECUTED / name)
+
+
+KINDS = {"terminal": draw_terminal, "plots": draw_plots, "report": draw_report, "notebooks": draw_notebooks}
+
+
+def _shot(browser: Any, address: str, part: str, width: int, scheme: str) -> bytes:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+    browser.get("about:blank")
+    browser.get(address)
+    ready = "return document.documentElement.dataset.ready === 'true'"
+    WebDriverWait(browser, 30).until(lambda _: browser.execute_script(ready))
+    box = "const b = document.querySelector(arguments[0]).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+    x, y, wide, high = browser.execute_script(f"scrollTo(0, 0); {box}", part)
+    clip = {"x": x, "y": y, "width": wide, "height": min(high, MOST_HEIGHT), "scale": 1}
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    return b64decode(taken["data"])
+
+
+def _keep_picture(picture: Path | io.BytesIO, path: Path) -> None:
+    with Image.open(picture) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _printed(command: str, folder: Path) -> str:

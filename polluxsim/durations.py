@@ -9,8 +9,7 @@ from polluxsim.errors import InvalidInputError
 MINUTE, HOUR, DAY = 60, 3600, 86400
 """[s]"""
 
-UNITS = {"min": MINUTE, "s": 1, "h": HOUR, "d": DAY}
-"""As people write them."""
+UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
 
 
 def clock(seconds: float) -> str:
@@ -29,10 +28,10 @@ def from_clock(text: str) -> float | None:
     >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60")
     (9480.0, 90.5, 5400.0, None)
     """
-    unit = next((unit for unit in UNITS if text.endswith(unit)), None)
-    if unit is not None and ":" not in text:
-        number = from_clock(text.removesuffix(unit))
-        return None if number is None else number * UNITS[unit]
+    for unit, size in reversed(UNITS):
+        if text.endswith(unit) and ":" not in text:
+            number = from_clock(text.removesuffix(unit).rstrip())
+            return None if number is None else number * size
     try:
         numbers = [float(part) for part in text.split(":")]
     except ValueError:
@@ -58,14 +57,20 @@ def instant(given: float | str) -> float:
     return time
 
 
-def short(seconds: float) -> str:
-    """Return a length of time in the unit that a person would take.
+def unit_of(seconds: float) -> tuple[str, int]:
+    """Return the unit that a person would take for a length of time, and how long it is [s].
 
-    >>> [short(seconds) for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
-    ['45 s', '90 s', '90 min', '2.5 h', '3.0 d']
+    >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
+    ['s', 's', 'min', 'h', 'd']
     """
-    if seconds < 10 * MINUTE:
-        return f"{seconds:g} s" if seconds < MINUTE else f"{seconds:.0f} s"
-    if seconds < 2 * DAY:
-        return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
-    return f"{seconds / DAY:.1f} d"
+    return next((unit for unit in reversed(UNITS) if seconds >= 2 * unit[1]), UNITS[0])
+
+
+def length(seconds: float) -> str:
+    """Return a length of time in that unit.
+
+    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
+    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
+    """
+    unit, size = unit_of(seconds)
+    return f"{seconds / size:.3g} {unit}"

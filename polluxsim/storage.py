@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_FILE = "run.json"
+ALLOCATIONS_FILE = "allocations.parquet"
 REASONS_FILE = "reasons.parquet"
 OUTAGES_FILE = "outages.parquet"
 RUN_FILES = (
-    RUN_FILE, "jobs.parquet", "rounds.parquet", "allocations.parquet", "timing.parquet", REASONS_FILE, OUTAGES_FILE,
+    RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE, OUTAGES_FILE,
 )  # fmt: skip
 """All files of a run's folder."""
 
@@ -71,7 +72,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     with appearing_together(folder, last=RUN_FILE) as temporary:
         write_records(temporary / "jobs.parquet", JobRecord, result.job_records)
         write_records(temporary / "rounds.parquet", RoundRecord, result.round_records)
-        write_records(temporary / "allocations.parquet", AllocationRecord, result.allocation_records)
+        write_records(temporary / ALLOCATIONS_FILE, AllocationRecord, result.allocation_records)
         write_records(temporary / "timing.parquet", TimingRecord, result.timing_records)
         write_records(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
         write_records(temporary / OUTAGES_FILE, OutageRecord, result.outage_records)
@@ -122,7 +123,7 @@ def read_run(folder: Path) -> Run:
     result = Result(
         job_records=read_records(folder / "jobs.parquet", JobRecord),
         round_records=read_records(folder / "rounds.parquet", RoundRecord),
-        allocation_records=read_records(folder / "allocations.parquet", AllocationRecord),
+        allocation_records=read_records(folder / ALLOCATIONS_FILE, AllocationRecord),
         end_time=float(end_time),
         standstill=info.get("standstill"),
         outage_records=read_records(outages, OutageRecord) if outages.is_file() else (),

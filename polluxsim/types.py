@@ -93,12 +93,18 @@ class Outage(NamedTuple):
         From when, and for how long; ∞ is for good [s].
     kind
         What befell them, in a word.
+    warning
+        For how long it is known before [s].
+    is_repair
+        Whether somebody has to repair them, and a spare node may take the place of one.
     """
 
     nodes: tuple[int, ...]
     start: float
     duration: float
     kind: str
+    warning: float = 0.0
+    is_repair: bool = False
 
 
 class Outages(Protocol):
@@ -130,6 +136,30 @@ class Outages(Protocol):
 
 
 @dataclass(frozen=True)
+class Repairs:
+    """Who repairs nodes that were drawn to fail, and what stands in for them.
+
+    Parameters
+    ----------
+    crews
+        Repairs that can go on at a time, in order of failure; None for any number.
+    spare_nodes
+        Nodes that take the place of failed ones at once, under their numbers, until they are repaired. What was
+        repaired becomes a spare where its place was taken.
+    """
+
+    crews: int | None = None
+    spare_nodes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.crews is not None and self.crews < 1:
+            raise InvalidConfigError(f"cluster.repairs.crews is {self.crews}, allowed is a whole number ≥ 1, or null")
+        if not 0 <= self.spare_nodes <= MOST_NODES:
+            allowed = f"a whole number from 0 to {MOST_NODES}"
+            raise InvalidConfigError(f"cluster.repairs.spare_nodes is {self.spare_nodes}, allowed is {allowed}")
+
+
+@dataclass(frozen=True)
 class Cluster:
     """The GPUs there are.
 
@@ -146,6 +176,10 @@ class Cluster:
         Price of a node for an hour, from its request to its release.
     failures
         When nodes fail, None if they never do; not where their number may change.
+    spot
+        When nodes are reclaimed by whom they are rented from, None if they never are.
+    repairs
+        Who repairs nodes.
     """
 
     gpus_per_node: tuple[int, ...]
@@ -153,6 +187,8 @@ class Cluster:
     startup_time: float = 0.0
     node_price: float = 0.0
     failures: Outages | None = None
+    spot: Outages | None = None
+    repairs: Repairs | None = None
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node or not all(
@@ -170,14 +206,21 @@ class Cluster:
         for source in self.outages:
             if self.least_nodes not in (None, self.num_nodes):
                 raise InvalidConfigError(
-                    "cluster.failures is set, allowed is null where the number of nodes can change"
+                    "cluster.failures or spot is set, allowed is null where the number of nodes can change"
                 )
             source.units(self.num_nodes)
 
     @classmethod
-    def uniform(cls, num_nodes: int, gpus_per_node: int, failures: Outages | None = None) -> Cluster:
+    def uniform(
+        cls,
+        num_nodes: int,
+        gpus_per_node: int,
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+        repairs: Repairs | None = None,
+    ) -> Cluster:
         """Return a cluster of like nodes."""
-        return cls.of_groups([[num_nodes, gpus_per_node]], failures)
+        return cls.of_groups([[num_nodes, gpus_per_node]], failures, spot, repairs)
 
     @classmethod
     def elastic(
@@ -188,13 +231,21 @@ class Cluster:
         return cls(nodes, least_nodes, startup_time, node_price)
 
     @classmethod
-    def of_groups(cls, groups: Sequence[Sequence[int]], failures: Outages | None = None) -> Cluster:
+    def of_groups(
+        cls,
+        groups: Sequence[Sequence[int]],
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+        repairs: Repairs | None = None,
+    ) -> Cluster:
         """Return a cluster of several kinds of nodes, given as [number of nodes, GPUs per node] for each kind."""
         if not all(len(group) == 2 and type(group[0]) is int and 0 <= group[0] <= MOST_NODES for group in groups):
             raise InvalidConfigError(
                 f"cluster: {groups}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each"
             )
-        return cls(tuple(gpus for count, gpus in groups for _ in range(count)), failures=failures)
+        return cls(
+            tuple(gpus for count, gpus in groups for _ in range(count)), failures=failures, spot=spot, repairs=repairs
+        )
 
     @property
     def groups(self) -> list[list[int]]:
@@ -208,7 +259,7 @@ class Cluster:
     @property
     def outages(self) -> tuple[Outages, ...]:
         """Return all that lets nodes be down."""
-        return () if self.failures is None else (self.failures,)
+        return tuple(source for source in (self.failures, self.spot) if source is not None)
 
     @property
     def num_nodes(self) -> int:

@@ -41,7 +41,7 @@ from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records import Result
-from polluxsim.types import Cluster
+from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
 # Policies whose parameters are times, made for clocks that run so many times as slow.
@@ -188,3 +188,22 @@ def check_fork(run: Simulation, policy: Policy, uninterrupted: tuple[object, ...
     assert told(ended(copied, its_policy)) == uninterrupted
     assert told(ended(run, policy)) == uninterrupted
     assert told(ended(third, third_policy)) == uninterrupted
+
+
+class Listed:
+    """Outages as they are named."""
+
+    def __init__(self, *outages: Outage) -> None:
+        self.outages = outages
+
+    def units(self, num_nodes: int) -> range:
+        return range(len(self.outages))
+
+    def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
+        return None if number else self.outages[unit]
+
+
+def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
+    """Return a cluster of nodes with 4 GPUs, of which some are down from a time on, for so long."""
+    listed = Listed(*(Outage((node,), start, duration, "test") for node, start, duration in outages))
+    return Cluster.uniform(nodes, 4, listed)

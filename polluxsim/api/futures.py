@@ -112,28 +112,27 @@ class Moment:
         True
         """
         run, decider, config = deepcopy((self._run, self._policy, self._config))
-        scenario = run.scenario
+        scenario, workload = run.scenario, OmegaConf.create({})
         new_policy = None if policy is None else _put(config, "policy", policy_part(policy))
         new_cluster = None if cluster is None else _put(config, "cluster", cluster_part(cluster))
-        jobs = (
-            ()
-            if add is None
-            else _put(OmegaConf.create({}), "workload", workload_part(add)).load(scenario.profiles).jobs
-        )
         nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)
         decider = decider if new_policy is None else deepcopy(new_policy)
         if new_policy is not None or nodes != scenario.cluster:
             scenario = Scenario.under(decider, scenario.workload, scenario.profiles, nodes, scenario.settings)
         left_out = tuple(dict.fromkeys(without))
         self._check_jobs(left_out)
-        run.divert(Diversion(self.time, scenario, new_policy is not None, lost, left_out, jobs, seed))
+        more = () if add is None else _put(workload, "workload", workload_part(add)).load(scenario.profiles).jobs
+        diversion = Diversion(self.time, scenario, new_policy is not None, lost, left_out, tuple(more), seed)
+        if diversion != Diversion(self.time, run.scenario):
+            run.divert(diversion)
         result = driven(run, decider)
+        if seed is not None:
+            config.seed = seed
         descent = {"run": self._origin.name, "key": self._origin.info.get("key"), "time": self.time}
-        changes = {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in jobs]}
+        descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in more]}
         info = self._execution.info(summarise(result))
-        info |= {"config": OmegaConf.to_container(config), "nodes": nodes.groups, "key": None}
-        info |= {"seed": info["seed"] if seed is None else seed, "descent": descent | changes}
-        return Result(self._origin.name, info, result)
+        info |= {"config": OmegaConf.to_container(config), "seed": config.seed, "nodes": nodes.groups, "key": None}
+        return Result(self._origin.name, info | {"descent": descent}, result)
 
     def _check_jobs(self, names: Sequence[str]) -> None:
         ends = {job.job: job.end_time for job in self._origin.result.job_records}

@@ -145,12 +145,12 @@ def _choice(group: str, choice: Choice | str | None) -> Choice:
 
 def _described_cluster(cluster: Cluster) -> dict[str, object]:
     """Return the call that makes an equal cluster again, where there is one in the configuration."""
-    if Cluster.of_groups(cluster.groups, cluster.failures) == cluster:
-        whole: dict[str, object] = {"_target_": "polluxsim.types.Cluster.of_groups", "groups": cluster.groups}
-        failures = _plain(cluster.failures)
-        if cluster.failures is None:
-            return whole
-        return {**whole, "failures": failures} if _is_plain(failures) else {"object": _name_of(cluster)}
+    parts = {name: getattr(cluster, name) for name in ("failures", "spot", "repairs")}
+    if Cluster.of_groups(cluster.groups, **parts) == cluster:
+        said = {name: _plain(part) for name, part in parts.items()}
+        if not _is_plain(said):
+            return {"object": _name_of(cluster)}
+        return {"_target_": "polluxsim.types.Cluster.of_groups", "groups": cluster.groups, **said}
     if cluster.least_nodes is None or len(cluster.groups) > 1:
         return described(cluster)
     return {

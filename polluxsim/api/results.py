@@ -13,9 +13,11 @@ import pandas as pd
 from polluxsim.api.plotting import figure_of
 from polluxsim.durations import HOUR, instant
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.comparing import as_frame, compared
 from polluxsim.look.frames import counted
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.slots import steady_gpus
 from polluxsim.look.table import comparison
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.summary import Summary, summarise
@@ -99,7 +101,7 @@ class Result(Run):
     def _repr_html_(self) -> str:
         if self.metrics is None:
             return runs_html({})
-        return runs_html({self.name: self.metrics}) + crowd_html(self.result.round_records)
+        return runs_html({self.name: self.metrics}, [steady_gpus(self)]) + crowd_html(self.result.round_records)
 
 
 def read(folder: str | PathLike[str]) -> Result:
@@ -136,6 +138,10 @@ class Comparison:
             raise InvalidInputError(f"{empty[0]}: a run without jobs has nothing to show")
         return {name: summary for name, summary in found.items() if summary is not None}
 
+    @property
+    def _gpus(self) -> list[int | None]:
+        return list(map(steady_gpus, self.runs.values()))
+
     def summary(self) -> pd.DataFrame:
         """Return a row per run.
 
@@ -144,6 +150,14 @@ class Comparison:
         """
         rows = {name: counted(summary) for name, summary in self.metrics.items()}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+
+    def changes(self, by: str | None = None) -> pd.DataFrame:
+        """Return how far the first run's setting is from each other, by pairs, as `polluxsim compare` prints it.
+
+        A row for each other setting and metric: the change as a share of it, its 95 % interval (nan for fewer than six
+        pairs), and the number of pairs. `by` is the setting that counts, like `policy`.
+        """
+        return as_frame(compared(tuple(self.runs.values()), by))
 
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw what `polluxsim plot KIND` draws of several runs, with its options by name; names are those given."""
@@ -154,11 +168,11 @@ class Comparison:
 
         screen = Console(highlight=False, width=120)
         with screen.capture() as captured:
-            screen.print(comparison(self.metrics))
+            screen.print(comparison(self.metrics, self._gpus))
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:
-        return runs_html(self.metrics)
+        return runs_html(self.metrics, self._gpus)
 
 
 def compare(runs: Mapping[str, Run]) -> Comparison:

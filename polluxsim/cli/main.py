@@ -11,7 +11,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
-from polluxsim.cli import fit, generate, import_log, map_trace, plot, report, reproduce, sample, table, timeline, why
+from polluxsim.cli import (
+    compare,
+    fit,
+    generate,
+    import_log,
+    map_trace,
+    plot,
+    report,
+    reproduce,
+    sample,
+    table,
+    timeline,
+    whatif,
+    why,
+)
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
 from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
 
@@ -24,9 +38,11 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "run": {"run": "replay a workload under a policy; with -m, a sweep"},
     "look at finished runs": {
         "table": "print them side by side",
+        "compare": "print how far one setting is from others, by pairs",
         "plot": "draw a figure of them",
         "report": "write them as one interactive HTML file",
         "trace": "write one as a timeline for Perfetto or chrome://tracing",
+        "whatif": "go back to a time in one, and on another way",
         "why": "say why a job waited, started, grew, shrank or moved",
     },
     "workloads, logs and profiles": {
@@ -39,6 +55,9 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "the paper": {"reproduce": "reproduce a table or figure of it"},
 }
 """What each command does, by what one wants; one screen shows them all."""
+
+WITH_OVERRIDES = {"reproduce", "whatif"}
+"""Commands that take KEY=VALUE."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
 
@@ -101,10 +120,10 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options; overrides of `reproduce` may stand among them, which argparse would not take."""
+    """Return the options; overrides may stand among them, which argparse would not take."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    if rest and (arguments[0] != "reproduce" or any(word.startswith("-") or "=" not in word for word in rest)):
+    if rest and (arguments[0] not in WITH_OVERRIDES or any(word.startswith("-") or "=" not in word for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.names += rest
@@ -164,9 +183,11 @@ def _run(arguments: Sequence[str]) -> int:
 
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "table": table.add,
+    "compare": compare.add,
     "plot": plot.add,
     "report": report.add,
     "trace": timeline.add,
+    "whatif": whatif.add,
     "why": why.add,
     "import": import_log.add,
     "generate": generate.add,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
@@ -17,9 +18,11 @@ from yaml import YAMLError
 
 from polluxsim.cli.hydra_options import LIVE, check_options, options_first
 from polluxsim.cli.live import live_view
+from polluxsim.cli.run_help import with_meanings
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
+from polluxsim.look.slots import steady_gpus
 from polluxsim.look.table import comparison
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.execution import Execution, resolved
@@ -27,7 +30,7 @@ from polluxsim.run.hydra_words import hydra_in_words, is_hydras
 from polluxsim.run.interrupt import interruptible, uninterrupted
 from polluxsim.run.progress_line import progress
 from polluxsim.shipped import shipped
-from polluxsim.storage import write_run
+from polluxsim.storage import Run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +69,10 @@ def run(arguments: Sequence[str]) -> int:
     check_options(arguments)
     sys.argv = ["polluxsim run", *arguments]
     outcome = _Outcome(live=live)
+    explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
     try:
-        hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
+        with explained:
+            hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         if isinstance(error, ValueError) and not is_hydras(error):
             raise  # not about the configuration, so a defect
@@ -121,6 +126,6 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
-        console().print(comparison({output.name: summary}))
+        console().print(comparison({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
     print_remarks([output])
     print(f"wrote {output}")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from polluxsim.metrics.summary import Summary
+    from polluxsim.storage import Run
 
 
 def add(parser: ArgumentParser) -> None:
@@ -33,12 +34,16 @@ def add(parser: ArgumentParser) -> None:
 
 def _table(options: Namespace) -> int:
     from polluxsim.look.console import console
+    from polluxsim.look.slots import steady_gpus
     from polluxsim.look.table import comparison
 
     if options.form or options.metric or options.against or not _are_few_runs(options.runs):
         _print_settings(options)
     else:
-        console().print(comparison(_summaries(options.runs)))
+        runs = _runs(options.runs)
+        console().print(
+            comparison({name: _summary(run) for name, run in runs.items()}, list(map(steady_gpus, runs.values())))
+        )
     return 0
 
 
@@ -61,17 +66,21 @@ def _print_settings(options: Namespace) -> None:
     print(as_text(table, width) if options.form is None else FORMS[options.form](table))
 
 
-def _summaries(folders: Sequence[Path]) -> dict[str, Summary]:
-    """Return the metrics of runs by their names, by their folders where two have one name."""
-    from polluxsim.errors import InvalidInputError
-    from polluxsim.metrics.summary import summarise
+def _runs(folders: Sequence[Path]) -> dict[str, Run]:
+    """Return runs by their names, by their folders where two have one name."""
     from polluxsim.storage import read_run
 
-    summaries: dict[str, Summary] = {}
+    runs: dict[str, Run] = {}
     for folder in folders:
         run = read_run(folder)
-        summary = summarise(run.result)
-        if summary is None:
-            raise InvalidInputError(f"{folder}: a run without jobs has nothing to show")
-        summaries[run.name if run.name not in summaries else str(folder)] = summary
-    return summaries
+        runs[run.name if run.name not in runs else str(folder)] = run
+    return runs
+
+
+def _summary(run: Run) -> Summary:
+    from polluxsim.errors import InvalidInputError
+    from polluxsim.metrics.summary import summarise
+
+    if (summary := summarise(run.result)) is None:
+        raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
+    return summary

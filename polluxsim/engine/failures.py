@@ -1,4 +1,4 @@
-"""When nodes fail: as it was recorded, or drawn from rates."""
+"""When nodes and jobs fail: as it was recorded, or drawn from rates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,24 @@ _LIMITS = (
 )
 """Least and most of each parameter; beyond, times come to more than a clock can tell."""
 
+_SPOT_LIMITS = (("rate", 0, inf), ("away_time", 0, MOST_SECONDS), ("warning", 0, MOST_SECONDS))
+
 _NORMAL = NormalDist()
+
+
+def check_limits(group: str, settings: object, limits: Iterable[tuple[str, float, float]]) -> None:
+    """Check settings, each given with the least and the most allowed.
+
+    Raises
+    ------
+    InvalidConfigError
+        Naming the first that is not a finite number within them.
+    """
+    for name, least, most in limits:
+        value = getattr(settings, name)
+        if not (isfinite(value) and least <= value <= most):
+            allowed = f"a finite number ≥ {least:g}" + ("" if most == inf else f" up to {most:g}")
+            raise InvalidConfigError(f"{group}.{name} is {value}, allowed is {allowed}")
 
 
 @dataclass(frozen=True)
@@ -65,12 +82,7 @@ class DrawnFailures:
     group_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least, most in _LIMITS:
-            value = getattr(self, name)
-            if not (isfinite(value) and least <= value <= most):
-                upper = "" if most == inf else f" up to {most:g}"
-                allowed = f"a finite number ≥ {least:g}{upper}"
-                raise InvalidConfigError(f"cluster.failures.{name} is {value}, allowed is {allowed}")
+        check_limits("cluster.failures", self, _LIMITS)
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return even numbers for nodes, and odd ones for groups."""
@@ -88,7 +100,57 @@ class DrawnFailures:
         up = mean * (-log(life)) ** (1 / self.shape) / gamma(1 + 1 / self.shape)
         spread = self.repair_spread
         down = self.repair_time * exp(spread * _NORMAL.inv_cdf(repair) - spread**2 / 2)
-        return Outage(tuple(nodes), since + up, down, "group failure" if is_group else "failure")
+        return Outage(tuple(nodes), since + up, down, "group failure" if is_group else "failure", is_repair=True)
+
+
+@dataclass(frozen=True)
+class SpotReclaims:
+    """Rented nodes are taken away at random, after a warning, and come back later.
+
+    Parameters
+    ----------
+    rate
+        Reclaims per 1,000 days of a node's being up.
+    away_time
+        Time until another node is there in its place [s].
+    warning
+        Time between the warning and the reclaim [s]; who can save its work within it loses none.
+    """
+
+    rate: float
+    away_time: float = 600.0
+    warning: float = 120.0
+
+    def __post_init__(self) -> None:
+        check_limits("cluster.spot", self, _SPOT_LIMITS)
+
+    def units(self, num_nodes: int) -> Iterable[int]:
+        """Return a unit for each node."""
+        return range(num_nodes if self.rate else 0)
+
+    def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage:
+        """Return when a node is taken away next."""
+        (life,) = draw(1)
+        return Outage((unit,), since - log(life) * NODE_DAYS / self.rate, self.away_time, "reclaimed", self.warning)
+
+
+@dataclass(frozen=True)
+class JobFailures:
+    """Each job fails at a rate while it holds GPUs, goes back to the queue, and after some retries fails for good.
+
+    Parameters
+    ----------
+    rate
+        Failures an hour of holding GPUs.
+    retries
+        How often a job is run again.
+    """
+
+    rate: float
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        check_limits("engine.job_failures", self, (("rate", 0, inf), ("retries", 0, inf)))
 
 
 @dataclass(frozen=True)
@@ -98,8 +160,8 @@ class RecordedFailures:
     Parameters
     ----------
     path
-        CSV or Parquet with columns node (from 0), time and down_until [s]; an empty `down_until` is for good. A column
-        `kind` is optional.
+        CSV or Parquet with columns node (from 0), time and down_until [s]; an empty `down_until` is for good. Optional
+        are `kind`, a word, and `warning`, for how long it is known before [s], as that of maintenance is.
     """
 
     path: str
@@ -138,4 +200,5 @@ def _line(row: Row) -> _Line:
     if row.has("down_until"):
         until = row.number("down_until", above=time)
     kind = row.text("kind") if row.has("kind") else "failure"
-    return _Line(row, Outage((row.integer("node", at_least=0),), time, until - time, kind))
+    warning = row.number("warning", at_least=0) if row.has("warning") else 0.0
+    return _Line(row, Outage((row.integer("node", at_least=0),), time, until - time, kind, warning))

@@ -103,11 +103,6 @@ class ActiveJob:
         """Return how it splits its batch, nothing without GPUs."""
         return NO_BATCH if self.pace is None else self.pace.choice
 
-    @property
-    def batch_size(self) -> int:
-        """Return the total batch size trained at [examples], 0 without GPUs."""
-        return 0 if self.pace is None else self.pace.batch_size
-
     def is_training(self, now: float) -> bool:
         """Return whether the job has GPUs and is past its restart delay."""
         return self.pace is not None and now > self.segment.start
@@ -130,10 +125,14 @@ class ActiveJob:
         self.serial += 1
         self.segment = Segment(self.segment.epoch, progress, now + restart_delay)
 
-    def lose(self, now: float, restart_delay: float, rule: TimeRule) -> None:
-        """Lose all GPUs to a failure, and the work that was not kept."""
+    def lose(self, now: float, restart_delay: float, rule: TimeRule, saving: float | None = None) -> None:
+        """Lose all GPUs, and the work that was not kept; none where so many seconds went into saving it at last."""
         before, gpus = self.segment, self.tenure.num_replicas
-        progress, rhythm = before.progress_at(now, rule), before.rhythm_at(now, rule) or Rhythm()
+        until = now if saving is None else max(now - saving, min(before.start, now))
+        progress, rhythm = before.progress_at(until, rule), before.rhythm_at(until, rule) or Rhythm()
+        if saving is not None:
+            rhythm = rhythm._replace(kept=progress, since=0.0, paused=rhythm.paused + (now - until))
+        self.segment = Segment(before.epoch, progress, now, rhythm=rhythm)
         self.place((), None, now, restart_delay, rule)
         self.tenure.losses = self.tenure.losses.with_failure(rhythm, gpus, progress)
         self.tenure.is_lost = True

@@ -15,6 +15,8 @@ class Losses(NamedTuple):
     ----------
     num_failures
         How often it lost its GPUs.
+    num_crashes
+        How often by its own failure.
     checkpoint_time, checkpoint_service
         Time in checkpoints, and times GPUs [s; GPU s].
     lost_time, lost_service
@@ -24,6 +26,7 @@ class Losses(NamedTuple):
     """
 
     num_failures: int = 0
+    num_crashes: int = 0
     checkpoint_time: float = 0.0
     checkpoint_service: float = 0.0
     lost_time: float = 0.0
@@ -36,6 +39,10 @@ class Losses(NamedTuple):
             return self
         time, service = self.checkpoint_time + rhythm.paused, self.checkpoint_service + rhythm.paused * gpus
         return self._replace(checkpoint_time=time, checkpoint_service=service)
+
+    def with_crash(self) -> Losses:
+        """Return them with the last failure as the job's own."""
+        return self._replace(num_crashes=self.num_crashes + 1)
 
     def with_failure(self, rhythm: Rhythm, gpus: int, progress: float) -> Losses:
         """Return them with a failure, at a progress [M0-steps], that leaves what the rhythm says."""

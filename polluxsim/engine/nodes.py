@@ -35,6 +35,8 @@ class Nodes:
         GPUs of each node that nobody holds, of nodes too that are not there yet.
     down
         Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
+    coming
+        When nodes go down, as far as that is known before [s].
     num_failures
         How often each node has gone down.
     outages
@@ -44,6 +46,7 @@ class Nodes:
     def __init__(self, cluster: Cluster) -> None:
         self.free = list(cluster.gpus_per_node)
         self.down: dict[int, OutageRecord] = {}
+        self.coming: dict[int, float] = {}
         self.num_failures = [0] * cluster.num_nodes
         self.outages = Records(OutageRecord)
         self._cluster = cluster

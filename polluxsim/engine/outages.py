@@ -6,20 +6,17 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from polluxsim.engine.agenda import Rank
 from polluxsim.engine.jobs import in_order
+from polluxsim.engine.streams import Stream, uniforms
+from polluxsim.engine.workshop import Workshop
 from polluxsim.policies.view import Change
 
 if TYPE_CHECKING:
     from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.state import State
+    from polluxsim.engine.training import Training
     from polluxsim.types import Outage
-
-STREAM = 1
-"""Of the run's seed; 0 is the policy's."""
 
 
 class Due(NamedTuple):
@@ -49,12 +46,16 @@ class Downtime:
     ----------
     state
         The run.
+    training
+        What takes the jobs' GPUs.
     seed
         The run's.
     """
 
-    def __init__(self, state: State, seed: int) -> None:
+    def __init__(self, state: State, training: Training, seed: int) -> None:
         self._state = state
+        self._training = training
+        self._workshop = Workshop(state.scenario.cluster.repairs)
         self._seed = seed
         self._expected: set[tuple[int, int]] = set()
         self.expect()
@@ -71,28 +72,39 @@ class Downtime:
     def _expect(self, source: int, unit: int, number: int) -> None:
         """Call the next outage of a unit that is up from now on."""
         agenda, cluster = self._state.agenda, self._state.scenario.cluster
-        draw = partial(uniforms, self._seed, (STREAM, source, unit, number))
+        draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
         outage = cluster.outages[source].outage(unit, number, agenda.now, draw)
-        if outage is not None:
-            agenda.at(outage.start, Rank.ARRIVAL, self._begin, Due(source, unit, number, outage))
+        if outage is None:
+            return
+        due = Due(source, unit, number, outage)
+        agenda.at(outage.start, Rank.ARRIVAL, self._begin, due)
+        if outage.warning:
+            agenda.at(max(agenda.now, outage.start - outage.warning), Rank.ARRIVAL, self._warn, due)
+
+    def _warn(self, event: Happening) -> None:
+        """Let policies know of an outage that is to come."""
+        outage = event.about.what
+        for node in outage.nodes:
+            self._state.nodes.coming[node] = outage.start
+        self._state.rounds.note(Change.NODES)
 
     def _begin(self, event: Happening) -> None:
-        outage = event.about.what
-        self.strike(outage)
-        if outage.duration < inf:
-            self._state.agenda.at(self._state.agenda.now + outage.duration, Rank.ARRIVAL, self._end, event.about)
+        if (until := self.strike(event.about.what)) < inf:
+            self._state.agenda.at(until, Rank.ARRIVAL, self._end, event.about)
 
-    def strike(self, outage: Outage) -> None:
-        """Let nodes go down now, and take the GPUs of all jobs that hold some of theirs."""
+    def strike(self, outage: Outage) -> float:
+        """Let nodes go down now, and take the GPUs of all jobs that hold some of theirs; return until when [s]."""
         state, now = self._state, self._state.agenda.now
-        until = now + outage.duration
+        until = self._workshop.until(now, outage)
         nodes = {node for node in outage.nodes if node < state.scenario.cluster.num_nodes}
         for job in in_order(state.jobs.placed.values()):
             if any(node in nodes for node, _ in job.placement):
-                self._evict(job)
+                self._training.evict(job, outage.warning)
         for node in sorted(nodes):
+            state.nodes.coming.pop(node, None)
             state.nodes.fall(node, now, until, outage.kind)
         state.rounds.note(Change.NODES)
+        return until
 
     def _end(self, event: Happening) -> None:
         """Let nodes come up that are in no other outage, and call the unit's next one."""
@@ -102,20 +114,3 @@ class Downtime:
                 state.nodes.rise(node, state.agenda.now)
         state.rounds.note(Change.NODES)
         self._expect(due.source, due.unit, due.number + 1)
-
-    def _evict(self, job: ActiveJob) -> None:
-        state, now = self._state, self._state.agenda.now
-        state.nodes.give_back(job.placement)
-        job.lose(now, state.scenario.settings.restart_delay, state.shutter.rule)
-        state.jobs.moved(job)
-        state.records.changed(now, job)
-        state.rounds.note(Change.EVICTION, job.job_id)
-        # Nothing was said of it yet as it is now.
-        state.inquiry.ended(job.job_id)
-        state.inquiry.submitted(job.job_id)
-
-
-def uniforms(seed: int, key: tuple[int, ...], count: int) -> list[float]:
-    """Return numbers in (0, 1), the same whenever a seed and the key of a stream are."""
-    words = np.random.SeedSequence(seed, spawn_key=key).generate_state(count, np.uint64)
-    return [((int(word) >> 11) + 0.5) * 2.0**-53 for word in words]

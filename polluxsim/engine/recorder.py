@@ -63,7 +63,9 @@ class Recorder:
         self._last[job.job_id] = (tenure.placement, choice)
         nodes = tuple(node for node, _ in tenure.placement)
         self.allocations.append(
-            AllocationRecord(now, job.job_id, nodes, tenure.shape, job.batch_size, choice.accumulation_steps)
+            AllocationRecord(
+                now, job.job_id, nodes, tenure.shape, choice.batch_size(tenure.num_replicas), choice.accumulation_steps
+            )
         )
 
     def ended(self, job: ActiveJob, status: Status, now: float) -> None:

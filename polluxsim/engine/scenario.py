@@ -109,7 +109,7 @@ class Scenario:
     def rhythm(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> Rhythm | None:
         """Return how a job stops for checkpoints on GPUs of so many nodes; None where nothing can be lost."""
         if (checkpoints := self.settings.checkpoints) is None:
-            return Rhythm() if self.cluster.outages else None
+            return Rhythm() if self.cluster.outages or self.settings.job_failures else None
         rate = num_nodes * nodes.failure_rate(now, checkpoints.expected_rate)
         return checkpoints.rhythm(job.application, rate)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from polluxsim.engine.checkpoints import Checkpoints
+from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError
 from polluxsim.types import MOST_SECONDS
@@ -41,6 +42,8 @@ class EngineSettings:
         When the run ends at the latest [s]; unfinished jobs are then cut off. None runs until all are complete.
     checkpoints
         When jobs save what they have trained; None is never, but for when a policy moves them.
+    job_failures
+        How often jobs fail by themselves; None is never.
     """
 
     round_interval: float = 60.0
@@ -50,6 +53,7 @@ class EngineSettings:
     horizon: float | None = None
     reasons: str = "changes"
     checkpoints: Checkpoints | None = None
+    job_failures: JobFailures | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -69,8 +73,9 @@ class EngineSettings:
             _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
         if self.reasons not in REASONS:
             raise InvalidConfigError(f"engine.reasons is {self.reasons!r}, allowed are {', '.join(REASONS)}")
-        if not isinstance(self.checkpoints, Checkpoints | None):
-            raise InvalidConfigError(f"engine.checkpoints is {self.checkpoints!r}, allowed are Checkpoints, or null")
+        for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
+            if not isinstance(value := getattr(self, name), kind | None):
+                raise InvalidConfigError(f"engine.{name} is {value!r}, allowed are {kind.__name__}, or null")
         if self.whole_seconds:
             for name, value in (
                 ("round_interval", self.round_interval),

@@ -13,20 +13,21 @@ if TYPE_CHECKING:
 
 def shown(state: State, now: float) -> ClusterView:
     """Return the view of a run as it is now [s]; its shutter is open."""
-    jobs, up, settings = state.jobs, state.nodes.present(now), state.scenario.settings
+    jobs, nodes, settings = state.jobs, state.nodes, state.scenario.settings
+    up = nodes.present(now)
     return ClusterView(
         time=now,
         gpus_per_node=up,
         jobs=JobWindows(state.shutter, len(jobs.active), jobs.all_views),
         restart_delay=settings.restart_delay,
-        nodes=state.nodes.counts,
+        nodes=nodes.counts,
         changes=state.rounds.changes(),
         round_interval=settings.round_interval,
         standing=Standing(
             JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
             JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
-            tuple(state.nodes.free[: len(up)]),
+            tuple(nodes.free[: len(up)]),
             jobs.demand,
         ),
-        health=Health(tuple(sorted(state.nodes.down)), tuple(state.nodes.num_failures)),
+        health=Health(tuple(sorted(nodes.down)), tuple(nodes.num_failures), tuple(sorted(nodes.coming.items()))),
     )

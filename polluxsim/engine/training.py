@@ -112,6 +112,22 @@ class Training:
         elif (rhythm := state.scenario.rhythm(job.job, len(move.placement), state.nodes, now)) is not None:
             job.go_by(rhythm)
 
+    def evict(self, job: ActiveJob, warning: float = 0.0) -> None:
+        """Take all GPUs of a job, which was warned some time before [s] and saves its work if that is enough."""
+        state, now, settings = self._state, self._state.agenda.now, self._state.scenario.settings
+        saving = None
+        if warning and settings.checkpoints is not None:
+            cost = settings.checkpoints.cost_of(job.job.application)
+            saving = cost if cost <= warning else None
+        state.nodes.give_back(job.placement)
+        job.lose(now, settings.restart_delay, state.shutter.rule, saving)
+        state.jobs.moved(job)
+        state.records.changed(now, job)
+        state.rounds.note(Change.EVICTION, job.job_id)
+        # Nothing was said of it yet as it is now.
+        state.inquiry.ended(job.job_id)
+        state.inquiry.submitted(job.job_id)
+
     def _interfere(self) -> dict[ActiveJob, None]:
         """Judge who disturbs whom until the next round; return the jobs for which that changed, in order."""
         jobs, slowdown = self._state.jobs, self._state.scenario.settings.interference

@@ -10,6 +10,7 @@ import numpy as np
 
 from polluxsim.engine.afterwards import finished
 from polluxsim.engine.agenda import Agenda, Rank
+from polluxsim.engine.crashes import Crashes
 from polluxsim.engine.decision_check import checked
 from polluxsim.engine.diversion import Detour
 from polluxsim.engine.guests import guest
@@ -82,7 +83,8 @@ class Simulation(Readings):
         self._state = State(scenario, agenda, Jobs(), Nodes(scenario.cluster), rounds, inquiry, records, shutter)
         self._world = World(self._state)
         self._training = Training(self._state, self._world)
-        self._downtime = Downtime(self._state, seed)
+        self._downtime = Downtime(self._state, self._training, seed)
+        self._crashes = Crashes(self._state, self._training, self._world, seed)
         self._standstill = Standstill(settings)
         self._chosen_anew: list[ActiveJob] = []
         self.view: ClusterView | None = None
@@ -208,6 +210,7 @@ class Simulation(Readings):
         has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
+            self._crashes.expect(move.job for move in moves)
         state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 

@@ -95,8 +95,7 @@ class Report:
     total_gpu_hours
         The work of all jobs [GPU h].
     mean_load
-        That work over what the cluster can do in the span, or in a day if the span is
-        shorter [1]; None if its size is not known.
+        That work over what the cluster can do in the span [1]; None if its size is not known, or all came at once.
     without_duration
         Jobs whose duration the log does not say, which are in no load.
     durations, inter_arrivals

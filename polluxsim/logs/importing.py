@@ -250,7 +250,7 @@ class _Import:
             larger_than_cluster=larger,
             load=tuple(self._loads(days, start)),
             total_gpu_hours=hours,
-            mean_load=self._load(hours, max(examination.last_submission, DAY)),
+            mean_load=self._load(hours, examination.last_submission) if examination.last_submission else None,
             without_duration=examination.without_duration,
             durations=examination.durations(),
             inter_arrivals=examination.inter_arrivals(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import short
+from polluxsim.durations import length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _section("rows dropped", report.dropped)
     yield from _section("bad rows skipped", report.bad)
     yield f"clock         {_clock(report)}"
-    yield f"span          {short(report.span)} from the first submission to the last"
+    yield f"span          {length(report.span)} from the first submission to the last"
     yield f"cluster       {_cluster(report)}"
     yield ""
     yield from _quantiles("duration", report.durations)
@@ -91,7 +91,7 @@ def _cluster(report: Report) -> str:
 
 
 def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
-    values = "  ".join(f"p{100 * item.share:g} {short(item.value)}" for item in quantiles)
+    values = "  ".join(f"p{100 * item.share:g} {length(item.value)}" for item in quantiles)
     yield f"{title:<14}{values or 'not in the log'}"
 
 

@@ -24,8 +24,12 @@ POLICY = "policy._target_"
 OBJECT = "policy.object"
 """Where a run made in Python says the class of a policy that was given as an object."""
 
-POLICY_NAMES = {"Fifo": "FIFO", "Srtf": "SRTF"}
+POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
 """What a policy is called where that is not the name of its class."""
+
+
+CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
+"""What run.json calls such changes, and how they stand among the settings."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,13 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of a run, flat: `policy.p` and so on; a run that tells none is named by its folder."""
-    config = run.info.get("config")
-    return flat(config) if isinstance(config, Mapping) else {"run": run.name}
+    """Return the settings of a run, flat: `policy.p` and so on; a run that tells none is named by its folder.
+
+    What else changed on the way of one that went another way from some time on is among them.
+    """
+    config, descent = run.info.get("config"), run.info.get("descent", {})
+    changes = {key: " ".join(map(str, descent[name])) for name, key in CHANGES.items() if descent.get(name)}
+    return flat(config) | changes if isinstance(config, Mapping) else {"run": run.name}
 
 
 def policy_name(settings: Settings) -> str:
@@ -89,9 +97,6 @@ def policy_name(settings: Settings) -> str:
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
     """Return a label for each row of settings: its policy if there are several, and what else differs.
 
-    A policy's own settings count as different only between runs of that policy: that Tiresias has no fairness power
-    need not be said.
-
     Parameters
     ----------
     rows
@@ -103,19 +108,29 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT}
     several = len({policy_name(row) for row in rows}) > 1
-    common = _differing(rows, left_out, of_policy=False)
-    own = {
-        name: _differing([row for row in rows if policy_name(row) == name], left_out, of_policy=True)
-        for name in {policy_name(row) for row in rows}
-    }
-    if "seed" in common and all(row.get("workload.seed", row.get("seed")) == row.get("seed") for row in rows):
-        common = [key for key in common if key != "workload.seed"]  # it follows the run's own seed
     labels = []
     for row in rows:
-        keys = own[policy_name(row)] + common
+        keys = [key for key in row if key not in left_out and _sets_apart(key, row, rows)]
+        keys.sort(key=lambda key: not key.startswith("policy."))
+        if "seed" in keys and all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows):
+            keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
         parts = [in_words(key, row.get(key), keys) for key in keys]
         labels.append(", ".join(([policy_name(row)] if several or not parts else []) + parts))
     return labels
+
+
+def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
+    """Return whether a setting differs among the runs that have it: those of the same policy, kind of workload, ….
+
+    That Tiresias has no fairness power, or a generated workload no path, need not be said.
+    """
+    kind = f"{key.partition('.')[0]}._target_"
+    alike = rows if key == kind else [other for other in rows if _kind(other, kind) == _kind(row, kind)]
+    return len({_hashable(other.get(key)) for other in alike}) > 1
+
+
+def _kind(row: Settings, target: str) -> object:
+    return policy_name(row) if target == POLICY else row.get(target)
 
 
 def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
@@ -137,15 +152,6 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     text = str(value).rstrip("/")
     short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
     return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
-
-
-def _differing(rows: Sequence[Settings], left_out: set[str], *, of_policy: bool) -> list[str]:
-    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in left_out]
-    return [
-        key
-        for key in keys
-        if key.startswith("policy.") == of_policy and len({_hashable(row.get(key)) for row in rows}) > 1
-    ]
 
 
 def _by_policy(items: Sequence[_T], policy: Callable[[_T], str]) -> list[_T]:

@@ -23,22 +23,24 @@ _NAME = "padding: 1px 10px; text-align: left; white-space: pre"
 _NOTE = "font-size: 85%; opacity: 0.7"
 
 
-def runs_html(summaries: Mapping[str, Summary]) -> str:
+def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ()) -> str:
     """Return a table of runs side by side, or of a row for each where they are many.
 
     Parameters
     ----------
     summaries
         Metrics by the run's name.
+    gpus
+        GPUs of the cluster of each run, where that is known.
     """
     if not summaries:
         return "<p>a run without jobs</p>"
-    metrics = metrics_in_words(list(summaries.values()))
+    metrics = metrics_in_words(list(summaries.values()), gpus)
     lines = [["", *summaries], *([label, *cells] for label, cells in metrics.items())]
     if len(summaries) > MOST_COLUMNS:
         lines = [list(line) for line in zip(*lines, strict=True)]
     rows = "".join(_row(line, tag="td" if index else "th") for index, line in enumerate(lines))
-    return f'<table style="{_TABLE}">{rows}</table><div style="{_NOTE}">times in hours</div>'
+    return f'<table style="{_TABLE}">{rows}</table>'
 
 
 def crowd_html(rounds: Sequence[RoundRecord]) -> str:

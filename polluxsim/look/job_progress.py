@@ -76,7 +76,7 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, restart_delay:
     pieces = [_Piece(rows[0].time if rows else end, np.nan, 0.0, 0)]
     ready = 0.0
     placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    for row, until in zip(rows, [*(row.time for row in rows[1:]), end], strict=True):
+    for row, until in zip(rows, [*(row.time for row in rows), end][1:], strict=True):
         if (row.nodes, row.gpus) != placed:
             ready, placed = row.time + restart_delay, (row.nodes, row.gpus)
         pieces += _segment(row, until, ready, pieces[-1], profile)

@@ -1,31 +1,90 @@
-"""What metrics are called where people read them, and the units they are shown in."""
+"""What metrics are called where people read them, the units they are shown in, and which way is better."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from polluxsim.durations import HOUR
 
+LESS, MORE, NEITHER = "less", "more", ""
+
+
+class Metric(NamedTuple):
+    """How a metric is shown.
+
+    Attributes
+    ----------
+    name
+        For people.
+    unit
+        Empty where there is none; shares of 1 are shown in %.
+    better
+        Which way is better, empty where that depends.
+    is_part
+        Whether it says more of the one before it.
+    """
+
+    name: str
+    unit: str = ""
+    better: str = LESS
+    is_part: bool = False
+
+
 METRICS = {
-    "avg_jct": ("average JCT", "h"),
-    "p50_jct": ("median JCT", "h"),
-    "p99_jct": ("99th percentile JCT", "h"),
-    "makespan": ("makespan", "h"),
-    "max_fairness": ("largest ρ", ""),
-    "p99_fairness": ("99th percentile ρ", ""),
-    "restarts": ("restarts", ""),
-    "gpu_hours": ("GPU time", "GPU h"),
-    "cost": ("cost of nodes", ""),
+    "num_jobs": Metric("jobs", better=NEITHER),
+    "cut_off": Metric("cut off"),
+    "cancelled": Metric("cancelled", better=NEITHER),
+    "rejected": Metric("rejected"),
+    "failed": Metric("failed"),
+    "not_submitted": Metric("not even submitted", better=NEITHER),
+    "avg_jct": Metric("average JCT", "h"),
+    "p50_jct": Metric("median JCT", "h"),
+    "p99_jct": Metric("99th percentile JCT", "h"),
+    "jct_by_application": Metric("mean JCT", "h", is_part=True),
+    "avg_queueing_delay": Metric("average queueing delay", "h"),
+    "makespan": Metric("makespan", "h"),
+    "utilisation": Metric("GPUs in use", "%", NEITHER),
+    "restarts": Metric("restarts"),
+    "time_between_restarts": Metric("time between restarts", "h", MORE, is_part=True),
+    "restart_share": Metric("share of run time in them", "%", is_part=True),
+    "max_fairness": Metric("largest finish-time fairness ρ"),
+    "p99_fairness": Metric("99th percentile ρ", is_part=True),
+    "fair_share": Metric("jobs below 2", "%", MORE, is_part=True),
+    "unknown_fairness": Metric("not known, jobs", better=NEITHER, is_part=True),
+    "deadlines_met": Metric("deadlines met", "%", MORE),
+    "outages": Metric("outages of nodes", better=NEITHER),
+    "restarts_by_failure": Metric("restarts by failure"),
+    "effective_time_ratio": Metric("effective training time", "%", MORE),
+    "gpu_time.useful": Metric("GPU time: useful training", "%", MORE, is_part=True),
+    "gpu_time.checkpoint": Metric("GPU time: checkpoints", "%", is_part=True),
+    "gpu_time.restart": Metric("GPU time: starts and restarts", "%", is_part=True),
+    "gpu_time.lost": Metric("GPU time: lost training", "%", is_part=True),
+    "gpu_time.idle": Metric("GPU time: idle", "%", NEITHER, is_part=True),
+    "gpu_time.down": Metric("GPU time: nodes down", "%", is_part=True),
+    "availability": Metric("availability of GPUs", "%", MORE),
+    "gpu_hours": Metric("GPU time", "GPU h"),
+    "cost": Metric("cost of nodes", "$"),
 }
-"""What metrics are called, and the unit they are shown in."""
+"""All metrics, in the order in which they are listed."""
+
+WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met", "cost"}
+"""Metrics that are listed where a run has any of it."""
+
+UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time", "availability"}
+"""Those, with their parts, that are listed where nodes fail or jobs stop for checkpoints."""
 
 
 def unit_of(metric: str) -> tuple[str, str]:
-    """Return what a metric is called and its unit.
+    """Return what a metric is called and its unit, in which a column of a table has it.
 
     >>> unit_of("jct_by_application.bert")
     ('mean JCT of bert', 'h')
     """
     group, _, name = metric.partition(".")
-    return (f"mean JCT of {name}", "h") if group == "jct_by_application" else METRICS.get(metric, (metric, ""))
+    found = METRICS.get(metric) or METRICS.get(group, Metric(metric))
+    return (
+        f"{found.name} of {name}" if name and metric not in METRICS else found.name
+    ), "" if found.unit == "%" else found.unit
 
 
 def in_unit(metric: str) -> str:

@@ -46,6 +46,8 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
         raise InvalidInputError("the run does not say where its profiles are")
     if settings.get("engine.interference"):
         raise InvalidInputError("they do not follow from the records where jobs interfere")
+    if any(job.num_failures or job.checkpoint_time for job in run.result.job_records):
+        raise InvalidInputError("they do not follow from the records where jobs lose work or stop for checkpoints")
     if "engine.restart_delay" not in settings:
         raise InvalidInputError("the run does not say its restart delay")
     path = settings.get("profiles.path") if folder is None else str(folder)

@@ -196,8 +196,9 @@ def _defaults() -> dict[str, Any]:
     """Return the settings of a run where nothing is chosen."""
     configs = shipped("configs")
     chosen = yaml.safe_load((configs / "run.yaml").read_text(encoding="utf-8"))["defaults"]
-    groups = [item for entry in chosen if isinstance(entry, dict) for item in entry.items() if " " not in item[0]]
-    return flat({name: yaml.safe_load((configs / name / f"{file}.yaml").read_text("utf-8")) for name, file in groups})
+    entries = [item for entry in chosen if isinstance(entry, dict) for item in entry.items()]
+    files = {name: configs / name / f"{file}.yaml" for name, file in entries if file is not None and " " not in name}
+    return flat({name: yaml.safe_load(file.read_text(encoding="utf-8")) for name, file in files.items()})
 
 
 def _distance(row: Row, other: Row) -> int:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
+MOST_EFFICIENCY = 1 - 1e-6
+"""More than this is 1."""
+
+
 class Steps(NamedTuple):
     """A value over time: from each time on as large, until the next; 0 before the first.
 
@@ -101,6 +105,27 @@ def _changes_of_gpus(result: Result) -> Iterator[tuple[float, int]]:
         held[record.job] = sum(record.gpus)
 
 
+def nodes_up(result: Result) -> Steps:
+    """Return the nodes that are up, at rounds in which something happened."""
+    return _of_rounds(result, "nodes")
+
+
+def cost(result: Result, moments: Array) -> Array:
+    """Return what all nodes have cost up to each moment, in the unit of the cluster's `node_price`."""
+    so_far, hourly = _of_rounds(result, "cost"), _of_rounds(result, "hourly_cost")
+    last = Steps(so_far.times, so_far.times).at(moments)
+    return so_far.at(moments) + hourly.at(moments) * (np.asarray(moments) - last) / HOUR
+
+
+def is_adaptive(result: Result) -> bool:
+    """Return whether jobs ever trained at a statistical efficiency below 1: rigid ones have none to speak of."""
+    return any(0 < record.efficiency < MOST_EFFICIENCY for record in result.round_records)
+
+
+def _of_rounds(result: Result, column: str) -> Steps:
+    return Steps(result.rounds["time"].to_numpy(float), result.rounds[column].to_numpy(float))
+
+
 def bin_edges(end_time: float, bin_width: float) -> Array:
     """Return bins from 0 that hold the whole run [s]; the last one ends with it.
 
@@ -125,8 +150,7 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
         Of the bins, shape (n + 1,) [s].
     """
     gpus = gpus_in_use(result)
-    rounds = result.rounds
-    efficiency = Steps(rounds["time"].to_numpy(float), rounds["efficiency"].to_numpy(float))
+    efficiency = _of_rounds(result, "efficiency")
     inside = [times[(times > edges[0]) & (times < edges[-1])] for times in (gpus.times, efficiency.times)]
     cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
     starts, lengths = cuts[:-1], np.diff(cuts)

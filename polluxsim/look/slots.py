@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.groups import settings_of
 from polluxsim.types import Cluster
 
 if TYPE_CHECKING:
@@ -98,6 +99,27 @@ def cluster_of(run: Run) -> Cluster:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
     # A run in which nobody ever held a GPU still had a node.
     return Cluster(tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1)))
+
+
+def num_gpus(run: Run) -> int | None:
+    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
+    if isinstance(recorded := run.info.get("nodes"), list):
+        return sum(int(count) * int(gpus) for count, gpus in recorded)
+    cluster: dict[str, Any] = {key: value for key, value in settings_of(run).items() if key.startswith("cluster.")}
+    if isinstance(groups := cluster.get("cluster.groups"), list):
+        return sum(int(count) * int(gpus) for count, gpus in groups)
+    nodes, gpus = cluster.get("cluster.num_nodes"), cluster.get("cluster.gpus_per_node")
+    return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
+
+
+def steady_gpus(run: Run) -> int | None:
+    """Return the GPUs of a run's cluster, None where a policy rents nodes as it needs them, and where nobody knows."""
+    return None if is_rented(run) else num_gpus(run)
+
+
+def is_rented(run: Run) -> bool:
+    """Return whether a policy rents the nodes of a run's cluster as it needs them."""
+    return "cluster.least_nodes" in settings_of(run)
 
 
 def _by_job(records: Iterable[AllocationRecord]) -> dict[str, list[AllocationRecord]]:

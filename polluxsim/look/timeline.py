@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.look.series import active_jobs, waiting_jobs
-from polluxsim.look.slots import Slot, cluster_of, stays
-from polluxsim.records import RoundRecord
+from polluxsim.look.slots import Slot, cluster_of, is_rented, stays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from polluxsim.look.slots import Stay
@@ -35,10 +34,12 @@ COUNTERS = (
     ("queue", "jobs"),
     ("active", "jobs"),
     ("GPUs", "in use"),
-    ("goodput", "examples/s"),
     ("efficiency", "weighted by GPUs"),
 )
 """Names of the counters and of their one series; Perfetto shows them together."""
+
+OF_RENTED = (("nodes", "up"), ("price", "an hour"))
+"""Those of clusters whose nodes are rented as a policy needs them."""
 
 FLOW = {"name": "re-allocation", "cat": "re-allocation"}
 
@@ -189,23 +190,30 @@ def _counters(run: Run) -> Iterator[Event]:
     """
     active, rounds = active_jobs(run.result), run.result.round_records
     idle = deque(np.unique(active.times[active.at(active.times) == 0]).tolist())
+    names = (*COUNTERS, *(OF_RENTED if is_rented(run) else ()))
     for record, queue in zip(rounds, waiting_jobs(run.result).at([record.time for record in rounds]), strict=True):
         while idle and idle[0] < record.time:
             yield from _zeros(idle.popleft())
-        yield from _round_counters(record, int(queue))
+        values = (
+            int(queue),
+            record.active_jobs,
+            record.gpus_in_use,
+            record.efficiency,
+            record.nodes,
+            record.hourly_cost,
+        )
+        yield from _counted(record.time, names, values)
     for time in idle:
         yield from _zeros(time)
 
 
-def _round_counters(record: RoundRecord, queue: int) -> Iterator[Event]:
-    values = (queue, record.active_jobs, record.gpus_in_use, record.goodput, record.efficiency)
-    for (name, unit), value in zip(COUNTERS, values, strict=True):
-        track = {"name": name, "pid": CLUSTER_PID}
-        yield {"ph": "C", **track, "ts": _microseconds(record.time), "args": {unit: value}}
-
-
 def _zeros(time: float) -> Iterator[Event]:
-    yield from _round_counters(RoundRecord(time, 0, 0, 0.0, 0.0), 0)
+    yield from _counted(time, COUNTERS, [0] * len(COUNTERS))
+
+
+def _counted(time: float, names: Sequence[tuple[str, str]], values: Sequence[float]) -> Iterator[Event]:
+    for (name, unit), value in zip(names, values, strict=False):
+        yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": _microseconds(time), "args": {unit: value}}
 
 
 def _microseconds(time: float) -> int:

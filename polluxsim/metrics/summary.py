@@ -63,9 +63,14 @@ class Summary:
         Names of those that their users gave up, or that could not come any more for that.
     rejected
         Names of those that the policy did not admit.
+    avg_queueing_delay
+        Mean time from submission to the first GPU [s], of the jobs in the mean JCT; those that never had one count with
+        their age at the end of the run. None where the mean is.
     deadlines, deadlines_met
         Jobs with a deadline, and those of them that were complete by then; all others count as missed, rejected and
         cancelled ones among them.
+    failed
+        Names of those that failed too often.
     outages
         How often nodes were down.
     restarts_by_failure
@@ -98,10 +103,12 @@ class Summary:
     rejected: tuple[str, ...] = ()
     deadlines: int = 0
     deadlines_met: int = 0
+    failed: tuple[str, ...] = ()
     outages: int = 0
     restarts_by_failure: int = 0
     effective_time_ratio: float | None = None
     gpu_time: Mapping[str, float] = field(default_factory=dict)
+    avg_queueing_delay: float | None = None
 
 
 def summarise(result: Result) -> Summary | None:
@@ -125,6 +132,7 @@ def summarise(result: Result) -> Summary | None:
         cut_off=_named(everybody, Status.CUT_OFF),
         cancelled=_named(everybody, Status.CANCELLED),
         rejected=_named(everybody, Status.REJECTED),
+        failed=_named(everybody, Status.FAILED),
         deadlines=sum(job.deadline is not None for job in everybody),
         deadlines_met=sum(map(_met, everybody)),
         avg_jct=float(jcts.mean()) if counted else None,
@@ -144,6 +152,7 @@ def summarise(result: Result) -> Summary | None:
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
+        avg_queueing_delay=float(np.mean([_delay(job, result.end_time) for job in counted])) if counted else None,
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 
@@ -161,6 +170,10 @@ def _cost(result: Result) -> float:
         return 0.0
     last = result.round_records[-1]
     return last.cost + last.hourly_cost * (result.end_time - last.time) / HOUR
+
+
+def _delay(job: JobRecord, end_time: float) -> float:
+    return max((end_time if job.start_time is None else job.start_time) - job.submit_time, 0.0)
 
 
 def _jct(job: JobRecord, end_time: float) -> float:

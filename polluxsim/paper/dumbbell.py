@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from polluxsim.look.colours import PALETTE
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import GREY, PALETTE, TWO_COLUMNS, new_figure, styled
+from polluxsim.look.plot.style import GREY, TWO_COLUMNS, new_figure, styled
 from polluxsim.paper.published import BOUNDS, UNITS, Kind
 from polluxsim.paper.verdict_table import by_quantity, unit_of
 

@@ -196,7 +196,7 @@ class Changes:
     passed_epoch, learnt
         Names of jobs that began another epoch, and of those whose agents observed something.
     nodes
-        Whether nodes came up or went down.
+        Whether nodes came up or went down, or it became known that some will go down.
     evicted
         Names of jobs that lost their GPUs as a node went down; that ends any decision.
     """
@@ -218,10 +218,13 @@ class Health(NamedTuple):
         Numbers of those that are down, rising.
     num_failures
         How often each has gone down so far, by number; empty in a view made by hand.
+    coming
+        Nodes that go down soon, as far as that is known, each with when [s], by number.
     """
 
     down: tuple[int, ...] = ()
     num_failures: tuple[int, ...] = ()
+    coming: tuple[tuple[int, float], ...] = ()
 
 
 HEALTHY = Health()

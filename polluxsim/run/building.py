@@ -114,6 +114,9 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             _check(f"{group}.{name}", value)
         if str(name).startswith("_") and name != "_partial_":
             continue
+        if name not in parameters and not takes_any and value is None:
+            del settings[name]  # of a part that was not chosen, and of which a class of the user's need not know
+            continue
         if name not in parameters and not takes_any:
             raise InvalidConfigError(
                 f"{group}.{name} is not a setting of {target}, allowed are {', '.join(parameters) or 'none'}"

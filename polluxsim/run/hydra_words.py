@@ -67,9 +67,10 @@ def _no_choice(group: str, choice: str, options: str) -> str:
 def known_settings() -> list[str]:
     """Return the groups, and the settings of all their shipped entries by dotted names."""
     found = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
-    for path in shipped("configs").glob("*/*.yaml"):
+    for path in shipped("configs").glob("*/**/*.yaml"):
+        group = path.parent.relative_to(shipped("configs")).as_posix()
         entry = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found |= {path.parent.name, *flat({path.parent.name: entry})}
+        found |= {group, *flat({group.replace("/", "."): entry})}
     return sorted(found)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.run.digests import digest_of, file_digest, folder_digest
 from polluxsim.run.own_code import module_digest
 from polluxsim.shipped import shipped
+from polluxsim.storage import ALLOCATIONS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,13 +64,17 @@ def _plain(value: Json) -> Json:
 def data_of(config: Json) -> dict[str, str]:
     """Return the digests of the files and folders that settings name, by the name given.
 
-    Every setting counts whose value names a file, and every setting called `path` whose value names a folder.
+    Every setting counts whose value names a file, and every setting called `path` whose value names a folder. A policy
+    that is given a run's folder replays its allocations; elsewhere a run's tables only lie where the data are.
     """
     found = {}
+    replayed = {value for _, value in _texts(config.get("policy"))}
     for name, value in _texts(config):
         path = Path(value)
         if _is_file(path):
             found[value] = file_digest(path)
+        elif value in replayed and _is_file(record := path / ALLOCATIONS_FILE):
+            found[value] = file_digest(record)
         elif (name == "path" or name.endswith("_path")) and path.is_dir():
             found[value] = folder_digest(path)
     return found

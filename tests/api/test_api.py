@@ -179,7 +179,7 @@ def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> No
     assert {"time", "job", "nodes", "gpus"} <= set(result.allocations)
     assert result.summary().loc["fifo", "avg_jct"] == result.jobs.jct.mean() == result.metrics.avg_jct
     shown = result._repr_html_()
-    assert f"{result.metrics.avg_jct / 3600:.3f}" in shown
+    assert f"{result.metrics.avg_jct / 60:.3f}" in shown
     assert "<svg" in shown
     assert len(shown) < 30_000
     assert repr(result).startswith("Result('fifo', 10 jobs, average JCT ")

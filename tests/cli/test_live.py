@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from drawn import failing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -25,7 +26,8 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.api import notebook
 from polluxsim.cli import live
-from polluxsim.cli.live import Pace, Picture
+from polluxsim.cli.live import Pace
+from polluxsim.cli.live_picture import Picture
 from polluxsim.cli.main import main
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.policies.fifo import Fifo
@@ -175,13 +177,15 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         num_ended=0,
         num_jobs=40,
         mean_jct=None,
+        down=(),
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
     lines = frame(picture, width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     hidden = next((line for line in lines if "nodes more" in line), None)
-    grid = "\n".join(lines[3 : next((i for i, line in enumerate(lines[3:], 3) if not line.strip()), len(lines))])
+    blank = [number for number, line in enumerate([*lines, "", ""]) if not line.strip()]
+    grid = "\n".join(lines[blank[0] + 1 : blank[1]])
     blocks = grid.count("█")
     if blocks:
         assert blocks % max(used, 1) == 0
@@ -190,6 +194,21 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         shown, there = map(int, re.findall(r"(\d+) of (\d+) GPUs", hidden)[0])
         assert 0 <= used - shown <= 2 * len(re.findall("[▀▄]", grid))
         assert there <= cluster.num_gpus
+
+
+def test_nodes_that_are_down_are_marked() -> None:
+    cluster, workload = failing((1, 70.0, 200.0)), toy_workload(toy_job("a", 0, 4), toy_job("b", 0, 4))
+    picture, frames = Picture(workload, cluster), {}
+
+    def watch(run: Simulation) -> None:
+        picture.show(run)
+        frames[run.time] = "\n".join(frame(picture, 100, 30))
+
+    simulate(workload, {"toy": ToyProfile(epochs=(1000.0,))}, cluster, Fifo(), watcher=watch)
+    assert "down" not in frames[60.0]
+    assert "nodes down: 1" in frames[120.0]
+    # The four GPUs of each node are as wide.
+    assert frames[120.0].count("×") == frames[60.0].count("█" * 6) // 2 * 6
 
 
 class OneMore:
@@ -229,6 +248,29 @@ def test_the_numbers_of_a_frame_are_those_of_the_run(workload: Workload) -> None
             assert abs(hours * 3600 + minutes * 60 + seconds - mean) <= 0.5
         waiting = int(re.search(r"queue (\d+)", text)[1])
         assert waiting == record.active_jobs - sum(" job-" in cell for cell in re.findall(r"██ +\d+ job-\d", text))
+
+
+def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_examples() -> None:
+    cluster = Cluster.elastic(4, 1, 2, 60.0, 3.0)
+    picture = Picture(toy_workload(toy_job("a"), toy_job("b")), cluster)
+    for now, nodes, waiting in ((60.0, 1, ["b"]), (120.0, 1, ["b"]), (180.0, 2, [])):
+        record = RoundRecord(now, 2, 2, 5000.0, 0.5, nodes=nodes, hourly_cost=3.0 * nodes)
+        run = {"allocation": {"a": ((0, 2),)}, "waiting": waiting, "num_ended": 1, "num_jobs": 2, "mean_jct": 60.0}
+        picture.show(SimpleNamespace(last_round=record, **run))  # type: ignore[arg-type]
+    lines = frame(picture, 80, 24)
+    text = "\n".join(lines)
+    assert "2/4 GPUs in use" in text
+    assert "2 nodes, $6.00 an hour" in text
+    assert "efficiency 50%" in text
+    assert re.search(r"\d \w+ a second", text)
+    assert "left" in text
+    assert "goodput" not in text
+    assert "5,000" not in text
+    (small,) = [line for line in lines if "efficiency ▄" in line]
+    gpus, queue = re.search("GPUs (.{12})  +queue (.{12})", small).groups()
+    assert set(gpus) == {"▂"}  # 2 of 8 all the time
+    assert set(queue) == {"█"}  # b waited until the last round
+    assert " 2 " not in "".join(lines[lines.index("") + 1 : -3])  # nodes 2 and 3 are not rented
 
 
 def test_a_notebook_counts_jobs_that_follow_others(monkeypatch: pytest.MonkeyPatch) -> None:

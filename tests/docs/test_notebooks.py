@@ -11,8 +11,10 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 
 ROOT = Path(__file__).parents[2]
+EXECUTED = ROOT / "docs" / "executed"
 PICTURES = {
     "1-tour": 5,
     "2-fairness": 5,
@@ -40,6 +42,18 @@ def test_no_outputs_are_kept(path: Path) -> None:
     assert set(notebook.metadata) <= {"kernelspec"}
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_documentation_has_it_executed(path: Path) -> None:
+    """As it is today, with all its figures; `python docs/pictures.py notebooks` makes the page anew."""
+    page = (EXECUTED / f"{path.stem}.md").read_text(encoding="utf-8")
+    for cell in nbformat.read(path, 4).cells:
+        assert cell.source.strip() in page
+    pictures = re.findall(r"^!\[png\]\((.+)\)$", page, re.MULTILINE)
+    assert len(pictures) >= PICTURES[path.stem]
+    assert {*pictures} == {picture.name for picture in EXECUTED.glob(f"{path.stem}_*.png")}
+    assert "Traceback" not in page
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*TCP.*")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -54,11 +68,14 @@ def test_a_notebook_runs_whole(path: Path, tmp_path: Path, monkeypatch: pytest.M
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    shown = [html for output in outputs if (html := output.get("data", {}).get("text/html"))]
+    data = [output.get("data", {}) for output in outputs]
+    shown = [text for kind in ("text/html", "text/markdown") for each in data if (text := each.get(kind))]
     assert any(re.search("average JCT|Means over|verdict", html) for html in shown)
     assert not any(BAR in html for html in shown)  # the bar goes when the run ends
-    pictures = [picture for output in outputs if (picture := output.get("data", {}).get("image/png"))]
+    pictures = [picture for each in data if (picture := each.get("image/png"))]
     assert len(pictures) == PICTURES[path.stem]
     assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    assert page.count('src="data:image/png;base64,') == len(pictures)
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     assert list(tmp_path.iterdir()) == []

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import exp, gamma, inf, log
+from math import exp, factorial, gamma, inf, log
 from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import POLICIES, PROFILES, AskedEveryRound, begun, cases, check_fork, ended, go_on, policies_and_cases, told
+from drawn import (
+    POLICIES,
+    PROFILES,
+    AskedEveryRound,
+    Listed,
+    begun,
+    cases,
+    check_fork,
+    ended,
+    failing,
+    go_on,
+    policies_and_cases,
+    told,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_check import inconsistencies
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.checkpoints import Checkpoints, young_daly
-from polluxsim.engine.failures import DrawnFailures, RecordedFailures
+from polluxsim.engine.failures import DrawnFailures, JobFailures, RecordedFailures, SpotReclaims
 from polluxsim.engine.nodes import NODE_DAYS
-from polluxsim.engine.outages import uniforms
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.engine.streams import uniforms
+from polluxsim.engine.workshop import Workshop
 from polluxsim.errors import PolluxSimError
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.view import ClusterView, Decision
 from polluxsim.records import OutageRecord, Result, Status
-from polluxsim.types import Cluster, Outage
+from polluxsim.types import Cluster, Outage, Repairs
 from polluxsim.workloads.workload import Workload
 
 SEEDS = 500
@@ -34,25 +48,6 @@ SEEDS = 500
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean of a sample and its standard error."""
     return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
-class Listed:
-    """Outages as they are named."""
-
-    def __init__(self, *outages: Outage) -> None:
-        self.outages = outages
-
-    def units(self, num_nodes: int) -> range:
-        return range(len(self.outages))
-
-    def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
-        return None if number else self.outages[unit]
-
-
-def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
-    """Return a cluster of nodes with 4 GPUs, of which some are down from a time on, for so long."""
-    listed = Listed(*(Outage((node,), start, duration, "test") for node, start, duration in outages))
-    return Cluster.uniform(nodes, 4, listed)
 
 
 def test_a_failure_takes_the_gpus_at_once_and_all_work_since_the_last_checkpoint() -> None:
@@ -115,7 +110,7 @@ def test_nobody_is_asked_while_no_node_is_up_and_the_others_are_seen_by_their_nu
 
     class Watching(Fifo):
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-            seen[view.time] = (view.gpus_per_node, tuple(view.free), view.health, view.changes.evicted)
+            seen[view.time] = (view.gpus_per_node, tuple(view.free), view.health[:2], view.changes.evicted)
             return replace(super().allocate(view, rng), valid_until=-inf)
 
     both = failing((0, 70.0, 300.0), (1, 130.0, 120.0))
@@ -151,6 +146,12 @@ def drawn_failures(rate: float) -> DrawnFailures:
     return DrawnFailures(rate, 0.8, repair_time=200.0, repair_spread=0.5, group_size=2, group_rate=rate / 3)
 
 
+def failing_in_every_way(cluster: Cluster, rate: float) -> Cluster:
+    return replace(
+        cluster, failures=drawn_failures(rate), spot=SpotReclaims(rate / 2, 100.0, 8.0), repairs=Repairs(1, 1)
+    )
+
+
 def check_accounts(result: Result, cluster: Cluster) -> None:
     assert inconsistencies(result, cluster.gpus_per_node) == []
     for job in result.job_records:
@@ -169,8 +170,10 @@ def test_every_policy_obeys_the_laws_when_nodes_fail(
     """Nobody holds a GPU of a node that is down, and to ask at every round changes nothing."""
     name, (cluster, workload) = given
     workload = Workload(tuple(job for job in workload.jobs if job.duration is None))
-    cluster = replace(cluster, failures=drawn_failures(rate))
-    rules = EngineSettings(whole_seconds=whole_seconds, checkpoints=saves, horizon=20_000.0)
+    cluster = failing_in_every_way(cluster, rate)
+    rules = EngineSettings(
+        whole_seconds=whole_seconds, checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0
+    )
     result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     check_accounts(result, cluster)
     always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
@@ -182,10 +185,8 @@ def test_every_policy_obeys_the_laws_when_nodes_fail(
 def test_work_is_conserved(name: str, case: tuple[Cluster, Workload], rate: float, saves: Checkpoints | None) -> None:
     """What GPUs did, by the time they trained, is the work that stayed and the work that was lost."""
     cluster, workload = case
-    rules = EngineSettings(checkpoints=saves, horizon=20_000.0)
-    result = simulate(
-        workload, PROFILES, replace(cluster, failures=drawn_failures(rate)), POLICIES[name](), settings=rules
-    )
+    rules = EngineSettings(checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0)
+    result = simulate(workload, PROFILES, failing_in_every_way(cluster, rate), POLICIES[name](), settings=rules)
     for job in result.job_records:
         trained = job.gpu_seconds - job.restart_gpu_seconds - job.checkpoint_gpu_seconds
         assert job.work + job.lost_work == pytest.approx(
@@ -199,8 +200,8 @@ def test_a_copy_ends_as_the_run_would_when_nodes_fail(
     given: tuple[str, tuple[Cluster, Workload]], rate: float, saves: Checkpoints | None, turns: int, look: bool
 ) -> None:
     name, (cluster, workload) = given
-    cluster = replace(cluster, failures=drawn_failures(rate))
-    rules = EngineSettings(checkpoints=saves, horizon=20_000.0)
+    cluster = failing_in_every_way(cluster, rate)
+    rules = EngineSettings(checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0)
     policy, other = POLICIES[name](), POLICIES[name]()
     uninterrupted = told(ended(begun(workload, cluster, other, rules), other))
     run = begun(workload, cluster, policy, rules)
@@ -397,7 +398,14 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, allowed is a finite number ≥ 1"),
         (
             lambda: Cluster((4, 4), 1, failures=DrawnFailures(1.0)),
-            "cluster.failures is set, allowed is null where the number of nodes can change",
+            "cluster.failures or spot is set, allowed is null where the number of nodes can change",
+        ),
+        (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0"),
+        (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, allowed is a finite number ≥ 0"),
+        (lambda: Repairs(crews=0), "cluster.repairs.crews is 0, allowed is a whole number ≥ 1, or null"),
+        (
+            lambda: Repairs(spare_nodes=-1),
+            "cluster.repairs.spare_nodes is -1, allowed is a whole number from 0 to 1000000",
         ),
         (
             lambda: Checkpoints(60.0, 90.0),
@@ -422,3 +430,94 @@ def test_bad_settings_are_named(make: object, message: str) -> None:
     with pytest.raises(PolluxSimError) as caught:
         make()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("warning", "saves", "lost", "saved", "work"),
+    [
+        (0.0, Checkpoints(100.0, 10.0), 60.0, 10.0, 400.0),
+        (9.0, Checkpoints(100.0, 10.0), 60.0, 10.0, 400.0),
+        (10.0, Checkpoints(100.0, 10.0), 0.0, 20.0, 600.0),
+        (120.0, Checkpoints(100.0, 10.0), 0.0, 20.0, 600.0),
+        (120.0, None, 170.0, 0.0, 0.0),
+    ],
+)
+def test_who_is_warned_in_time_loses_nothing(
+    warning: float, saves: Checkpoints | None, lost: float, saved: float, work: float
+) -> None:
+    """A job trains from 90, saves from 190 to 200, and loses its node at 260."""
+    rules = EngineSettings(checkpoints=saves, horizon=261.0)
+    cluster = Cluster.uniform(1, 4, Listed(Outage((0,), 260.0, inf, "reclaimed", warning)))
+    profiles = {"toy": ToyProfile(epochs=(1e4,))}
+    (job,) = simulate(toy_workload(toy_job("a", 0, 4)), profiles, cluster, Fifo(), settings=rules).job_records
+    assert (job.lost_time, job.checkpoint_time, job.work) == (lost, saved, work)
+
+
+def test_outages_that_are_announced_are_seen() -> None:
+    seen = {}
+
+    class Watching(Fifo):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            seen[view.time] = view.health.coming
+            return replace(super().allocate(view, rng), valid_until=-inf)
+
+    cluster = Cluster.uniform(2, 4, Listed(Outage((1,), 300.0, 60.0, "maintenance", 150.0)))
+    simulate(toy_workload(toy_job("a", 0, 4)), {"toy": ToyProfile(epochs=(2000.0,))}, cluster, Watching())
+    assert [seen[time] for time in (60.0, 120.0, 180.0, 240.0, 300.0)] == [(), (), ((1, 300.0),), ((1, 300.0),), ()]
+
+
+def repairs_in_turn(repairs: Repairs, *failures: tuple[float, float]) -> list[float]:
+    """Return when nodes are up again that fail at a time and take some time to repair."""
+    workshop = Workshop(repairs)
+    return [workshop.until(now, Outage((0,), now, time, "failure", is_repair=True)) for now, time in failures]
+
+
+def test_crews_and_spare_nodes_by_hand() -> None:
+    failures = ((10.0, 100.0), (20.0, 100.0), (30.0, 5.0), (300.0, 50.0))
+    assert repairs_in_turn(Repairs(), *failures) == [110.0, 120.0, 35.0, 350.0]
+    assert repairs_in_turn(Repairs(crews=1), *failures) == [110.0, 210.0, 215.0, 350.0]
+    assert repairs_in_turn(Repairs(crews=2), *failures) == [110.0, 120.0, 115.0, 350.0]
+    # The spare goes to the first; the second waits for the first's repair.
+    assert repairs_in_turn(Repairs(spare_nodes=1), *failures[:2]) == [10.0, 110.0]
+    assert repairs_in_turn(Repairs(spare_nodes=2), *failures) == [10.0, 20.0, 35.0, 300.0]
+    assert Workshop(Repairs(1, 1)).until(5.0, Outage((0, 1), 5.0, 60.0, "group failure", is_repair=True)) == 65.0
+    assert Workshop(Repairs(1, 1)).until(5.0, Outage((0,), 5.0, 60.0, "maintenance")) == 65.0
+
+
+def test_one_crew_for_many_nodes_is_a_machine_repair_model() -> None:
+    """Of M nodes and one crew, all times exponential: P(k down) ∝ M!/(M − k)! · (λ/μ)^k (Palm 1947)."""
+    nodes, up, down = 4, 86400.0, 43200.0
+    # A log-normal repair is not exponential: take the number that is drawn for it as the chance of an exponential one.
+
+    class Exponential(DrawnFailures):
+        def outage(self, unit: int, number: int, since: float, draw: object) -> Outage:
+            life, repair = draw(2)
+            return Outage((unit // 2,), since - up * log(life), -down * log(repair), "failure", is_repair=True)
+
+    cluster = Cluster.uniform(nodes, 1, Exponential(1.0), repairs=Repairs(crews=1))
+    start, end, shares = 5 * up, 30 * up, []
+    for seed in range(SEEDS // 2):
+        outages = idle_run(cluster, end, seed).outage_records
+        shares.append(sum(max(min(row.until, end) - max(row.time, start), 0.0) for row in outages) / (end - start))
+    weights = [factorial(nodes) / factorial(nodes - k) * (down / up) ** k for k in range(nodes + 1)]
+    mean, error = mean_and_error(shares)
+    assert abs(mean - sum(k * weight for k, weight in enumerate(weights)) / sum(weights)) < 3 * error
+
+
+def test_a_job_fails_for_good_after_its_retries() -> None:
+    profiles, cluster = {"toy": ToyProfile(epochs=(1e6,))}, Cluster.uniform(1, 1)
+    rules = EngineSettings(job_failures=JobFailures(20.0, 3), round_interval=1.0, reasons="none")
+    held = []
+    for seed in range(SEEDS):
+        (job,) = simulate(toy_workload(toy_job("a")), profiles, cluster, Fifo(), settings=rules, seed=seed).job_records
+        assert (job.status, job.num_failures, job.work, job.num_restarts) == (Status.FAILED, 4, 0.0, 0)
+        held.append(job.run_time)
+    mean, error = mean_and_error(held)
+    assert abs(mean - 4 * 3600.0 / 20.0) < 3 * error
+
+
+def test_jobs_that_wait_for_a_failed_one_are_cancelled() -> None:
+    rules = EngineSettings(job_failures=JobFailures(1000.0, 0))
+    jobs = toy_workload(toy_job("a"), toy_job("b", after=("a",)))
+    result = simulate(jobs, {"toy": ToyProfile(epochs=(1e6,))}, Cluster.uniform(1, 1), Fifo(), settings=rules)
+    assert [job.status for job in result.job_records] == [Status.FAILED, Status.CANCELLED]

@@ -42,6 +42,12 @@ def test_load_by_day_against_capacity(tmp_path):
     assert (report.larger_than_cluster.count, report.larger_than_cluster.places[0].line) == (2, 2)
 
 
+def test_the_mean_load_of_a_few_hours_is_not_spread_over_a_day(tmp_path):
+    report = report_of(tmp_path, [(0, 3600, 2), (7200, 3600, 2)], cluster_gpus=2)
+    assert report.mean_load == 1.0
+    assert report_of(tmp_path, [(0, 3600, 2)], cluster_gpus=2).mean_load is None
+
+
 def test_days_are_those_of_the_logs_clock(tmp_path):
     path = tmp_path / "philly.csv"
     rows = ["2017-10-01 23:59:59,3600,1,3600,a", "2017-10-02 00:00:00,7200,1,7200,a"]

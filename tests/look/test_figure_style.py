@@ -12,11 +12,12 @@ from matplotlib.colors import to_rgb
 
 from polluxsim.cli.main import main
 from polluxsim.cli.plot import KINDS
+from polluxsim.look.colours import DASHES, PALETTE, POLICY_COLOURS, looks
 from polluxsim.look.groups import Group, grouped, labels_of
 from polluxsim.look.plot import kinds, style
 from polluxsim.look.plot.cdf import jct_cdf
 from polluxsim.look.plot.lines import MOST_LABELS, name_lines
-from polluxsim.look.plot.style import DASHES, PALETTE, POLICY_COLOURS, looks, new_figure, save
+from polluxsim.look.plot.style import new_figure, save
 from polluxsim.storage import Run
 
 # Simulation of full protanopia, deuteranopia and tritanopia on linear RGB: Machado et al. (2009), severity 1.
@@ -81,7 +82,12 @@ def settings(policy: str, **more: object) -> dict[str, object]:
         ([settings("Fifo", engine__horizon=end) for end in (None, 60.0)], ["no horizon", "horizon = 60"]),
         ([settings("Pollux", policy__search=search) for search in ("annealing", "genetic")], ["annealing", "genetic"]),
         ([settings("Fifo", policy__backfill=value) for value in (True, False)], ["backfill", "not backfill"]),
-        ([settings("Fifo", a__path="u/v"), settings("Fifo", b__path="w")], ["v, no b.path", "no a.path, w"]),
+        ([settings("Fifo", a__path="u/v"), settings("Fifo", b__path="w")], ["v", "w"]),
+        (
+            [settings("Fifo", workload___target_="a.Drawn", workload__hours=8, workload__tuned=True),
+             settings("Fifo", workload___target_="a.File", workload__path="x.csv")],
+            ["Drawn", "File"],
+        ),
     ],
 )  # fmt: skip
 def test_labels_name_what_differs(rows: list[dict[str, object]], labels: list[str]) -> None:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.colours import POLICY_COLOURS
 from polluxsim.look.frames import frame_of
 from polluxsim.look.groups import Group, grouped
 from polluxsim.look.job_progress import progress_of
@@ -214,6 +215,26 @@ def test_a_sweep_by_hand() -> None:
     ):
         with pytest.raises(InvalidInputError, match=message):
             drawn_of(frame, *arguments)
+
+
+def test_policies_along_an_axis_have_their_own_colours_and_room_above() -> None:
+    frame = pd.DataFrame({"policy._target_": ["a.Pollux", "b.Tiresias"], "seed": [0, 0], "avg_jct": [3600, 7200]})
+    axes = sweep(frame, "policy").axes[0]
+    shown = [line for line in axes.get_lines() if line.get_marker() != "none"]
+    assert [(line.get_color(), line.get_xdata()[0]) for line in shown] == [
+        (POLICY_COLOURS["Pollux"], 0), (POLICY_COLOURS["Tiresias"], 1),
+    ]  # fmt: skip
+    assert axes.get_ylim()[1] > 2.1
+
+
+def test_the_gpus_of_rented_nodes_are_drawn_as_they_were_there() -> None:
+    rounds = (RoundRecord(0.0, 1, 4, 1.0, 0.5, nodes=1), RoundRecord(50.0, 1, 4, 1.0, 0.5, nodes=2))
+    cluster = {"_target_": "x.elastic", "num_nodes": 2, "least_nodes": 1, "gpus_per_node": 4}
+    run = run_of(replace(by_hand(), round_records=rounds), cluster=cluster)
+    run.info["nodes"] = [[2, 4]]
+    drawn = usage(grouped([run]), 600.0).axes[0].get_lines()
+    assert drawn[-1].get_ydata().tolist() == [4, 4, 8, 8]
+    np.testing.assert_allclose(drawn[-1].get_xdata() * 3600, [0, 50, 50, 100])
 
 
 def test_runs_and_their_sweep_draw_the_same(runs: list[Run]) -> None:

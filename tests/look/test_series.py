@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bokeh.models import ColumnDataSource, Range1d
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.look.colours import looks
 from polluxsim.look.groups import grouped
 from polluxsim.look.plot.cdf import jct_cdf
 from polluxsim.look.plot.usage import usage
-from polluxsim.look.report.figures import Shown, bin_width, distribution, over_time
+from polluxsim.look.report.charts import Shown, bin_width, charts
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.series import (
     Steps,
@@ -123,21 +123,15 @@ def test_hours_are_those_of_the_summary(runs: list[Run]) -> None:
 def test_the_report_and_the_figures_show_the_same(runs: list[Run]) -> None:
     """GPUs, efficiency and distribution, point by point, of a run with a job that was cut off too."""
     for run in (*runs[:2], Run("by-hand", {"nodes": [[2, 4]]}, by_hand())):
-        shown = Shown("", run.result, occupancy(run.result, Cluster.uniform(16, 4)))
-        width = bin_width(run.result.end_time)
-        drawn = usage(grouped([run]), width)
-        for interactive, panel in zip(over_time([shown], Range1d(0, 1)), drawn.axes, strict=False):
+        shown = Shown("", run.result, occupancy(run.result, Cluster.uniform(16, 4)), *looks(["FIFO"]))
+        drawn = usage(grouped([run]), bin_width(run.result.end_time))
+        columns, _ = charts([shown])
+        for name, panel in zip(("gpus_0", "efficiency_0"), drawn.axes, strict=False):
             line = panel.get_lines()[0]
-            np.testing.assert_array_equal(source_of(interactive)["value"], np.asarray(line.get_ydata())[::2])
+            np.testing.assert_array_equal(columns[name], np.asarray(line.get_ydata())[::2])
         line = jct_cdf(grouped([run])).axes[0].get_lines()[0]
-        source = source_of(distribution([shown]))
-        np.testing.assert_array_equal(source["x"], np.asarray(line.get_xdata())[1::2])
-        np.testing.assert_array_equal(source["share"], np.asarray(line.get_ydata())[1::2])
-
-
-def source_of(plot: object) -> dict[str, np.ndarray]:
-    (source,) = plot.select({"type": ColumnDataSource})  # type: ignore[attr-defined]
-    return source.data
+        np.testing.assert_allclose(columns["jct_0"] / 3600, np.asarray(line.get_xdata())[1::2])
+        np.testing.assert_array_equal(columns["share_0"], np.asarray(line.get_ydata())[1::2])
 
 
 def test_a_distribution_of_many_jobs_keeps_its_ends_and_its_shape() -> None:

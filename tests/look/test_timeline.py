@@ -43,7 +43,7 @@ PROFILES = {
     "slow": ToyProfile(name="slow", seconds=4.0, epochs=(100.0, 200.0)),
 }
 
-SERIES = ("queue jobs", "active jobs", "GPUs in use", "goodput examples/s", "efficiency weighted by GPUs")
+SERIES = ("queue jobs", "active jobs", "GPUs in use", "efficiency weighted by GPUs")
 
 Event = dict[str, Any]
 
@@ -196,7 +196,7 @@ def check_counters(run: Run, found: list[Event]) -> None:
                 assert not any(is_active(job, ts / 1e6 + 1e-3) for job in run.result.job_records)
     for ts, record in rounds.items():
         first = [series[name][ts][0] for name in SERIES[1:]]
-        assert first == [record.active_jobs, record.gpus_in_use, record.goodput, record.efficiency]
+        assert first == [record.active_jobs, record.gpus_in_use, record.efficiency]
         assert series["queue jobs"][ts][0] == record.active_jobs - running_after(run, record.time)
 
 

@@ -75,7 +75,7 @@ def test_who_cannot_be_in_time_is_rejected_and_ends_there() -> None:
     assert summary is not None
     assert (summary.rejected, summary.deadlines, summary.deadlines_met) == (("b",), 2, 1)
     words = metrics_in_words([summary])
-    assert (words["rejected"], words["deadlines met"]) == (["1: b"], ["1 of 2 (50.0%)"])
+    assert (words["rejected"], words["deadlines met"]) == (["1: b"], ["1 of 2 (50.0 %)"])
     assert summary.avg_jct == np.mean([a.jct, c.jct])
 
 

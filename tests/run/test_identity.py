@@ -75,6 +75,16 @@ def test_the_key_changes_with_what_a_run_reads(folder: Path, change: Callable[[]
     assert key_of(CONFIG) != before
 
 
+def test_a_run_that_is_replayed_is_data(folder: Path) -> None:
+    """But not one that lies in a folder of profiles."""
+    write(**{f"measured/{name}": "" for name in RUN_FILES})
+    replay = changed("policy", path="measured")
+    before, beside = key_of(replay), key_of(CONFIG)
+    write(**{"measured/allocations.parquet": "other"})
+    assert key_of(replay) != before
+    assert key_of(CONFIG) == beside
+
+
 HARMLESS: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "a file touched": lambda: os.utime("w.csv", (0, 0)),

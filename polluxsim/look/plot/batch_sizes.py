@@ -10,8 +10,9 @@ from matplotlib import colormaps
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.look.colours import DASHES, MARKERS, PALETTE
 from polluxsim.look.plot.lines import legend, name_lines
-from polluxsim.look.plot.style import DASHES, MARKERS, PALETTE, TWO_COLUMNS, new_figure, share_axis, styled
+from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, share_axis, styled
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.profile import ProfileRangeError

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
+from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import ONE_COLUMN, looks_of, new_figure, styled
+from polluxsim.look.plot.style import ONE_COLUMN, new_figure, styled
 from polluxsim.look.series import hours_by_application, spread_of
 
 if TYPE_CHECKING:

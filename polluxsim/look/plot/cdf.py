@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import ONE_COLUMN, looks_of, new_figure, share_axis, styled
+from polluxsim.look.plot.style import ONE_COLUMN, new_figure, share_axis, styled
 from polluxsim.look.series import completion_hours, cumulative
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
+    from polluxsim.look.colours import Look
     from polluxsim.look.groups import Group
-    from polluxsim.look.plot.style import Drawing, Look
+    from polluxsim.look.plot.style import Drawing
     from polluxsim.records import Result
 
 MOST_TICKS = 15

@@ -10,22 +10,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
 from polluxsim.look.groups import settings_of
 from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import (
-    DASHES,
-    GREY,
-    MARKERS,
-    ONE_COLUMN,
-    PALETTE,
-    Look,
-    hour_ticks,
-    looks,
-    new_figure,
-    steps,
-    styled,
-)
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, steps, styled
 from polluxsim.look.series import active_jobs, lifetime
 
 if TYPE_CHECKING:

@@ -6,8 +6,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.transforms import Bbox
+
+from polluxsim.look.colours import luminance, mixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -114,10 +116,9 @@ def ink(colour: str) -> str:
     >>> ink("#004488"), ink("#ddaa33")
     ('#004488', '#9a7724')
     """
-    red, green, blue = to_rgb(colour)
-    while 1.05 / (0.05 + 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2) < LEAST_CONTRAST:
-        red, green, blue = 0.95 * red, 0.95 * green, 0.95 * blue
-    return to_hex((red, green, blue))
+    while 1.05 / (0.05 + luminance(colour)) < LEAST_CONTRAST:
+        colour = mixed(colour, 0, 0.05)
+    return colour
 
 
 def _write(axes: Axes, name: str, spot: _Spot, colour: str) -> None:

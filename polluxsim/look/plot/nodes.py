@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.durations import HOUR
+from polluxsim.look.colours import POLICY_COLOURS, looks
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import (
-    ONE_COLUMN,
-    POLICY_COLOURS,
-    hour_ticks,
-    looks,
-    new_figure,
-    styled,
-)
+from polluxsim.look.plot.style import ONE_COLUMN, hour_ticks, new_figure, styled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,10 +10,11 @@ import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.colours import looks
 from polluxsim.look.groups import labels_of, settings_of
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import TWO_COLUMNS, looks, new_figure, styled
-from polluxsim.look.plot.usage import num_gpus
+from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, styled
+from polluxsim.look.slots import num_gpus
 from polluxsim.storage import RUN_FILE
 from polluxsim.tables import read_rows
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from polluxsim.look.plot.style import Drawing, Look
+    from polluxsim.look.colours import Look
+    from polluxsim.look.plot.style import Drawing
     from polluxsim.records import TimingRecord
     from polluxsim.storage import Run
 

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, ParamSpec, TypeVar
 
 import matplotlib.style
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MultipleLocator
@@ -21,13 +20,11 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from os import PathLike
 
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
-
-    from polluxsim.look.groups import Group
 
 _P = ParamSpec("_P")
 _F = TypeVar("_F", bound="Figure")
@@ -72,83 +69,6 @@ RC = {
 }
 
 GREY = "#6F6F6F"
-
-# Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
-# high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
-PALETTE = ("#004488", "#C0392B", "#DDAA33", "#1B1B1B", "#2F96B4")
-
-POLICY_COLOURS = dict(zip(("Pollux", "Tiresias", "Optimus", "FIFO", "SRTF"), PALETTE, strict=True))
-
-DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
-    "-",
-    (0, (5, 1.6)),
-    (0, (5, 1.4, 1, 1.4)),
-    (0, (1.2, 1.2)),
-    (0, (9, 2)),
-    (0, (5, 1.3, 1, 1.3, 1, 1.3)),
-    (0, (2.5, 1.2)),
-)
-
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
-class Look(NamedTuple):
-    """How one line is drawn.
-
-    Attributes
-    ----------
-    color
-        As matplotlib names it.
-    linestyle
-        Solid, or dashes in line widths.
-    marker
-        Where the line has points.
-    """
-
-    color: str
-    linestyle: str | tuple[float, tuple[float, ...]]
-    marker: str
-
-
-def looks(policies: Sequence[str]) -> list[Look]:
-    """Return a look for each line from the policy behind it: the first of a policy always has the same.
-
-    A policy's further lines are lighter shades of its colour, with dashes that no other line has while there are any.
-    """
-    unknown = [name for name in dict.fromkeys(policies) if name not in POLICY_COLOURS]
-    spare = [name for name in reversed(POLICY_COLOURS) if name not in policies] or list(POLICY_COLOURS)
-    base = {name: name for name in POLICY_COLOURS} | {
-        name: spare[place % len(spare)] for place, name in enumerate(unknown)
-    }
-    order = list(POLICY_COLOURS)
-    firsts = {name: order.index(base[name]) for name in dict.fromkeys(policies)}
-    free = [place for place in range(len(DASHES)) if place not in firsts.values()] or list(range(len(DASHES)))
-    seen: dict[str, int] = dict.fromkeys(policies, 0)
-    found, taken = [], 0
-    for name in policies:
-        place = firsts[name]
-        if seen[name]:
-            place, taken = free[taken % len(free)], taken + 1
-        colour = POLICY_COLOURS[base[name]]
-        shade = lighter(colour, min(0.22 * seen[name], 0.44)) if seen[name] else colour
-        found.append(Look(shade, DASHES[place], MARKERS[place]))
-        seen[name] += 1
-    return found
-
-
-def looks_of(groups: Sequence[Group]) -> list[Look]:
-    """Return a look for each group."""
-    return looks([group.policy for group in groups])
-
-
-def lighter(colour: str, share: float) -> str:
-    """Return a colour mixed with a share of white.
-
-    >>> lighter("#000000", 0.5)
-    '#808080'
-    """
-    red, green, blue = (part + (1 - part) * share for part in to_rgb(colour))
-    return to_hex((red, green, blue))
 
 
 @contextmanager

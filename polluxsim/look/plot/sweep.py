@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from polluxsim.look.colours import looks
 from polluxsim.look.metric_names import in_unit
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, looks, new_figure, styled
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, styled
 from polluxsim.look.sweep_series import POLICIES, drawn_of
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from polluxsim.look.plot.style import Drawing, Look
-    from polluxsim.look.sweep_series import Series
+    from polluxsim.look.colours import Look
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.look.sweep_series import Drawn, Series
 
     Array = NDArray[np.float64]
 
@@ -37,6 +39,10 @@ AXES = {
 
 MOST_LETTERS = 11
 """Of names along the axis, for each inch of the figure; more are slanted."""
+
+
+CROWDED = 0.06
+"""Share of the axis between neighbours below which their numbers would overlap."""
 
 
 @styled
@@ -76,13 +82,27 @@ def sweep(
         _draw(axes, series, look, is_line=not drawn.names): series.label
         for series, look in zip(drawn.series, looks([series.policy for series in drawn.series]), strict=True)
     }
+    if x == POLICIES:
+        _colour_by_policy(axes, drawn)
     axes.set_ylabel(in_unit(metric))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.03 * axes.get_ylim()[1])
     if drawn.note:
         axes.set_title(drawn.note, loc="left", fontsize=6.5, color=GREY)
     if any(lines.values()):
         name_lines(axes, lines, _bars(drawn.series))
     return figure
+
+
+def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:
+    """Give each policy its own marker in place of that of a series which has a point for every policy."""
+    if len(drawn.series) > 1:
+        return
+    for line in axes.get_lines():
+        line.set_marker("none")
+    for series in drawn.series:
+        for place, mean in zip(series.x.astype(int), series.mean, strict=True):
+            look = looks([drawn.names[place]])[0]
+            axes.plot([place], [mean], color=look.color, marker=look.marker, linestyle="none")
 
 
 def _bars(found: Sequence[Series]) -> Array:
@@ -104,10 +124,11 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
         axes.set_xticks(range(len(names)), names, rotation=20 * slanted, ha="right" if slanted else "center")
         axes.set_xlim(-0.5, len(names) - 0.5)
         return
-    positive = len(ticks) > 2 and ticks[0] > 0
-    if positive and ticks[-1] / ticks[0] >= 8:
+    if len(ticks) > 2 and ticks[0] > 0 and ticks[-1] / ticks[0] >= 8:
         axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
+    elif len(ticks) > 2 and np.diff(ticks).min() < CROWDED * np.ptp(ticks):
+        axes.set_xscale("symlog", linthresh=np.median(np.abs(ticks[ticks != 0])))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()) if len(ticks) <= 8 else MaxNLocator(8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from polluxsim.look.colours import PALETTE
 from polluxsim.look.fitted_speed import mean_error
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import PALETTE, TWO_COLUMNS, new_figure, styled
+from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.look.groups import settings_of
+from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import (
-    GREY,
-    ONE_COLUMN,
-    hour_ticks,
-    looks_of,
-    new_figure,
-    share_axis,
-    steps,
-    styled,
-)
-from polluxsim.look.series import bin_edges, usage_by_bin
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, share_axis, steps, styled
+from polluxsim.look.series import bin_edges, nodes_up, usage_by_bin
+from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from polluxsim.look.colours import Look
     from polluxsim.look.groups import Group
-    from polluxsim.look.plot.style import Drawing, Look
-    from polluxsim.storage import Run
+    from polluxsim.look.plot.style import Drawing
 
     Array = NDArray[np.float64]
 
@@ -71,17 +63,6 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     return figure
 
 
-def num_gpus(run: Run) -> int | None:
-    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
-    if isinstance(recorded := run.info.get("nodes"), list):
-        return sum(int(count) * int(gpus) for count, gpus in recorded)
-    cluster: dict[str, Any] = {key: value for key, value in settings_of(run).items() if key.startswith("cluster.")}
-    if isinstance(groups := cluster.get("cluster.groups"), list):
-        return sum(int(count) * int(gpus) for count, gpus in groups)
-    nodes, gpus = cluster.get("cluster.num_nodes"), cluster.get("cluster.gpus_per_node")
-    return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
-
-
 def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
     known = np.isfinite(rows).any(axis=0)
     middle, low, high = (np.full(rows.shape[1], np.nan) for _ in range(3))
@@ -97,11 +78,22 @@ def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
 
 def _capacity(axes: Axes, groups: Sequence[Group]) -> None:
-    """Draw the GPUs there are, where all runs have as many."""
-    sizes = {num_gpus(run) for group in groups for run in group.runs}
-    if len(sizes) == 1 and (size := sizes.pop()) is not None:
+    """Draw the GPUs there are: a line where all runs have as many, those of rented nodes over time of a single run."""
+    runs = [run for group in groups for run in group.runs]
+    sizes = {steady_gpus(run) for run in runs}
+    if len(runs) == 1 and is_rented(runs[0]):
+        (run,), up = runs, nodes_up(runs[0].result)
+        gpus = [sum(cluster_of(run).gpus_per_node[: int(count)]) for count in up.values]
+        edges = np.append(up.times, run.result.end_time) / HOUR
+        axes.plot(*steps(edges, gpus), color=GREY, linewidth=0.7, zorder=1)
+        _named(axes, "GPUs of rented nodes", gpus[-1])
+    elif len(sizes) == 1 and (size := sizes.pop()) is not None:
         axes.axhline(size, color=GREY, linewidth=0.7, zorder=1)
-        axes.annotate(
-            f"{size} GPUs", (1, size), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-            ha="right", va="bottom", color=GREY, fontsize=7,
-        )  # fmt: skip
+        _named(axes, f"{size} GPUs", size)
+
+
+def _named(axes: Axes, text: str, height: float) -> None:
+    axes.annotate(
+        text, (1, height), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+        ha="right", va="bottom", color=GREY, fontsize=7,
+    )  # fmt: skip

@@ -5,44 +5,37 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bokeh.core.json_encoder import serialize_json
-from bokeh.document import Document
-from bokeh.embed.util import standalone_docs_json_and_render_items
-from bokeh.models import Range1d
-from bokeh.resources import Resources
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from polluxsim.durations import HOUR
-from polluxsim.look.groups import policy_name, settings_of
+from polluxsim.look.colours import application_colour, looks, on_page
+from polluxsim.look.frames import frame_of
+from polluxsim.look.groups import grouped, policy_name, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
+from polluxsim.look.metric_lines import difference, lines
+from polluxsim.look.replication import settings_table
 from polluxsim.look.report import titles
-from polluxsim.look.report.figures import Shown, by_application, distribution, over_time
+from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.report.panels import cluster_view, job_figures, job_table, occupancy_map
-from polluxsim.look.report.payload import packed, run_columns
+from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns
 from polluxsim.look.report.sentences import packed_reasons
-from polluxsim.look.report.side_by_side import lines
-from polluxsim.look.report.style import run_color
-from polluxsim.look.slots import cluster_of
+from polluxsim.look.series import is_adaptive
+from polluxsim.look.settings_text import as_html
+from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from bokeh.model import Model
-
+    from polluxsim.look.metric_lines import Line
     from polluxsim.metrics.summary import Summary
     from polluxsim.records import ReasonRecord
     from polluxsim.storage import Run
 
-SCRIPTS = ("data", "format", "map", "cluster", "table", "job", "page")
+SCRIPTS = ("data", "format", "chart", "timeline", "map", "cluster", "table", "jobs", "job", "page")
 """The page's own scripts, in the order in which they need each other."""
-
-MOST_COLUMNS = 5
-"""More runs than this stand one below the other in the summary."""
 
 MOST_NAMED = 3
 """More policies than this are counted in the headline, not named."""
@@ -70,17 +63,25 @@ class Subject:
     reasons: Sequence[ReasonRecord] = ()
 
 
+TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "makespan", "utilisation", "restarts")
+"""Metrics at the top of the page."""
+
+
 class Card(NamedTuple):
     """What the page says of one run in words."""
 
     name: str
     label: str
     color: str
-    seed: str
-    workload: str
-    cluster: str
-    rounds: str
     info: str
+
+
+class Cell(NamedTuple):
+    """A number in words, and how far it is from that of the run it is compared with; `verdict` is better or worse."""
+
+    text: str
+    difference: str = ""
+    verdict: str = ""
 
 
 def report(subjects: Sequence[Subject]) -> str:
@@ -89,7 +90,7 @@ def report(subjects: Sequence[Subject]) -> str:
     Parameters
     ----------
     subjects
-        The runs, of which the first is what the others are compared with.
+        The runs. Each is compared with the first of those that had the same jobs.
 
     Raises
     ------
@@ -100,25 +101,22 @@ def report(subjects: Sequence[Subject]) -> str:
         raise ValueError("no runs, needed is one or more")
     runs = [subject.run for subject in subjects]
     summaries = [_summary(run) for run in runs]
-    labels = titles.labels(runs)
-    shown = [
-        Shown(label, run.result, occupancy(run.result, cluster_of(run)))
-        for label, run in zip(labels, runs, strict=True)
-    ]
-    places, embedded = _embedded(_models(shown))
-    cards = [_card(run, show, number) for number, (run, show) in enumerate(zip(runs, shown, strict=True))]
+    shown = _shown(runs)
+    cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
+    bases = _compared_with(runs)
+    metrics = [(line, _cells(line, bases)) for line in lines(summaries, list(map(steady_gpus, runs)))]
     return _template("page.html").render(
         title=_title(runs, summaries),
+        what=_what(runs, shown),
         cards=cards,
-        first=cards[0],
-        tiles=_tiles(labels, summaries),
-        lines=lines(summaries),
-        across=len(runs) <= MOST_COLUMNS,
-        places=places,
-        library=Markup(Resources(mode="inline", components=["bokeh", "bokeh-widgets", "bokeh-tables"]).render_js()),
+        tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
+        lines=metrics,
+        pooled=_pooled(runs),
+        versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
+        panels=panels(shown),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
-        embedded=Markup(embedded),
+        charts=Markup(packed(*charts(shown))),
         payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
         reasons=list(map(_reasons, subjects)),
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
@@ -126,15 +124,13 @@ def report(subjects: Sequence[Subject]) -> str:
     )
 
 
-def _embedded(models: Mapping[str, Model]) -> tuple[dict[str, str], str]:
-    """Return the element that each figure goes into, and all figures as JSON."""
-    document = Document()
-    for model in models.values():
-        document.add_root(model)
-    documents, (item,) = standalone_docs_json_and_render_items(document)
-    roots = item.roots.to_json()
-    places = {name: roots[model.ref["id"]] for name, model in models.items()}
-    return places, _json({"documents": documents, "items": [item.to_json()]})
+def _shown(runs: Sequence[Run]) -> list[Shown]:
+    labels = titles.labels(runs)
+    found = looks([policy_name(settings_of(run)) for run in runs])
+    return [
+        Shown(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
+        for label, run, look in zip(labels, runs, found, strict=True)
+    ]
 
 
 def _reasons(subject: Subject) -> Markup | None:
@@ -148,20 +144,23 @@ def _summary(run: Run) -> Summary:
     return summary
 
 
-def _models(shown: Sequence[Shown]) -> dict[str, Model]:
-    hours = max(run.result.end_time for run in shown) / HOUR
-    span = Range1d(0, hours, bounds=(0, hours), name="hours")
-    gpus, efficiency, queue = over_time(shown, span)
-    return {
-        "cdf": distribution(shown),
-        "applications": by_application(shown),
-        "gpus": gpus,
-        "efficiency": efficiency,
-        "queue": queue,
-        "map": occupancy_map(span),
-        "cluster": cluster_view(),
-        "table": job_table(),
-    } | {f"job_{number}": plot for number, plot in enumerate(job_figures())}
+def _compared_with(runs: Sequence[Run]) -> list[int]:
+    """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
+    first: dict[int, int] = {}
+    keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in run.result.job_records))
+            for run in runs]  # fmt: skip
+    return [first.setdefault(key, number) for number, key in enumerate(keys)]
+
+
+def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
+    return [Cell(text, *difference(line, run, bases[run])) for run, text in enumerate(line.texts)]
+
+
+def _pooled(runs: Sequence[Run]) -> Markup | None:
+    """Return the means of settings that several runs replicate, with the changes between them by pairs."""
+    if all(len(group.runs) == 1 for group in grouped(runs)):
+        return None
+    return Markup(as_html(settings_table(frame_of(runs))))
 
 
 def _title(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
@@ -174,42 +173,45 @@ def _title(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
         who = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
     counts = sorted({summary.num_jobs for summary in summaries})
     jobs = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    return f"{who} on {jobs} jobs"
+    return f"{who} on {jobs} job{'' if counts == [1] else 's'}"
 
 
-def _card(run: Run, shown: Shown, number: int) -> Card:
-    info = run.info
-    return Card(
-        name=run.name,
-        label=shown.label,
-        color=run_color(number),
-        seed=str(info.get("seed", "–")),
-        workload=titles.workload_words(info),
-        cluster=titles.cluster_words(shown.held.gpus_per_node),
-        rounds=f"rounds every {titles.setting(info, 'engine', 'round_interval')} s, "
-        f"a restart costs {titles.setting(info, 'engine', 'restart_delay')} s",
-        info=json.dumps(info, indent=2, sort_keys=True, ensure_ascii=False),
-    )
-
-
-def _tiles(labels: Sequence[str], summaries: Sequence[Summary]) -> list[dict[str, Any]]:
-    """Return the key numbers of the first run, each with what the next runs have instead."""
-    wanted = ("average JCT", "99th percentile JCT", "makespan", "GPU-hours", "restarts")
-    return [
-        {"line": line, "first": line.cells[0], "others": list(zip(labels[1:4], line.cells[1:4], strict=True))}
-        for line in lines(summaries)
-        if line.label in wanted
+def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
+    """Return what was run, each part once where the runs agree on it."""
+    seeds = list(dict.fromkeys(str(run.info.get("seed", "–")) for run in runs))
+    parts = [
+        [titles.cluster_words(show.held.gpus_per_node) for show in shown],
+        [titles.workload_words(run.info) for run in runs],
+        [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"],
+        [titles.engine_words(run.info) for run in runs],
     ]
+    return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts)
+
+
+def _card(run: Run, shown: Shown) -> Card:
+    info = json.dumps(run.info, indent=2, sort_keys=True, ensure_ascii=False)
+    return Card(name=run.name, label=shown.label, color=on_page(shown.look.color), info=info)
 
 
 def _payload(subject: Subject, shown: Shown) -> str:
     jobs = shown.result.job_records
+    applications = sorted({job.application for job in jobs})
+    config = settings_of(subject.run)
     head = {
         "label": shown.label,
         "end": shown.result.end_time,
         "jobs": [job.job for job in jobs],
-        "applications": sorted({job.application for job in jobs}),
+        "users": [job.user or job.queue or "" for job in jobs] if any(job.user or job.queue for job in jobs) else [],
+        "applications": applications,
+        "legend": [[name, application_colour(name)] for name in applications]
+        if is_coloured_by_application(applications)
+        else [],
+        "statuses": STATUSES,
         "gpusPerNode": list(shown.held.gpus_per_node),
+        "isRented": shown.rented,
+        "nodePrice": config.get("cluster.node_price", 0.0),
+        "isAdaptive": is_adaptive(shown.result),
+        "roundInterval": config.get("engine.round_interval"),
         "livesNote": subject.lives_note,
     }
     return packed(run_columns(shown.result, shown.held, subject.lives), head)
@@ -222,8 +224,3 @@ def _template(name: str) -> Template:
 
 def _asset(name: str) -> str:
     return (files("polluxsim.look.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _json(value: Any) -> str:
-    """Return JSON that can stand inside a script element: no text in it can end the element."""
-    return str(serialize_json(value)).replace("<", "\\u003c")

@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polluxsim.look.colours import job_colour
+from polluxsim.records import Status
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from polluxsim.look.lives import Lives
     from polluxsim.look.report.occupancy import Occupancy
-    from polluxsim.records import AllocationRecord, Result
+    from polluxsim.records import AllocationRecord, JobRecord, Result
 
 NEVER = -1.0
 """Stands for a time that never came."""
+
+STATUSES = tuple(Status)
+
+MOST_HUES = 8
 
 ALIGNMENT = 8
 TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}
@@ -59,7 +66,12 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "job_application": _column("uint32", [applications.index(job.application) for job in jobs]),
         "job_submit": _column("float64", [job.submit_time for job in jobs]),
         "job_start": _column("float64", [_or_never(job.start_time) for job in jobs]),
-        "job_end": _column("float64", [_or_never(job.completion_time) for job in jobs]),
+        "job_end": _column("float64", [_or_never(job.left_at) for job in jobs]),
+        "job_status": _column("uint8", [STATUSES.index(job.status) for job in jobs]),
+        "job_fairness": _column("float32", [job.finish_time_fairness for job in jobs]),
+        "job_asked": _column("uint32", [job.num_replicas for job in jobs]),
+        "job_restart_time": _column("float32", [job.restart_time for job in jobs]),
+        "job_color": _column("uint32", [_number(_colour(job, applications, i)) for i, job in enumerate(jobs)]),
         "job_restarts": _column("uint32", [job.num_restarts for job in jobs]),
         "job_gpu_seconds": _column("float64", [job.gpu_seconds for job in jobs]),
         "change_job": _column("uint32", [index[record.job] for record in changes]),
@@ -75,13 +87,27 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "held_row": _column("uint32", held.row),
         "held_rows": _column("uint32", held.rows),
         "round_time": _column("float64", [record.time for record in rounds]),
-        "round_goodput": _column("float32", [record.goodput for record in rounds]),
         "round_efficiency": _column("float32", [record.efficiency for record in rounds]),
+        "round_nodes": _column("uint32", [record.nodes for record in rounds]),
+        "round_price": _column("float32", [record.hourly_cost for record in rounds]),
         "life_job": lives.job,
         "life_time": lives.time,
         "life_efficiency": lives.efficiency,
         "life_progress": lives.progress,
     }
+
+
+def is_coloured_by_application(applications: Collection[str]) -> bool:
+    """Return whether colours tell applications apart: of one, or very many, they tell jobs apart instead."""
+    return 1 < len(applications) <= MOST_HUES
+
+
+def _colour(job: JobRecord, applications: Collection[str], number: int) -> str:
+    return job_colour(job.application if is_coloured_by_application(applications) else None, number)
+
+
+def _number(colour: str) -> int:
+    return int(colour[1:], 16)
 
 
 def _moved(changes: Sequence[AllocationRecord]) -> list[bool]:

@@ -53,10 +53,15 @@ def cluster_words(gpus_per_node: Sequence[int]) -> str:
     )
 
 
-def setting(info: Mapping[str, Any], group: str, name: str) -> str:
-    """Return one number of the configuration in words, an en dash where there is none."""
-    value = _part(info, group).get(name)
-    return "–" if value is None else f"{value:g}"
+def engine_words(info: Mapping[str, Any]) -> str:
+    """Return how often a policy decides, and what a restart costs; empty where a run does not say.
+
+    >>> engine_words({"config": {"engine": {"round_interval": 60.0, "restart_delay": 30.0}}})
+    'rounds every 60 s, a restart costs 30 s'
+    """
+    engine = _part(info, "engine")
+    said = (("rounds every", "round_interval"), ("a restart costs", "restart_delay"))
+    return ", ".join(f"{words} {engine[name]:g} s" for words, name in said if engine.get(name) is not None)
 
 
 def _part(info: Mapping[str, Any], group: str) -> Mapping[str, Any]:

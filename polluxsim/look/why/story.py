@@ -14,8 +14,10 @@ from rich.table import Table
 
 from polluxsim.durations import HOUR, clock
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.series import lifetime
 from polluxsim.look.why.facts import largest, moment, stages
-from polluxsim.look.why.words import number_of, sentence
+from polluxsim.look.why.phrases import number_of
+from polluxsim.look.why.words import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +58,7 @@ def summary(run: Run, job: JobRecord) -> str:
     if job.completion_time is not None and job.jct is not None:
         said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
-        said.append(f"cut off at {clock(run.result.end_time)}")
+        said.append(f"{job.status} at {clock(lifetime(run.result, job)[1])}")
     if job.num_failures:
         said.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
     said += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
@@ -142,7 +144,8 @@ def _before_first_round(run: Run, stage: Stage) -> str:
     rounds = [record.time for record in run.result.round_records]
     first = bisect_left(rounds, stage.start)
     if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
-        return f"Submitted between two rounds: the next one was at {clock(rounds[first])}."
+        what = "It lost them" if stage.failed else "Submitted"
+        return f"{what} between two rounds: the next one was at {clock(rounds[first])}."
     return "–"
 
 

@@ -96,28 +96,19 @@ def browser() -> Iterator[Any]:
         started.quit()
 
 
-# Every element that fits a selector, also inside the library's own trees.
-DEEP = """
-const found = [];
-const look = (root) => {
-  found.push(...root.querySelectorAll(SELECTOR));
-  for (const element of root.querySelectorAll("*")) if (element.shadowRoot) look(element.shadowRoot);
-};
-look(document);
-"""
-
-
 @dataclass
 class Page:
     """An open report."""
 
     browser: Any
+    actions: Any = None
 
     def run(self, script: str, *arguments: object) -> Any:
         return self.browser.execute_script(script, *arguments)
 
     def deep(self, selector: str) -> list[Any]:
-        script = DEEP.replace("SELECTOR", "arguments[0]") + "return found.filter((e) => e.offsetParent !== null);"
+        """Return the elements in sight that fit a selector."""
+        script = "return [...document.querySelectorAll(arguments[0])].filter((e) => e.offsetParent !== null)"
         return list(self.run(script, selector))
 
     def texts(self, selector: str) -> list[str]:
@@ -132,14 +123,40 @@ class Page:
 
         WebDriverWait(self.browser, 20).until(lambda _: self.run(script), what)
 
-    def column(self, number: int) -> list[str]:
+    def column(self, name: str) -> list[str]:
         """Return what stands in a column of the table of jobs, from the top."""
-        rows = self.run(
-            DEEP.replace("SELECTOR", "'.slick-row'")
-            + "return found.map((row) => [row.getBoundingClientRect().top, row.children[arguments[0]].innerText]);",
-            number,
-        )
-        return [text for _, text in sorted(rows)]
+        script = """
+          const heads = [...document.querySelectorAll("#job-head button")].map((button) => button.firstChild.data);
+          const rows = [...document.querySelectorAll("#job-body tr:not(.space)")];
+          return rows.map((row) => row.children[heads.indexOf(arguments[0])].innerText);
+        """
+        return list(self.run(script, name))
+
+    def place(self, element: str, x: float, y: float) -> tuple[int, int]:
+        """Return the point of the window at shares of an element's width and height, after scrolling there."""
+        script = """
+          const found = document.getElementById(arguments[0]);
+          found.scrollIntoView({ block: "center", behavior: "instant" });
+          const { left, top, width, height } = found.getBoundingClientRect();
+          return [left + arguments[1] * width, top + arguments[2] * height];
+        """
+        x, y = self.run(script, element, x, y)
+        return round(x), round(y)
+
+    def hover(self, x: int, y: int) -> list[str]:
+        """Return what boxes beside the pointer say when it comes to a point of the window."""
+        self.pointer().move_to_location(x, y)
+        self.perform()
+        return self.texts(".readout")
+
+    def pointer(self) -> Any:
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        self.actions = ActionChains(self.browser, duration=0)
+        return self.actions.w3c_actions.pointer_action
+
+    def perform(self) -> None:
+        self.actions.perform()
 
 
 def opened(browser: Any, path: Path, place: str = "") -> Page:

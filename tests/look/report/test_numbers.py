@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.look.lives import NO_LIVES, fit, lives_of
+from polluxsim.look.metric_lines import difference, lines
 from polluxsim.look.report import Subject, report
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import packed, run_columns
-from polluxsim.look.report.side_by_side import lines
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, Status
 from polluxsim.storage import Run, read_run
@@ -108,6 +108,14 @@ def test_lives_end_with_the_work_done_and_leave_out_little(simulated: dict[str, 
     assert fit(result, lives)
 
 
+def test_a_job_that_was_rejected_at_its_first_round_has_no_life() -> None:
+    job = JobRecord("a", "ncf", 0.0, None, None, None, None, 0, 0.0, Status.REJECTED, end_time=60.0)
+    result = Result((job,), (), (AllocationRecord(60.0, "a", (), (), 0, 0),), end_time=120.0)
+    lives = lives_of(result, ProfileFolder(None).load(), 30.0)
+    assert np.isnan(lives.efficiency).all()
+    assert not lives.progress.any()
+
+
 def test_profiles_by_which_the_work_is_not_done_at_completion_are_not_the_runs(simulated: dict[str, Path]) -> None:
     result = read_run(simulated["pollux"]).result
     early = [job._replace(completion_time=(job.start_time + job.completion_time) / 2) for job in result.job_records]  # type: ignore[operator]
@@ -119,13 +127,16 @@ def test_runs_are_compared_with_the_first() -> None:
     summary = summarise(hand_made())
     assert summary is not None
     twice = replace(summary, avg_jct=2 * summary.avg_jct, restarts=0, cut_off=())
-    found = {line.label: line.cells for line in lines([summary, twice])}
-    assert found["average JCT"][1].difference == "+100.0 %"
-    assert found["average JCT"][1].verdict == "worse"
-    assert found["average JCT"][0].text.startswith("≥ ")
-    assert not found["average JCT"][1].text.startswith("≥")
-    assert found["restarts"][1].difference == "−100.0 %"
-    assert found["makespan"][1].verdict == ""
+    found = {line.label: line for line in lines([summary, twice, replace(twice, avg_jct=summary.avg_jct)])}
+    jct = found["average JCT"]
+    assert difference(jct, 2, 1) == ("−50.0 %", "better")
+    assert difference(jct, 1, 2) == ("+100.0 %", "worse")
+    assert difference(jct, 1, 0) == ("+100.0 %", "")  # of a lower bound nobody knows
+    assert difference(jct, 0, 0) == ("", "")
+    assert jct.texts[0].startswith("≥ ")
+    assert not jct.texts[1].startswith("≥")
+    assert difference(found["restarts"], 1, 0) == ("−100.0 %", "better")
+    assert difference(found["makespan"], 1, 0) == ("±0.0 %", "")
 
 
 def test_a_report_needs_a_run_with_jobs() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from polluxsim.cli.main import main
 
-from .conftest import DEEP, HOSTILE, Page, opened, write_hand_made
+from .conftest import HOSTILE, Page, opened, write_hand_made
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def choose(page: Page, select: str, value: str) -> None:
 
 def holders(page: Page) -> list[str]:
     """Return who holds each GPU in the view of the cluster."""
-    return page.run("return Bokeh.documents[0].get_model_by_name('cluster-gpus').data.job")
+    return page.run("return polluxReport.cluster.holders()")
 
 
 def test_it_loads_without_a_complaint_and_without_the_network(browser: Any, two_runs: Path) -> None:
@@ -89,12 +89,13 @@ def test_the_slider_moves_the_cluster(browser: Any, by_hand: Path) -> None:
     ):
         move_slider(page, seconds)
         assert holders(page) == expected
-    assert page.text("#time-text") == "1 h 23 min"
+    assert page.text("#time-text") == "1:23:20"
     assert "8 of 8" in page.text("#moment-numbers")
     assert page.texts("#running a") == ["large 8 GPUs"]
-    assert page.texts("#waiting a") == [f"{HOSTILE} since 1 h 20 min"]
-    assert page.run("return Bokeh.documents[0].get_model_by_name('now-map').location") == pytest.approx(
-        5000 / 3600, abs=1e-3
+    assert page.texts("#waiting a") == [f"{HOSTILE} for 1 h 20 min"]
+    left, _ = over(page, "map", 5000, 0.5)
+    assert page.run("return document.querySelector('#timeline .now').getBoundingClientRect().left") == pytest.approx(
+        left, abs=1
     )
 
 
@@ -105,87 +106,227 @@ def test_the_slider_goes_by_keyboard_and_shows_its_focus(browser: Any, by_hand: 
     move_slider(page, 0)
     slider = browser.find_element("id", "time")
     slider.send_keys(Keys.END)
-    assert page.text("#time-text") == "2 h 00 min"
+    assert page.text("#time-text") == "2:00:00"
     assert page.run("return getComputedStyle(document.getElementById('time')).outlineStyle") == "solid"
 
 
 def test_the_table_filters_and_sorts(browser: Any, two_runs: Path, by_hand: Path) -> None:
     page = opened(browser, two_runs)
-    applications = set(page.column(1))
-    assert len(applications) > 1
+    assert len(set(page.column("application"))) > 1
     choose(page, "filter-application", "ncf")
     page.until("return !document.getElementById('filter-count').textContent.startsWith('30 of')", "fewer jobs")
-    assert set(page.column(1)) == {"ncf"}
-    assert int(page.text("#filter-count").split()[0]) == len(page.column(0))
+    assert set(page.column("application")) == {"ncf"}
+    assert int(page.text("#filter-count").split()[0]) == len(page.column("job"))
     page = opened(browser, by_hand)
     browser.find_element("id", "filter-name").send_keys("LAR")
-    assert page.column(0) == ["large"]
+    assert page.column("job") == ["large"]
     browser.find_element("id", "filter-name").clear()
     page.run("document.getElementById('filter').dispatchEvent(new Event('input'))")
-    assert page.column(0) == ["small", "large", HOSTILE]
-    (header,) = [element for element in page.deep(".slick-header-column") if element.text == "GPU-hours"]
-    header.click()
-    assert page.column(6) == ["0.00", "4.00", "9.60"]
-    header.click()
-    assert page.column(6) == ["9.60", "4.00", "0.00"]
+    assert page.column("job") == ["small", "large", HOSTILE]
 
 
-def over_map(page: Page, hours: float, y: float) -> tuple[int, int]:
-    """Return the point of the window where a time and a height of the map are, after scrolling there."""
-    script = """
-      const model = Bokeh.documents[0].get_model_by_name('map');
-      let view = null;
-      for (const root of Bokeh.index.roots ?? Object.values(Bokeh.index)) if (root.model === model) view = root;
-      view.el.scrollIntoView({ block: 'center', behavior: 'instant' });
-      const { left, top } = view.el.getBoundingClientRect(), { frame } = view;
-      return [left + frame.x_scale.compute(arguments[0]), top + frame.y_scale.compute(arguments[1])];
-    """
-    x, y = page.run(script, hours, y)
-    return round(x), round(y)
+def test_the_table_sorts_by_keyboard_and_says_how(browser: Any, by_hand: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page = opened(browser, by_hand)
+    sorted_by = "return [...document.querySelectorAll('#job-head th')].map((th) => th.getAttribute('aria-sort'))"
+    (header,) = [button for button in page.deep("#job-head button") if button.text == "GPU-hours"]
+    header.send_keys(Keys.ENTER)
+    assert page.column("GPU-hours") == ["0.00", "4.00", "9.60"]
+    assert page.run(sorted_by).count("ascending") == 1
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert page.column("GPU-hours") == ["9.60", "4.00", "0.00"]
+    assert page.run(sorted_by).count("descending") == 1
+    assert page.run("return document.activeElement.textContent.startsWith('GPU-hours')")
+
+
+def test_whatever_takes_focus_has_a_name(browser: Any, two_runs: Path) -> None:
+    page = opened(browser, two_runs)
+    nameless = page.run("""
+      const named = (e) => e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length
+        || document.getElementById(e.getAttribute('aria-labelledby') ?? '')?.textContent;
+      const kinds = "a, button, input, select, [tabindex]:not(#job-title), canvas, svg[role=img]";
+      return [...document.querySelectorAll(kinds)].filter((e) => !named(e)).map((e) => e.outerHTML.slice(0, 80));
+    """)
+    assert nameless == []
+
+
+# Text with less contrast to what is behind it than 4.5:1 (WCAG 2.2, 1.4.3): what it says, and the ratio.
+FAINT = """
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * (r / 255) ** 2.2 + 0.7152 * (g / 255) ** 2.2 + 0.0722 * (b / 255) ** 2.2;
+  const behind = (e) => {
+    for (let each = e; each; each = each.parentElement) {
+      const [r, g, b, a = 1] = numbers(getComputedStyle(each).backgroundColor);
+      if (a > 0.5) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !e.getClientRects().length || ["SCRIPT", "STYLE"].includes(e.tagName)) continue;
+    const { color, fill } = getComputedStyle(e), ink = light(numbers(e.namespaceURI.endsWith("svg") ? fill : color));
+    const paper = light(behind(e)), ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    if (ratio < 4.5) found.push([e.textContent.trim().slice(0, 30), ratio]);
+  }
+  return found;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(browser: Any, two_runs: Path, scheme: str) -> None:
+    prefer(browser, scheme)
+    page = opened(browser, two_runs)
+    assert page.run(FAINT) == []
+    page.deep("#job-body a")[0].click()
+    page.until("return !document.getElementById('job').hidden", "the page of the job")
+    assert page.run(FAINT) == []
+
+
+def test_names_on_the_map_are_in_the_ink_that_is_read_best(browser: Any, two_runs: Path) -> None:
+    page = opened(browser, two_runs)
+    contrasts = page.run("""
+      return polluxReport.data.load(0).then((run) => run.rgb.map((parts, job) => {
+        const [r, g, b] = parts.map((part) => (part / 255) ** 2.2), light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        return run.ink[job] === "#ffffff" ? 1.05 / (light + 0.05) : (light + 0.05) / 0.05;
+      }));
+    """)
+    assert min(contrasts) >= 4.5
+
+
+def over(page: Page, element: str, seconds: float, y: float) -> tuple[int, int]:
+    """Return the point of the window at a time in what stands in the timeline, and a share of its height."""
+    left, right, width, start, end = page.run(
+        "const { LEFT, RIGHT } = polluxReport.chart, { start, end } = polluxReport.page.axis;"
+        "return [LEFT, RIGHT, document.getElementById(arguments[0]).getBoundingClientRect().width, start, end]",
+        element,
+    )
+    return page.place(element, (left + (seconds - start) / (end - start) * (width - left - right)) / width, y)
 
 
 def test_hovering_over_the_map_tells_the_job(browser: Any, by_hand: Path) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-
     page = opened(browser, by_hand)
-    for hours, y, expected in ((0.4, 6.5, "small (cifar10)"), (1.5, 6.5, "large (imagenet)"), (1.1, 2.5, "idle")):
-        actions = ActionChains(browser)
-        actions.w3c_actions.pointer_action.move_to_location(*over_map(page, hours, y))
-        actions.perform()
-        told = DEEP.replace("SELECTOR", "'.told'") + "return found.map((e) => e.textContent.trim())"
-        page.until(f"{told}.includes({json.dumps(expected)})", f"the tooltip says {expected}")
+    for seconds, y, expected in ((1440, 0.1, "small cifar10"), (5400, 0.1, "large imagenet"), (3960, 0.7, "idle")):
+        (said,) = page.hover(*over(page, "map", seconds, y))
+        assert expected in said
+
+
+@pytest.mark.parametrize(
+    ("element", "said"),
+    [
+        ("cdf", "within"),
+        ("by-application", "10–90 %"),
+        ("panel-gpus", "GPUs in use"),
+        ("panel-efficiency", "75 %"),
+        ("panel-queue", "Queue"),
+    ],
+)
+def test_every_figure_tells_what_is_under_the_pointer(browser: Any, by_hand: Path, element: str, said: str) -> None:
+    page = opened(browser, by_hand)
+    x, y = page.place(element, 0.5, 0.5)
+    if element == "by-application":
+        x, y = page.run(
+            "const dot = document.querySelector('circle').getBoundingClientRect(); return [dot.x + 5, dot.y + 5]"
+        )
+    (told,) = page.hover(round(x), round(y))
+    assert said in told
+    assert "FIFO" in told
+
+
+def test_every_figure_of_a_job_tells_what_is_under_the_pointer(browser: Any, two_runs: Path) -> None:
+    page = opened(browser, two_runs)
+    page.deep("#job-body a")[0].click()
+    page.until("return !document.getElementById('job').hidden", "the page of the job")
+    for element in ("job-gpus", "job-batch", "job-efficiency", "job-progress"):
+        (told,) = page.hover(*page.place(element, 0.5, 0.4))
+        assert all(word in told for word in ("Pollux", "Tiresias", "batch size", "efficiency", "progress"))
 
 
 def test_a_tap_on_the_map_moves_the_slider_and_names_the_job_in_the_page(browser: Any, by_hand: Path) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-
     page = opened(browser, by_hand)
-    actions = ActionChains(browser)
-    actions.w3c_actions.pointer_action.move_to_location(*over_map(page, 1.5, 2.5)).click()
-    actions.perform()
+    page.pointer().move_to_location(*over(page, "map", 5400, 0.7)).click()
+    page.perform()
     page.until("return document.getElementById('picked').textContent.includes('large')", "the job is named")
     assert "node 1, GPU 1" in page.text("#picked")
-    assert "held from 1.17 h to 2.00 h" in page.text("#picked")
-    assert page.text("#time-text").startswith("1 h 30 min") or page.text("#time-text").startswith("1 h 29 min")
+    assert "held 1:10:00 to 2:00:00" in page.text("#picked")
+    assert page.text("#time-text").startswith(("1:30:", "1:29:"))
     page.deep("#picked a")[0].click()
     page.until("return !document.getElementById('job').hidden", "the page of the job")
     assert page.text("#job-title") == "large"
 
 
-def test_the_map_paints_holders_and_zooms(browser: Any, by_hand: Path) -> None:
+# Whether a pixel of the map is of a job and not of the page, at shares of its width and height.
+IS_HELD = """
+  const map = document.getElementById("map"), pen = map.getContext("2d");
+  return arguments[0].map(([x, y]) => {
+    const [r, g, b] = pen.getImageData(Math.floor(x * map.width), Math.floor(y * map.height), 1, 1).data;
+    return Math.max(r, g, b) - Math.min(r, g, b) > 40;
+  });
+"""
+
+
+def held_at(page: Page, *places: tuple[float, float]) -> list[bool]:
+    """Return what is painted at times [s] and shares of the map's height."""
+    points = []
+    width = page.run("return document.getElementById('map').getBoundingClientRect().width")
+    left = page.run("return document.getElementById('map').getBoundingClientRect().left")
+    for seconds, y in places:
+        points.append(((over(page, "map", seconds, y)[0] - left) / width, y))
+    return page.run(IS_HELD, points)
+
+
+def test_the_map_paints_holders_and_all_figures_zoom_together(browser: Any, by_hand: Path) -> None:
     page = opened(browser, by_hand)
-    image = "const i = Bokeh.documents[0].get_model_by_name('map-image').data; "
-    page.until(image + "return i.image[0].length > 100", "the map is painted")
-    rows, columns = page.run(image + "return i.image[0].shape")
-    assert rows == 8
-    opaque = page.run(image + "return Array.from(i.image[0], (pixel) => pixel >>> 24)")
-    for row, hours, held in ((7, 0.5, True), (7, 1.1, False), (0, 0.2, False), (0, 0.7, True), (0, 1.9, True)):
-        assert (opaque[row * columns + int(hours / 2 * columns)] > 0) is held, (row, hours)
-    browser.find_element("css selector", "[data-map=in]").click()
-    page.until(image + "return i.dw[0] < 1.01", "half the time")
-    assert page.run("return Bokeh.documents[0].get_model_by_name('gpus').x_range.end") == pytest.approx(1.5)
-    browser.find_element("css selector", "[data-map=all]").click()
-    page.until(image + "return i.dw[0] > 1.99 && i.image[0].shape[0] === 8", "all of it")
+    found = held_at(page, (1800, 0.1), (3960, 0.1), (720, 0.9), (2520, 0.9), (6840, 0.9))
+    assert found == [True, False, False, True, True]
+    start, end = over(page, "panel-gpus", 1800, 0.5), over(page, "panel-gpus", 3600, 0.5)
+    page.pointer().move_to_location(*start).pointer_down().move_to_location(*end).pointer_up()
+    page.perform()
+    axis = "const { start, end } = polluxReport.page.axis; return [start, end]"
+    page.until("return polluxReport.page.axis.start > 1000", "a drag zooms")
+    assert page.run(axis) == pytest.approx([1800, 3600], abs=20)
+    page.until("return document.querySelector('#panel-queue text').textContent === '0:30'", "the other figures too")
+    assert held_at(page, (2700, 0.9), (3590, 0.1)) == [True, True]
+    view = page.run("const v = document.querySelector('.view').getBoundingClientRect(); return [v.left, v.width]")
+    strip = page.run("const v = document.querySelector('.brush').getBoundingClientRect(); return [v.left, v.width]")
+    assert (view[0] - strip[0]) / strip[1] == pytest.approx(0.25, abs=0.01)
+    page.place("picked", 0.5, -1)
+    middle = (
+        "const v = document.querySelector('.view').getBoundingClientRect(); return [v.left + v.width / 2, v.top + 20]"
+    )
+    x, y = map(round, page.run(middle))
+    page.pointer().move_to_location(x, y).pointer_down().move_to_location(round(x + strip[1] / 4), y).pointer_up()
+    page.perform()
+    page.until("return polluxReport.page.axis.start > 3000", "the strip below moves it")
+    assert page.run(axis) == pytest.approx([3600, 5400], abs=40)
+    page.run("document.querySelector('[data-move=all]').click()")
+    page.until("return polluxReport.page.axis.end === 7200", "all of it")
+
+
+def test_all_figures_over_time_have_the_same_borders(browser: Any, two_runs: Path) -> None:
+    page = opened(browser, two_runs)
+    borders = page.run("""
+      const lines = [...document.querySelectorAll("#timeline svg .axes line")];
+      return lines.map((line) => line.getBoundingClientRect()).filter(({ width }) => width > 100)
+        .map(({ left, right }) => [Math.round(left), Math.round(right)].join());
+    """)
+    assert len(borders) > 6
+    assert len(set(borders)) == 1
+
+
+def test_a_move_of_the_slider_draws_no_figure_anew(browser: Any, two_runs: Path) -> None:
+    """The line of the moment is of the page's own style, so that a move costs the cluster only."""
+    page = opened(browser, two_runs)
+    page.run("""
+      window.drawn = 0;
+      new MutationObserver((all) => { window.drawn += all.length; })
+        .observe(document.getElementById("timeline"), { childList: true, subtree: true, characterData: true });
+    """)
+    before = page.run("return document.querySelector('#timeline .now').getBoundingClientRect().left")
+    move_slider(page, 60)
+    assert page.run("return window.drawn") == 0
+    assert page.run("return document.querySelector('#timeline .now').getBoundingClientRect().left") != before
 
 
 def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
@@ -201,12 +342,11 @@ def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
     ]
     waits = page.texts("#job-waiting > li")
     assert len(waits) == 2
-    assert waits[0].startswith("20 s from 0.03 h: at its beginning 4 GPUs of 8 were free and nobody else waited")
-    assert waits[1].startswith("10 min from 1.00 h: at its beginning 4 GPUs of 8 were free and 1 other job waited too")
-    assert "1.00 h the policy says: kept waiting (gpus_needed = 8 GPUs" in waits[1]
+    assert waits[0] == "20 s from 0:01:40: it came between two rounds; the next one was at 0:02:00."
+    assert waits[1].startswith("10 min from 1:00:00: at its beginning 4 GPUs of 8 were free and 1 other job waited too")
+    assert "1:00:00 the policy says: kept waiting (gpus_needed = 8 GPUs" in waits[1]
     assert "jobs small" in waits[1]
-    data = page.run("return Bokeh.documents[0].get_model_by_name('job-had').data")
-    assert data["gpus"] == [0, 2, 2, 4, 0, 8, 0]
+    assert page.run("return polluxReport.job.figures().gpus.lines[0].y") == [0, 2, 2, 4, 0, 8, 0]
     assert not page.deep("#job-work")
     assert "does not say where its profiles are" in page.text("#job-note")
     page.deep("#job-next")[0].click()
@@ -220,22 +360,24 @@ def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
 
 def test_a_job_of_a_real_run_has_efficiency_and_progress(browser: Any, two_runs: Path) -> None:
     page = opened(browser, two_runs)
-    page.deep("a[href^='#job/']")[0].click()
+    page.deep("#job-body a")[0].click()
     page.until("return !document.getElementById('job').hidden", "the page of the job")
-    done = page.run("return Bokeh.documents[0].get_model_by_name('job-done').data")
-    assert done["progress"][0] == 0
-    assert done["progress"][-1] == pytest.approx(1, abs=1e-6)
+    done = page.run("return [...polluxReport.job.figures().progress.lines[0].y]")
+    assert done[0] == 0
+    assert done[-1] == pytest.approx(1, abs=1e-6)
     assert "the profile cards that come with polluxsim" in page.text("#job-note")
 
 
 def test_another_run_is_shown_and_lines_are_hidden(browser: Any, two_runs: Path) -> None:
     page = opened(browser, two_runs)
-    first = page.run("return Bokeh.documents[0].get_model_by_name('jobs').data.jct[0]")
+    first = page.column("GPU-hours")
     choose(page, "run", "1")
-    page.until(f"return Bokeh.documents[0].get_model_by_name('jobs').data.jct[0] !== {first}", "the other run's jobs")
+    page.until("return document.getElementById('run').value === '1'", "the other run")
+    assert page.column("GPU-hours") != first
+    count = "return document.querySelectorAll('#panel-queue .line').length"
+    assert page.run(count) == 2
     page.run("document.querySelector('.show-run').click()")
-    visible = "return Bokeh.documents[0].get_model_by_name('queue').renderers.map((line) => line.visible)"
-    assert page.run(visible) == [False, True]
+    assert page.run(count) == 1
 
 
 @pytest.mark.parametrize("place", ["", "#job/0/large"])
@@ -270,8 +412,8 @@ def test_scrolling_over_the_map_scrolls_the_page(browser: Any, by_hand: Path) ->
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
     page = opened(browser, by_hand)
-    x, y = over_map(page, 1.0, 4.0)
-    before = page.run("return [scrollY, Bokeh.documents[0].get_model_by_name('map').x_range.end]")
+    x, y = over(page, "map", 3600, 0.5)
+    before = page.run("return [scrollY, polluxReport.page.axis.end]")
     ActionChains(browser).scroll_from_origin(ScrollOrigin.from_viewport(x, y), 0, 200).perform()
     page.until(f"return scrollY > {before[0]} + 50", "the page has moved")
-    assert page.run("return Bokeh.documents[0].get_model_by_name('map').x_range.end") == before[1]
+    assert page.run("return polluxReport.page.axis.end") == before[1]

@@ -1,66 +1,106 @@
 // The cluster at a moment: every GPU a square in its job's colour, and who runs and who waits.
 "use strict";
 polluxReport.cluster = (() => {
-  const { format, data } = polluxReport;
-  const GAP = 0.7, MOST_CHIPS = 24, MOST_NUMBERED = 160;
-  let plot, gpus, nodes, run, places = [], time = 0;
+  const { format, data, map } = polluxReport;
+  const GAP = 0.8, LARGEST = 34, MOST_CHIPS = 24;
+  let canvas, box, run, places = [], size = 1, time = 0, found = -1;
 
-  function init(model) {
-    plot = model("cluster"); gpus = model("cluster-gpus"); nodes = model("cluster-nodes");
-    polluxReport.page.onResize(plot, () => { if (run) { layOut(); draw(); } });
-  }
-
-  function show(next) { run = next; layOut(); }
-
-  // Nodes in lines, the GPUs of each in a block as square as may be, in squares as large as the figure lets them be.
-  function layOut() {
-    const most = Math.max(...run.gpusPerNode), wide = Math.ceil(Math.sqrt(most)), high = Math.ceil(most / wide);
-    const frame = polluxReport.page.frame(plot), ratio = Math.max(frame.width, 100) / Math.max(frame.height, 100);
-    const columns = Math.min(run.gpusPerNode.length,
-      Math.max(1, Math.ceil(Math.sqrt(run.gpusPerNode.length * ratio * (high + GAP) / (wide + GAP)))));
-    const lines = Math.ceil(run.gpusPerNode.length / columns);
-    places = run.nodeOfRow.map((node, row) => {
-      const slot = run.slotOfRow[row];
-      return [(node % columns) * (wide + GAP) + (slot % wide) + 0.5,
-        Math.floor(node / columns) * (high + GAP) + Math.floor(slot / wide) + 0.5 + GAP];
+  function init() {
+    canvas = document.getElementById("cluster");
+    box = polluxReport.chart.readout(canvas.parentElement);
+    new ResizeObserver(() => { if (run) { layOut(); draw(); } }).observe(canvas.parentElement);
+    canvas.addEventListener("pointermove", (event) => {
+      const row = rowAt(event);
+      if (row < 0) box.hide(); else box.show(event.offsetX, event.offsetY, format.clock(time), map.tell(row, time));
     });
-    const width = columns * (wide + GAP) - GAP, height = lines * (high + GAP);
-    const scale = Math.max(width / ratio, height);
-    plot.x_range.setv({ start: 0, end: scale * ratio });
-    plot.y_range.setv({ start: scale, end: 0 });
-    const numbered = run.gpusPerNode.length <= MOST_NUMBERED;
-    const of = numbered ? run.gpusPerNode.map((_, node) => node) : [];
-    nodes.data = { x: of.map((node) => (node % columns) * (wide + GAP) + 0.05),
-      y: of.map((node) => Math.floor(node / columns) * (high + GAP) + GAP - 0.02), text: of.map(String) };
+    canvas.addEventListener("pointerleave", () => box.hide());
+    canvas.addEventListener("click", (event) => {
+      const row = rowAt(event), held = row < 0 ? -1 : data.holding(run, row, time);
+      if (held >= 0) location.hash = format.jobLink(run, run.heldJob[held]);
+    });
   }
 
-  function at(moment) { time = moment; draw(); }
+  function show(next) { run = next; found = -1; layOut(); }
+
+  // A block for each node, as square as may be without a hole.
+  function block(gpus) {
+    const root = Math.ceil(Math.sqrt(gpus));
+    for (let wide = root; wide <= Math.min(gpus, 3 * root); wide++) if (gpus % wide === 0) return [wide, gpus / wide];
+    return [root, Math.ceil(gpus / root)];
+  }
+
+  // Nodes in lines, in squares as large as the width lets them be.
+  function layOut() {
+    const [wide, high] = block(Math.max(...run.gpusPerNode)), room = canvas.parentElement.clientWidth, count = run.gpusPerNode.length;
+    const tallest = Math.max(320, Math.min(innerHeight * 0.6, 640));
+    for (size = LARGEST; size > 3; size--) {
+      const columns = Math.max(1, Math.floor(room / ((wide + GAP) * size)));
+      if (Math.ceil(count / columns) * (high + 2 * GAP) * size <= tallest && columns * (wide + GAP) * size <= room) break;
+    }
+    const columns = Math.min(count, Math.max(1, Math.floor(room / ((wide + GAP) * size))));
+    const lines = Math.ceil(count / columns);
+    places = run.nodeOfRow.map((node, row) => {
+      const [own] = block(run.gpusPerNode[node]), slot = run.slotOfRow[row];
+      return [(node % columns) * (wide + GAP) + slot % own, Math.floor(node / columns) * (high + 2 * GAP) + Math.floor(slot / own) + GAP];
+    });
+    const ratio = devicePixelRatio || 1;
+    canvas.width = room * ratio;
+    canvas.height = lines * (high + 2 * GAP) * size * ratio;
+    canvas.style.height = `${lines * (high + 2 * GAP) * size}px`;
+  }
+
+  function at(moment) { time = moment; draw(); tell(); }
+  function find(job) { found = job; draw(); }
 
   function draw() {
-    const style = getComputedStyle(document.documentElement), idle = style.getPropertyValue("--idle").trim();
-    const held = places.map((_, row) => data.holding(run, row, time));
-    gpus.data = {
-      x: places.map((place) => place[0]), y: places.map((place) => place[1]),
-      color: held.map((i) => (i < 0 ? idle : run.color[run.heldJob[i]])),
-      line: held.map((i) => (i < 0 ? style.getPropertyValue("--line").trim() : run.color[run.heldJob[i]])),
-      node: run.nodeOfRow, gpu: run.slotOfRow,
-      job: held.map((i) => (i < 0 ? "idle" : run.jobs[run.heldJob[i]])),
-      held: held.map((i) => (i < 0 ? "" : `held from ${format.hours(run.heldStart[i])} to ${format.hours(run.heldEnd[i])}`)),
-    };
-    tell();
+    const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), ratio = devicePixelRatio || 1;
+    const [idle, line, muted] = ["--idle", "--hatch", "--muted"].map((name) => style.getPropertyValue(name).trim());
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    pen.font = "11px system-ui, sans-serif";
+    pen.strokeStyle = line;
+    const numbered = pen.measureText(String(run.gpusPerNode.length)).width < (block(run.gpusPerNode[0])[0] + GAP) * size && GAP * size > 9;
+    places.forEach(([x, y], row) => {
+      const held = data.holding(run, row, time), job = held < 0 ? -1 : run.heldJob[held], width = size * 0.9;
+      pen.globalAlpha = found >= 0 && job !== found ? 0.2 : 1;
+      if (job >= 0 || map.isThere(row, time)) {
+        pen.fillStyle = job < 0 ? idle : run.color[job];
+        pen.fillRect(x * size, y * size, width, width);
+      } else {
+        pen.beginPath();
+        pen.rect(x * size + 0.5, y * size + 0.5, width - 1, width - 1);
+        pen.moveTo(x * size, y * size + width);
+        pen.lineTo(x * size + width, y * size);
+        pen.stroke();
+      }
+      pen.globalAlpha = 1;
+      pen.fillStyle = muted;
+      if (numbered && run.slotOfRow[row] === 0) pen.fillText(String(run.nodeOfRow[row]), x * size, y * size - 3);
+    });
+  }
+
+  // The name of who holds each GPU.
+  const holders = () => places.map((_, row) => data.holding(run, row, time)).map((held) => (held < 0 ? "idle" : run.jobs[run.heldJob[held]]));
+
+  function rowAt(event) {
+    const x = event.offsetX / size, y = event.offsetY / size;
+    return places.findIndex(([left, top]) => x >= left && x < left + 0.95 && y >= top && y < top + 0.95);
   }
 
   function tell() {
-    const now = data.at(run, time), all = run.numRows;
-    format.facts("moment-numbers", [
-      ["GPUs in use", `${format.number(now.gpus)} of ${format.number(all)}`],
+    const now = data.at(run, time);
+    const facts = [
+      ["GPUs in use", `${format.number(now.gpus)} of ${format.number(now.capacity)}`],
       ["running", format.plural(now.running.length, "job")],
       ["waiting", format.plural(now.waiting.length, "job")],
-      ["efficiency", now.gpus ? format.percent(now.efficiency) : "–"],
-    ]);
+    ];
+    if (run.isAdaptive) facts.push(["efficiency", now.gpus ? format.percent(now.efficiency) : "–"]);
+    if (run.isRented) facts.push(["nodes up", format.number(now.nodes)], ["rented for", `$${format.number(now.price, 2)} an hour`]);
+    format.facts("moment-numbers", facts);
+    canvas.setAttribute("aria-label", `The cluster at ${format.clock(time)}: ${facts.map(([name, value]) => `${name} ${value}`).join(", ")}`);
     now.running.sort((a, b) => data.gpusAt(run, b, time) - data.gpusAt(run, a, time));
     chips("running", now.running, (job) => format.plural(data.gpusAt(run, job, time), "GPU"));
-    chips("waiting", now.waiting, (job) => `since ${format.span(time - waitsSince(job))}`);
+    chips("waiting", now.waiting, (job) => `for ${format.span(time - waitsSince(job))}`);
   }
 
   function waitsSince(job) {
@@ -77,11 +117,5 @@ polluxReport.cluster = (() => {
     format.fill(id, ...shown);
   }
 
-  function tapped(x, y) {
-    const row = places.findIndex(([px, py]) => Math.abs(px - x) < 0.5 && Math.abs(py - y) < 0.5);
-    const held = row < 0 ? -1 : data.holding(run, row, time);
-    if (held >= 0) location.hash = format.jobLink(run, run.heldJob[held]);
-  }
-
-  return { init, show, at, draw, tapped };
+  return { init, show, at, draw, find, holders };
 })();

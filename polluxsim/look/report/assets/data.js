@@ -5,8 +5,8 @@ const polluxReport = {};
 polluxReport.data = (() => {
   const decoded = new Map();
 
-  async function inflate(text) {
-    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  async function unpack(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Response(stream).arrayBuffer();
   }
@@ -17,7 +17,7 @@ polluxReport.data = (() => {
     const length = new DataView(buffer).getUint32(0, true);
     const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
     const base = Math.ceil((4 + length) / 8) * 8;
-    const run = { ...head, numJobs: head.jobs.length };
+    const run = { ...head, numJobs: head.jobs?.length };
     for (const [name, [type, offset, count]] of Object.entries(head.columns)) {
       const key = name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
       run[key] = new types[type](buffer, base + offset, count);
@@ -56,40 +56,26 @@ polluxReport.data = (() => {
     return { nodeOfRow, slotOfRow };
   }
 
-  // Hue by application where there are a few, else by job; shade by job, so that neighbours differ.
-  const HUES = [212, 28, 158, 318, 48, 266, 188, 0];
-  function hue(run, job) {
-    const few = run.applications.length > 1 && run.applications.length <= HUES.length;
-    return few ? HUES[run.jobApplication[job]] : (job * 137.508) % 360;
-  }
-  function rgb(h, s, l) {
-    const part = (n) => {
-      const k = (n + h / 30) % 12;
-      return Math.round(255 * (l - s * Math.min(l, 1 - l) * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
-    };
-    return [part(0), part(8), part(4)];
-  }
+  // Colours by job, and whether black or white is read better on each.
   function colors(run) {
-    const css = [], red = [], dark = [];
-    for (let job = 0; job < run.numJobs; job++) {
-      const shade = 0.4 + 0.3 * ((job * 0.381966) % 1);
-      const [r, g, b] = rgb(hue(run, job), 0.62, shade);
-      css.push(`rgb(${r},${g},${b})`);
-      red.push([r, g, b]);
-      dark.push(0.299 * r + 0.587 * g + 0.114 * b < 140);
+    const color = [], rgb = [], ink = [];
+    for (const number of run.jobColor) {
+      const parts = [number >> 16, (number >> 8) & 255, number & 255];
+      const [r, g, b] = parts.map((part) => (part / 255) ** 2.2), luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      color.push(`rgb(${parts})`);
+      rgb.push(parts);
+      ink.push(luminance > 0.18 ? "#000000" : "#ffffff");
     }
-    const legend = run.applications.map((name, i) => ({ name, color: `rgb(${rgb(HUES[i % HUES.length], 0.62, 0.52)})` }));
-    const few = run.applications.length > 1 && run.applications.length <= HUES.length;
-    return { color: css, rgb: red, isDark: dark, legend: few ? legend : [] };
+    return { color, rgb, ink };
   }
 
   // A run by its number, decoded when it is first asked for.
   function load(number) {
     if (!decoded.has(number)) {
-      const text = document.getElementById(`run-${number}`).textContent;
-      decoded.set(number, inflate(text).then((buffer) => {
+      decoded.set(number, unpack(`run-${number}`).then((buffer) => {
         const run = columns(buffer);
         Object.assign(run, byRow(run), nodes(run), colors(run), { number });
+        run.present = present(run);
         run.changeFirst = firsts(run.changeJob, run.numJobs);
         run.lifeFirst = firsts(run.lifeJob, run.numJobs);
         run.jobNumber = new Map(run.jobs.map((name, job) => [name, job]));
@@ -101,12 +87,13 @@ polluxReport.data = (() => {
 
   // What decided about a run's jobs, decoded when a job is first shown; null where nothing is recorded.
   function loadReasons(number) {
-    const key = `reasons-${number}`, text = document.getElementById(key);
-    if (text && !decoded.has(key)) {
-      decoded.set(key, inflate(text.textContent).then((buffer) => columns(buffer)));
-    }
-    return text ? decoded.get(key) : Promise.resolve(null);
+    const key = `reasons-${number}`;
+    if (document.getElementById(key) === null) return Promise.resolve(null);
+    if (!decoded.has(key)) decoded.set(key, unpack(key).then(columns));
+    return decoded.get(key);
   }
+
+  const loadCharts = () => unpack("charts").then(columns);
 
   // A job's reasons from one time until before another: the first, each of another kind than the one before, the last.
   function reasonsWithin(reasons, job, from, to) {
@@ -166,8 +153,46 @@ polluxReport.data = (() => {
     }
     const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
-      goodput: round < 0 ? NaN : run.roundGoodput[round] };
+      price: round < 0 ? 0 : run.roundPrice[round], nodes: nodesAt(run, round), capacity: capacity(run, nodesAt(run, round)) };
   }
 
-  return { load, loadReasons, reasonsWithin, holding, changeAt, gpusAt, at };
+  // Nodes that are up after a round: all of them, but where a policy rents them. Those are always the first ones.
+  const nodesAt = (run, round) => run.isRented ? run.roundNodes[Math.max(round, 0)] ?? 0 : run.gpusPerNode.length;
+  const capacity = (run, nodes) => run.gpusPerNode.slice(0, nodes).reduce((sum, gpus) => sum + gpus, 0);
+
+  // When each number of nodes was up: [from, to, GPUs that are there], in order of time.
+  function present(run) {
+    const found = [];
+    if (!run.isRented) return [[0, run.end, run.numRows]];
+    for (let i = 0; i < run.roundTime.length; i++) {
+      const rows = capacity(run, run.roundNodes[i]), last = found[found.length - 1];
+      if (last && last[2] === rows) continue;
+      if (last) last[1] = run.roundTime[i];
+      found.push([i ? run.roundTime[i] : 0, run.end, rows]);
+    }
+    return found;
+  }
+
+  const endOf = (run, job) => (run.jobEnd[job] < 0 ? run.end : run.jobEnd[job]);
+  const statusOf = (run, job) => run.statuses[run.jobStatus[job]];
+  // Whether a job's life is as long as it took: of one that ended otherwise, this is what it lasted at least.
+  const isComplete = (run, job) => statusOf(run, job) === "completed";
+
+  const changesOf = (run, job) => Array.from({ length: run.changeFirst[job + 1] - run.changeFirst[job] }, (_, i) => run.changeFirst[job] + i);
+
+  // Stretches of time in which a job holds no GPU, from submission to its end.
+  function waitsOf(run, job) {
+    const found = [], end = endOf(run, job);
+    let since = run.jobSubmit[job];
+    for (const i of changesOf(run, job)) {
+      const has = run.changeGpus[i] > 0;
+      if (has && since !== null) { if (run.changeTime[i] > since) found.push([since, run.changeTime[i]]); since = null; }
+      if (!has && since === null) since = run.changeTime[i];
+    }
+    if (since !== null && since < end) found.push([since, end]);
+    return found;
+  }
+
+  return { load, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+    lastUpTo };
 })();

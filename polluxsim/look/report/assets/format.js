@@ -3,19 +3,27 @@
 polluxReport.format = (() => {
   const number = (value, digits = 0) => Number.isFinite(value)
     ? value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) : "–";
-  const hours = (seconds, digits = 2) => `${number(seconds / 3600, digits)} h`;
+  const pad = (count) => String(count).padStart(2, "0");
 
-  // 90 → "1 min 30 s", 3700 → "1 h 02 min"
+  // A length of time: 9.3 → "9.3 s", 90 → "1 min 30 s", 3700 → "1 h 02 min", 3313000 → "38 d 8 h"
   function span(seconds) {
     if (!Number.isFinite(seconds)) return "–";
-    if (seconds < 60) return `${number(seconds, seconds < 10 ? 1 : 0)} s`;
-    const whole = Math.round(seconds);
+    if (seconds < 59.5) return `${Number(seconds.toPrecision(2))} s`;
+    const whole = Math.round(seconds), minutes = Math.round(whole / 60), hours = Math.round(whole / 3600);
     if (whole < 3600) return `${Math.floor(whole / 60)} min${whole % 60 ? ` ${whole % 60} s` : ""}`;
-    const minutes = Math.round(whole / 60);
-    return `${number(Math.floor(minutes / 60))} h ${String(minutes % 60).padStart(2, "0")} min`;
+    return minutes < 2880 ? `${Math.floor(minutes / 60)} h ${pad(minutes % 60)} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
   }
+
+  // A moment, as `polluxsim why` takes it: 4680 → "1:18:00"
+  function clock(seconds) {
+    const whole = Math.round(seconds);
+    return `${Math.floor(whole / 3600)}:${pad(Math.floor(whole / 60) % 60)}:${pad(whole % 60)}`;
+  }
+
   const percent = (share) => Number.isFinite(share) ? `${number(100 * share, 0)} %` : "–";
   const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+  const inUnit = (value, unit) => unit === "%" ? percent(value)
+    : unit === "$" ? `$${number(value, 2)}` : number(value, Number.isInteger(value) ? 0 : 1);
 
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
@@ -30,5 +38,5 @@ polluxReport.format = (() => {
     element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   const jobLink = (run, job) => `#job/${run.number}/${encodeURIComponent(run.jobs[job])}`;
 
-  return { number, hours, span, percent, plural, element, fill, facts, jobLink };
+  return { number, span, clock, percent, plural, inUnit, element, fill, facts, jobLink };
 })();

@@ -1,34 +1,43 @@
 // The page of one job: facts, its life as figures, when it waited, and every change in words.
 "use strict";
 polluxReport.job = (() => {
-  const { format, data } = polluxReport;
-  const FIGURES = ["job-gpus", "job-batch", "job-efficiency", "job-progress"];
-  const hour = (seconds) => seconds / 3600;
-  let had, done, hours, lines, waits, starts;
+  const { format, data, chart, timeline } = polluxReport;
+  const MOST_RUNS = 8;
+  let figures, link, axis = { start: 0, end: 1 };
 
-  function init(model) {
-    had = model("job-had"); done = model("job-done"); hours = model("job-hours");
-    [lines, waits, starts] = ["line", "waits", "starts"].map((what) => FIGURES.map((name) => model(`${name}-${what}`)));
+  function init() {
+    const made = (name, label, y) => chart.make(document.getElementById(`job-${name}`), { height: 170, label, x: axis, y: { start: 0, end: 1, ...y } });
+    figures = { gpus: made("gpus", "GPUs of the job", {}), batch: made("batch", "Batch size of the job", {}),
+      efficiency: made("efficiency", "Efficiency of the job", { unit: "%" }), progress: made("progress", "Progress of the job", { unit: "%" }) };
+    link = timeline.link(document.getElementById("life"), { axis, draw: drawAll, pick: () => {}, tell: (time) => [format.clock(time),
+      Object.entries(figures).flatMap(([name, { lines, y }]) => lines.map((line) => [line.color, line.label ?? name, chart.valueAt(line, time), y.unit]))
+        .filter(([, , value]) => value !== undefined && !Number.isNaN(value)).map(([color, name, value, unit]) => [color, name, format.inUnit(value, unit)])] });
   }
+  const drawAll = () => Object.values(figures).forEach((figure) => figure.draw());
 
-  async function show(run, job) {
-    const reasons = await data.loadReasons(run.number), changes = [];
-    for (let i = run.changeFirst[job]; i < run.changeFirst[job + 1]; i++) changes.push(i);
-    const ended = run.jobEnd[job] >= 0, end = ended ? run.jobEnd[job] : run.end;
-    const application = run.applications[run.jobApplication[job]], submit = run.jobSubmit[job];
+  // `runs` gives all runs, so that the job is seen under each of them.
+  async function show(run, job, runs, looks) {
+    const reasons = await data.loadReasons(run.number), changes = data.changesOf(run, job);
+    const others = runs.length <= MOST_RUNS ? (await Promise.all(runs.map(data.load))).filter((other) => other !== run) : [];
+    const end = data.endOf(run, job), status = data.statusOf(run, job), submit = run.jobSubmit[job];
+    const application = run.applications[run.jobApplication[job]], user = run.users[job];
     document.getElementById("job-title").textContent = run.jobs[job];
-    document.getElementById("job-line").textContent = `${application} · ${ended ? "completed" : "cut off at the end of the run"}`;
+    document.getElementById("job-line").textContent = [application, user, status === "cut off" ? "cut off at the end of the run" : status].filter(Boolean).join(" · ");
     document.getElementById("job-run").textContent = `in ${run.label}`;
-    const stretches = waiting(run, changes, submit, end), waited = stretches.reduce((sum, [a, b]) => sum + b - a, 0);
+    const stretches = data.waitsOf(run, job), waited = stretches.reduce((sum, [a, b]) => sum + b - a, 0);
     format.facts("job-facts", [
-      ["JCT", `${ended ? "" : "≥ "}${format.span(end - submit)}`],
-      ["submitted at", format.hours(submit)],
+      ["JCT", `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
+      ["submitted at", Number.isFinite(submit) ? format.clock(submit) : "never"],
       ["first GPU after", run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
       ["waited in all", format.span(waited)],
       ["GPU-hours", format.number(run.jobGpuSeconds[job] / 3600, 2)],
       ["restarts", format.number(run.jobRestarts[job])],
+      ...(run.jobFairness[job] > 0 ? [["ρ", format.number(run.jobFairness[job], 2)]] : []),
     ]);
-    draw(run, job, changes, submit, end, stretches);
+    const twins = others.map((other) => [other, other.jobNumber.get(run.jobs[job])])
+      .filter(([other, twin]) => twin !== undefined && other.jobSubmit[twin] === submit);
+    draw(run, job, changes, stretches, twins, looks);
+    tellTwins(run, job, twins);
     tellWaits(run, job, stretches, reasons);
     tellChanges(run, job, changes, reasons);
     step("job-previous", run, job - 1);
@@ -41,45 +50,54 @@ polluxReport.job = (() => {
     if (exists) link.setAttribute("href", format.jobLink(run, job));
   }
 
-  // Stretches of time without a GPU, from submission on.
-  function waiting(run, changes, submit, end) {
-    const found = [];
-    let since = submit;
-    for (const i of changes) {
-      const has = run.changeGpus[i] > 0;
-      if (has && since !== null) { if (run.changeTime[i] > since) found.push([since, run.changeTime[i]]); since = null; }
-      if (!has && since === null) since = run.changeTime[i];
-    }
-    if (since !== null && since < end) found.push([since, end]);
-    return found;
+  // GPUs or batch sizes as a step line from submission to the end.
+  function steps(run, job, column) {
+    const x = [run.jobSubmit[job]], y = [0];
+    for (const i of data.changesOf(run, job)) { x.push(run.changeTime[i]); y.push(column[i]); }
+    return { x: [...x, Math.max(data.endOf(run, job), x[x.length - 1])], y };
   }
 
-  function draw(run, job, changes, submit, end, stretches) {
-    const time = [submit], gpus = [0], batch = [0];
-    for (const i of changes) { time.push(run.changeTime[i]); gpus.push(run.changeGpus[i]); batch.push(run.changeBatch[i]); }
-    if (time[time.length - 1] < end) { time.push(end); gpus.push(gpus[gpus.length - 1]); batch.push(batch[batch.length - 1]); }
-    had.data = { time: time.map(hour), gpus, batch };
-    const life = [run.lifeFirst[job], run.lifeFirst[job + 1]];
-    done.data = { time: Array.from(run.lifeTime.slice(...life), hour), efficiency: Array.from(run.lifeEfficiency.slice(...life)),
-      progress: Array.from(run.lifeProgress.slice(...life), (share) => Math.min(share, 1)) };
+  function draw(run, job, changes, stretches, twins, looks) {
+    const life = [run.lifeFirst[job], run.lifeFirst[job + 1]], time = run.lifeTime.slice(...life), end = data.endOf(run, job);
+    const look = looks[run.number], one = twins.length ? run.label : "GPUs";
+    figures.gpus.lines = [...twins.map(([other, twin]) => ({ ...steps(other, twin, other.changeGpus), ...looks[other.number], label: other.label })),
+      { ...steps(run, job, run.changeGpus), ...look, label: one }];
+    figures.batch.lines = [{ ...steps(run, job, run.changeBatch), ...look, dash: [], label: "batch size" }];
+    figures.efficiency.lines = [{ x: [...time, end], y: run.lifeEfficiency.slice(...life), ...look, dash: [] }];
+    figures.progress.lines = [{ x: time, y: run.lifeProgress.slice(...life).map((share) => Math.min(share, 1)), ...look, dash: [] }];
     document.getElementById("job-work").hidden = life[0] === life[1];
     document.getElementById("job-note").textContent = run.livesNote;
-    const placed = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => hour(run.changeTime[i]));
-    for (const source of starts) source.data = { time: placed };
-    for (const source of waits) source.data = { start: stretches.map(([a]) => hour(a)), end: stretches.map(([, b]) => hour(b)) };
-    const margin = Math.max((end - submit) * 0.02, 1);
-    hours.setv({ start: hour(submit - margin), end: hour(end + margin) });
-    for (const { glyph } of lines) glyph.line_color = run.color[job];
+    for (const figure of Object.values(figures)) {
+      figure.strips = stretches;
+      figure.marks = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i]);
+    }
+    for (const { y, lines } of [figures.gpus, figures.batch]) y.end = 1.06 * lines.reduce((most, line) => line.y.reduce((a, b) => Math.max(a, b), most), 1);
+    const last = twins.reduce((most, [other, twin]) => Math.max(most, data.endOf(other, twin)), end), submit = run.jobSubmit[job];
+    const margin = Math.max((last - submit) * 0.02, 1);
+    link.span(submit - margin, last + margin);
+    drawAll();
+  }
+
+  // The same job in the other runs.
+  function tellTwins(run, job, twins) {
+    document.getElementById("twins").hidden = !twins.length;
+    format.fill("job-twins", ...[[run, job], ...twins].map(([other, twin]) => format.element("tr", {},
+      format.element("th", { scope: "row" }, other === run ? other.label : format.element("a", { href: format.jobLink(other, twin) }, other.label)),
+      ...[`${data.isComplete(other, twin) ? "" : "≥ "}${format.span(data.endOf(other, twin) - other.jobSubmit[twin])}`,
+        format.span(data.waitsOf(other, twin).reduce((sum, [a, b]) => sum + b - a, 0)), format.number(other.jobRestarts[twin]),
+        format.number(other.jobGpuSeconds[twin] / 3600, 2)].map((cell) => format.element("td", {}, cell)))));
   }
 
   // What the records say of a stretch: how full the cluster was, and who else waited.
   function tellWaits(run, job, stretches, reasons) {
     const items = stretches.map(([start, end]) => {
-      const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length;
-      const free = run.numRows - then.gpus;
-      return format.element("li", {}, `${format.span(end - start)} from ${format.hours(start)}: at its beginning `,
-        `${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(run.numRows)} were free` : `all ${format.number(run.numRows)} GPUs were held`}`,
-        ` and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`, told(reasons, job, start, end));
+      const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length, free = then.capacity - then.gpus;
+      const next = run.roundTime[data.lastUpTo(run.roundTime, start, 0, run.roundTime.length) + 1];
+      const said = told(reasons, job, start, end), between = !said && run.roundTime.indexOf(start) < 0 && (next === undefined || next >= end);
+      return format.element("li", {}, `${format.span(end - start)} from ${format.clock(start)}: `, between
+        ? `it came between two rounds${next === undefined ? "" : `; the next one was at ${format.clock(next)}`}.`
+        : `at its beginning ${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(then.capacity)} ${free === 1 ? "was" : "were"} free`
+          : `all ${format.number(then.capacity)} GPUs were held`} and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`, said);
     });
     format.fill("job-waiting", ...(items.length ? items : [format.element("li", {}, "It never waited.")]));
   }
@@ -87,7 +105,7 @@ polluxReport.job = (() => {
   // What the policy said in a stretch of time, where that is recorded.
   function told(reasons, job, from, to, most = Infinity) {
     const said = data.reasonsWithin(reasons, job, from, to).slice(0, most).map(({ time, text }) => format.element("li", {},
-      format.element("small", {}, format.hours(time)), ` ${text}`));
+      format.element("small", {}, format.clock(time)), ` ${text}`));
     return said.length ? format.element("ul", { class: "why" }, ...said) : "";
   }
 
@@ -98,7 +116,7 @@ polluxReport.job = (() => {
       const until = place + 1 < changes.length ? run.changeTime[changes[place + 1]] : Infinity;
       gpus = now; started = started || now > 0;
       const cells = now ? [now, run.changeNodes[i], run.changeBatch[i], run.changeAccumulation[i]] : ["–", "–", "–", "–"];
-      return format.element("tr", {}, format.element("th", { scope: "row" }, format.hours(run.changeTime[i], 3)),
+      return format.element("tr", {}, format.element("th", { scope: "row" }, format.clock(run.changeTime[i])),
         format.element("td", {}, what, now ? told(reasons, job, run.changeTime[i], until, 1) : ""),
         ...cells.map((cell) => format.element("td", {}, typeof cell === "number" ? format.number(cell) : cell)));
     });
@@ -107,12 +125,14 @@ polluxReport.job = (() => {
 
   function words(run, change, before, started) {
     const now = run.changeGpus[change];
-    if (!now) return run.changeTime[change] === run.jobEnd[run.changeJob[change]] ? "completes" : "loses its GPUs and waits";
+    if (!now) return run.changeTime[change] === run.jobEnd[run.changeJob[change]] ? ended(run, run.changeJob[change]) : "loses its GPUs and waits";
     if (!run.changeMoved[change]) return "changes its batch size";
     if (!before) return started ? `restarts on ${format.plural(now, "GPU")}` : `starts on ${format.plural(now, "GPU")}`;
     if (now === before) return "moves";
     return now > before ? `grows by ${format.plural(now - before, "GPU")}` : `shrinks by ${format.plural(before - now, "GPU")}`;
   }
 
-  return { init, show };
+  const ended = (run, job) => (data.isComplete(run, job) ? "completes" : `ends: ${data.statusOf(run, job)}`);
+
+  return { init, show, figures: () => figures };
 })();

@@ -1,54 +1,81 @@
 // The map of GPUs over time: paints what is in sight, a cell at most a pixel wide, so that its cost does not depend on
-// how long the run was. Rows run from the top, so a row's place on the axis is counted from the bottom.
+// how long the run was. GPUs are rows, counted from the top.
 "use strict";
 polluxReport.map = (() => {
-  const { format, data } = polluxReport;
-  const MOST_LABELS = 200, LABEL_WIDTH = 7, LABEL_HEIGHT = 13, LINE_HEIGHT = 8;
-  let plot, grid, image, labels, NDArray, run, hours, due = false;
+  const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
+  const HEIGHT = 440, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, FONT = "11px system-ui, sans-serif";
+  let canvas, axis, run, rows = { start: 0, end: 1 }, found = -1;
 
-  function init(model) {
-    plot = model("map"); grid = model("map-nodes"); image = model("map-image"); labels = model("map-labels"); hours = model("hours");
-    NDArray = image.data.image[0].constructor;
-    for (const range of [plot.x_range, plot.y_range]) {
-      for (const name of ["start", "end"]) range.properties[name].change.connect(schedule);
-    }
-    polluxReport.page.onResize(plot, schedule);
+  function init(shared) {
+    canvas = document.getElementById("map");
+    axis = shared;
+    new ResizeObserver(paint).observe(canvas.parentElement);
   }
 
-  function show(next) {
-    run = next;
-    plot.y_range.setv({ start: 0, end: run.numRows, bounds: [0, run.numRows] });
-    schedule();
-  }
+  function show(next) { run = next; found = -1; rows = { start: 0, end: run.numRows }; paint(); }
+  function find(job) { found = job; paint(); }
 
-  function schedule() {
-    if (due || !run) return;
-    due = true;
-    requestAnimationFrame(() => { due = false; paint(); });
-  }
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   function paint() {
-    const { width, height } = polluxReport.page.frame(plot);
-    if (!width || !height) return;
-    const from = plot.x_range.start * 3600, to = plot.x_range.end * 3600;
-    const bottom = Math.max(Math.floor(plot.y_range.start), 0), top = Math.min(Math.ceil(plot.y_range.end), run.numRows);
-    if (!(to > from) || top <= bottom) return;
-    const gpusPerCell = Math.max(1, Math.ceil((top - bottom) / height));
-    const rows = Math.ceil((top - bottom) / gpusPerCell);
-    const pixels = new Uint32Array(rows * width), cell = (to - from) / width;
-    const owner = new Int32Array(width), longest = new Float64Array(width), busy = new Float64Array(width);
-    for (let line = 0; line < rows; line++) {
-      owner.fill(-1); longest.fill(0); busy.fill(0);
-      const count = Math.min(gpusPerCell, top - bottom - line * gpusPerCell);
-      for (let k = 0; k < count; k++) {
-        collect(run.numRows - 1 - (bottom + line * gpusPerCell + k), from, to, cell, owner, longest, busy);
-      }
-      fillLine(pixels, line * width, owner, busy, cell * count, count > 1 ? 0 : cell, from);
+    const width = canvas.parentElement.clientWidth - LEFT - RIGHT, ratio = devicePixelRatio || 1;
+    if (!run || width <= 0) return;
+    canvas.width = (width + LEFT + RIGHT) * ratio;
+    canvas.height = HEIGHT * ratio;
+    canvas.style.height = `${HEIGHT}px`;
+    const pen = canvas.getContext("2d"), { start: from, end: to } = axis;
+    const top = Math.floor(rows.start), bottom = Math.min(Math.ceil(rows.end), run.numRows);
+    const sight = { from, to, top, bottom, width, tall: HEIGHT / (bottom - top), wide: width / (to - from) };
+    pen.scale(ratio, ratio);
+    pen.font = FONT;
+    pen.save();
+    pen.translate(LEFT, 0);
+    pen.beginPath();
+    pen.rect(0, 0, width, HEIGHT);
+    pen.clip();
+    hatch(pen, sight);
+    cells(pen, sight);
+    names(pen, sight);
+    pen.restore();
+    nodes(pen, sight);
+  }
+
+  // Nodes that are not there, as nobody rents them, are hatched.
+  function hatch(pen, { from, to, top, bottom, width, tall, wide }) {
+    pen.fillStyle = style("--idle");
+    pen.fillRect(0, 0, width, HEIGHT);
+    pen.fillStyle = hatched(pen);
+    for (const [start, end, present] of run.present) {
+      if (end < from || start > to || present >= bottom) continue;
+      pen.clearRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
+      pen.fillRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
     }
-    image.data = { image: [new NDArray(pixels, [rows, width])], x: [from / 3600], y: [bottom], dw: [(to - from) / 3600],
-      dh: [rows * gpusPerCell] };
-    label(from, to, bottom, top, width, height);
-    nodes(bottom, top, height);
+  }
+
+  function hatched(pen) {
+    const tile = new OffscreenCanvas(6, 6), line = tile.getContext("2d");
+    line.strokeStyle = style("--hatch");
+    line.beginPath();
+    for (const x of [-3, 3, 9]) { line.moveTo(x - 3, 9); line.lineTo(x + 9, -3); }
+    line.stroke();
+    return pen.createPattern(tile, "repeat");
+  }
+
+  function cells(pen, { from, to, top, bottom, width }) {
+    const gpusPerCell = Math.max(1, Math.ceil((bottom - top) / HEIGHT)), lines = Math.ceil((bottom - top) / gpusPerCell);
+    const columns = Math.round(width), cell = (to - from) / columns, image = new ImageData(columns, lines);
+    const pixels = new Uint32Array(image.data.buffer);
+    const owner = new Int32Array(columns), longest = new Float64Array(columns), busy = new Float64Array(columns);
+    for (let line = 0; line < lines; line++) {
+      owner.fill(-1); longest.fill(0); busy.fill(0);
+      const count = Math.min(gpusPerCell, bottom - top - line * gpusPerCell);
+      for (let k = 0; k < count; k++) collect(top + line * gpusPerCell + k, from, to, cell, owner, longest, busy);
+      fillLine(pixels, line * columns, owner, busy, cell * count, count > 1 ? 0 : cell, from);
+    }
+    const picture = new OffscreenCanvas(columns, lines);
+    picture.getContext("2d").putImageData(image, 0, 0);
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(picture, 0, 0, width, HEIGHT * lines * gpusPerCell / (bottom - top));
     document.getElementById("map-detail").textContent = gpusPerCell > 1
       ? `A line of the map stands for ${gpusPerCell} GPUs: the colour is the longest holder's, paler where they are idle. Zoom in to see each GPU.`
       : `A column stands for ${format.span(cell)}: the colour is the longest holder's.`;
@@ -86,99 +113,81 @@ polluxReport.map = (() => {
       const [r, g, b] = run.rgb[run.heldJob[held]];
       const begins = cell > 0 && (column === 0 ? run.heldStart[held] >= from : owner[column - 1] !== held);
       const wide = begins && run.heldEnd[held] - run.heldStart[held] > 5 * cell;
-      const alpha = wide ? 90 : Math.round(255 * (0.25 + 0.75 * Math.min(busy[column] / whole, 1)));
+      let alpha = wide ? 90 : Math.round(255 * (0.25 + 0.75 * Math.min(busy[column] / whole, 1)));
+      if (found >= 0 && run.heldJob[held] !== found) alpha >>= 2;
       pixels[offset + column] = ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0;
     }
   }
 
   // Names on the rectangles that have room for one, the largest first.
-  function label(from, to, bottom, top, width, height) {
-    const found = [], perHour = width / (to - from), perRow = height / (top - bottom);
+  function names(pen, { from, to, top, bottom, tall, wide }) {
+    const fitting = [];
     for (let i = 0; i < run.heldRow.length; i++) {
       const start = Math.max(run.heldStart[i], from), end = Math.min(run.heldEnd[i], to);
-      if (end <= start || run.heldRows[i] * perRow < LABEL_HEIGHT) continue;
-      const y = run.numRows - run.heldRow[i] - run.heldRows[i] / 2;
-      const room = (end - start) * perHour, text = run.jobs[run.heldJob[i]];
-      if (room > LABEL_WIDTH * text.length + 8 && y > bottom && y < top) found.push([room * run.heldRows[i], i, start, y, text]);
+      if (end <= start || run.heldRows[i] * tall < LABEL_HEIGHT || (found >= 0 && run.heldJob[i] !== found)) continue;
+      const middle = run.heldRow[i] + run.heldRows[i] / 2, room = (end - start) * wide, job = run.heldJob[i];
+      if (room > 30 && middle > top && middle < bottom) fitting.push([room * run.heldRows[i], room, job, (start - from) * wide, (middle - top) * tall]);
     }
-    found.sort((a, b) => b[0] - a[0]);
-    const kept = found.slice(0, MOST_LABELS);
-    labels.data = { x: kept.map((e) => e[2] / 3600), y: kept.map((e) => e[3]), text: kept.map((e) => e[4]),
-      color: kept.map((e) => (run.isDark[run.heldJob[e[1]]] ? "#ffffff" : "#101418")) };
+    fitting.sort((a, b) => b[0] - a[0]);
+    pen.textBaseline = "middle";
+    for (const [, room, job, x, y] of fitting.slice(0, MOST_LABELS)) {
+      if (pen.measureText(run.jobs[job]).width + 8 > room) continue;
+      pen.fillStyle = run.ink[job];
+      pen.fillText(run.jobs[job], x + 4, y);
+    }
   }
 
   // Lines between nodes where there is room for them, and the numbers of as many nodes as can be told apart.
-  function nodes(bottom, top, height) {
-    const numbers = [], lines = [], overrides = new Map();
-    const room = height / (top - bottom) * run.numRows / run.gpusPerNode.length, step = Math.max(1, Math.ceil(16 / room));
-    let row = 0;
+  function nodes(pen, { top, bottom, width, tall }) {
+    const line = style("--surface"), text = style("--muted");
+    let row = 0, last = -Infinity;
+    pen.textAlign = "right";
     run.gpusPerNode.forEach((gpus, node) => {
-      if (room > LINE_HEIGHT) lines.push(run.numRows - row);
-      if (node % step === 0) {
-        const middle = run.numRows - row - gpus / 2;
-        numbers.push(middle);
-        overrides.set(middle, String(node));
-      }
+      const y = (row - top) * tall, middle = y + gpus * tall / 2;
+      pen.fillStyle = line;
+      if (row > top && row < bottom && gpus * tall > LINE_HEIGHT) pen.fillRect(LEFT, y - 0.5, width, 1);
+      pen.fillStyle = text;
+      if (middle > 4 && middle < HEIGHT - 4 && middle - last >= 15) { pen.fillText(String(node), LEFT - 8, middle); last = middle; }
       row += gpus;
     });
-    plot.left[0].major_label_overrides = overrides;
-    plot.left[0].ticker.ticks = numbers;
-    grid.ticker.ticks = lines;
   }
 
-  function rowAt(y) {
-    const row = run.numRows - 1 - Math.floor(y);
-    return row >= 0 && row < run.numRows ? row : -1;
-  }
-
-  // What the tooltip says, part by part.
-  function tell(x, y, part) {
-    const row = rowAt(y), held = row < 0 ? -1 : data.holding(run, row, x * 3600);
-    if (held < 0) return part === "job" ? "idle" : part === "gpus" && row >= 0 ? place(row) : "–";
-    const job = run.heldJob[held], change = data.changeAt(run, job, x * 3600);
-    if (part === "job") return `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`;
-    if (part === "gpus") return `${place(row)}; it has ${format.plural(run.changeGpus[change], "GPU")}`;
-    if (part === "batch") return format.number(run.changeBatch[change]);
-    return `${format.hours(run.heldStart[held])} to ${format.hours(run.heldEnd[held])}`;
+  // The GPU under a point of the window, -1 where there is none.
+  function rowAt(event) {
+    const box = canvas.getBoundingClientRect(), share = (event.clientY - box.top) / box.height;
+    if (!run || share < 0 || share >= 1) return -1;
+    return Math.min(Math.floor(Math.floor(rows.start) + share * (Math.ceil(rows.end) - Math.floor(rows.start))), run.numRows - 1);
   }
 
   const place = (row) => `node ${run.nodeOfRow[row]}, GPU ${run.slotOfRow[row]}`;
+  const isThere = (row, time) => row < (run.present.findLast(([start]) => start <= time)?.[2] ?? 0);
 
-  function tapped(x, y) {
-    const row = rowAt(y);
-    if (row < 0) return;
-    polluxReport.page.moveTo(x * 3600);
-    const held = data.holding(run, row, x * 3600), when = `At ${format.hours(x * 3600)}, ${place(row)}: `;
-    if (held < 0) { format.fill("picked", `${when}idle.`); return; }
-    const job = run.heldJob[held];
-    const link = format.element("a", { href: format.jobLink(run, job) }, tell(x, y, "job"));
-    format.fill("picked", when, link, `, ${format.plural(data.gpusAt(run, job, x * 3600), "GPU")}, batch size `,
-      `${tell(x, y, "batch")}, held from ${tell(x, y, "held")}.`);
+  // What holds a GPU at a time, as rows of a box.
+  function tell(row, time) {
+    const held = data.holding(run, row, time);
+    if (held < 0) return [["", place(row), isThere(row, time) ? "idle" : "not rented"]];
+    const job = run.heldJob[held], change = data.changeAt(run, job, time);
+    return [[run.color[job], run.jobs[job], run.applications[run.jobApplication[job]]],
+      ["", place(row), `it has ${format.plural(run.changeGpus[change], "GPU")}`],
+      ["", "batch size", format.number(run.changeBatch[change])],
+      ["", "held", `${format.clock(run.heldStart[held])} to ${format.clock(run.heldEnd[held])}`]];
   }
 
-  // Zoom and move by buttons, for whoever has no wheel or mouse.
+  // Say in the page what was clicked, for whoever has no pointer to hover with.
+  function picked(row, time) {
+    const held = data.holding(run, row, time), when = `At ${format.clock(time)}, ${place(row)}: `;
+    if (held < 0) { format.fill("picked", `${when}${tell(row, time)[0][2]}.`); return; }
+    const job = run.heldJob[held], [, [, , has], [, , batch], [, , period]] = tell(row, time);
+    const link = format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
+    format.fill("picked", when, link, `; ${has}, batch size ${batch}, held ${period}.`);
+  }
+
   function move(action) {
-    const { start, end } = plot.x_range, width = end - start, all = run ? hours.bounds[1] : end;
-    const zoom = { in: 0.5, out: 2 }[action], shift = { earlier: -0.5, later: 0.5 }[action];
-    if (zoom) {
-      const size = Math.min(width * zoom, all), left = Math.max(0, Math.min((start + end - size) / 2, all - size));
-      plot.x_range.setv({ start: left, end: left + size });
-      const rows = plot.y_range.end - plot.y_range.start, tall = Math.min(Math.max(rows * zoom, 4), run.numRows);
-      const top = Math.min(plot.y_range.end, run.numRows);
-      const low = Math.max(0, top - tall);
-      plot.y_range.setv({ start: low, end: low + tall });
-    } else if (shift) {
-      const left = Math.max(0, Math.min(start + shift * width, all - width));
-      plot.x_range.setv({ start: left, end: left + width });
-    } else if (action === "all") {
-      plot.x_range.setv({ start: 0, end: all });
-      plot.y_range.setv({ start: 0, end: run.numRows });
-    } else {
-      const rows = plot.y_range.end - plot.y_range.start, by = (action === "up" ? 0.5 : -0.5) * rows;
-      const low = Math.max(0, Math.min(plot.y_range.start + by, run.numRows - rows));
-      plot.y_range.setv({ start: low, end: low + rows });
-    }
+    const size = rows.end - rows.start, tall = Math.min(Math.max(size * ({ fewer: 0.5, more: 2 }[action] ?? 1), 8), run.numRows);
+    const by = { up: -0.5, down: 0.5 }[action] ?? 0, start = Math.max(0, Math.min(rows.start + by * size, run.numRows - tall));
+    rows = { start, end: start + tall };
+    paint();
   }
 
-  return { init, show, tell, tapped, move, schedule };
+  return { init, show, paint, find, rowAt, tell, picked, move, isThere };
 })();

@@ -1,40 +1,108 @@
-// Puts the parts to work: embeds the figures, follows the address, the chosen run, the moment and the theme.
+// Puts the parts to work: draws the figures, follows the address, the chosen run, the moment and the theme.
 "use strict";
 polluxReport.page = (() => {
-  const { data, format } = polluxReport;
+  const { data, format, chart, map, cluster } = polluxReport;
   const STEPS = 2000, PLAY_SECONDS = 30;
   const byId = (id) => document.getElementById(id);
-  const parts = ["map", "cluster", "table", "job"];
-  let model, views, run, chosen = 0, playing = null;
+  const axis = { start: 0, end: 1 }, figures = new Map();
+  let all, run, link, chosen = 0, playing = null;
 
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
-    const { documents, items } = JSON.parse(byId("figures-data").textContent);
-    [views] = await Bokeh.embed.embed_items(documents, items);
-    const all = Bokeh.documents[0];
-    model = (name) => {
-      const found = all.get_model_by_name(name);
-      if (!found) throw new Error(`the figures have no ${name}`);
-      return found;
-    };
-    parts.forEach((part) => polluxReport[part].init(model));
+    all = await data.loadCharts();
+    Object.assign(axis, { start: all.start, end: all.end });
+    distribution();
+    applications();
+    all.panels.forEach(panel);
+    map.init(axis);
+    link = polluxReport.timeline.link(byId("timeline"), { axis, draw, tell, pick });
+    for (const part of [cluster, polluxReport.table, polluxReport.job, polluxReport.jobs]) part.init();
     listen();
     await choose(0);
     moveTo(Math.min(busiest(), run.end));
-    await follow();
+    await Promise.all([follow(), polluxReport.jobs.show()]);
     document.documentElement.dataset.ready = "true";
     performance.mark("ready");
+  }
+
+  const looks = () => all.runs.map(({ color, dash }) => ({ color, dash }));
+  const made = (id, options) => { const figure = chart.make(byId(id), options); figures.set(id, figure); figure.draw(); return figure; };
+
+  // Jobs that were cut off keep a line below 1.
+  function distribution() {
+    const lines = looks().map((look, i) => {
+      const jct = all[`jct${i}`], share = all[`share${i}`];
+      return { ...look, label: all.runs[i].label, x: [...jct, jct[jct.length - 1]], y: share };
+    });
+    const times = all.runs.flatMap((_, i) => [all[`jct${i}`][0], all[`jct${i}`][all[`jct${i}`].length - 1]]).filter((time) => time > 0);
+    const x = { ...chart.lengthRange(times.length ? times : [60]), log: true, ticks: chart.lengthTicks };
+    for (const line of lines) if (line.y.length) { line.x = [x.start, ...line.x.slice(0, -1), x.end]; line.y = [0, ...line.y]; }
+    const figure = made("cdf", { height: 300, label: "Distribution of completion times", x, y: { start: 0, end: 1.02, unit: "%" }, lines });
+    chart.hover(figure, ({ x: time, inside }) => inside && [`within ${format.span(time)}`,
+      lines.filter((line) => !line.hidden).map((line) => [line.color, line.label, format.percent(chart.valueAt(line, time) ?? 0)])]);
+  }
+
+  function applications() {
+    const names = all.applications.map(({ name }) => name), count = all.runs.length;
+    const dots = all.runs.flatMap(({ label, color, spreads }, i) => Object.entries(spreads).map(([name, [mean, low, high, jobs]]) => ({
+      y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: mean, low, high, jobs, name, label, color, run: i })));
+    const lengths = dots.flatMap((dot) => [dot.low, dot.x, dot.high]).filter((length) => length > 0);
+    const x = { ...chart.lengthRange(lengths.length ? lengths : [60]), log: true, ticks: chart.lengthTicks };
+    for (const dot of dots) for (const part of ["x", "low", "high"]) dot[part] = Math.max(dot[part], x.start);
+    const y = { start: names.length - 0.5, end: -0.5, ticks: () => names.map((name, i) => [i, name.length > 13 ? `${name.slice(0, 12)}…` : name]) };
+    const figure = made("by-application", { height: Math.max(300, 46 * names.length + 40), label: "Completion times by application", left: 96, x, y, dots });
+    chart.hover(figure, ({ left, top }) => {
+      const dot = chart.nearest(figure, left, top);
+      return dot && [`${dot.name}, ${format.plural(dot.jobs, "job")}`, [[dot.color, dot.label, ""], ["", "mean", format.span(dot.x)],
+        ["", "10–90 %", `${format.span(dot.low)} to ${format.span(dot.high)}`]]];
+    });
+  }
+
+  function panel({ name, title, unit, top }) {
+    const lines = all.runs.map(({ label, end }, i) => {
+      const y = all[`${name}${i}`], x = Array.from(y, (_, k) => all.start + k * all.width);
+      return { ...looks()[i], label, x: [...x, end], y };
+    });
+    const most = top ?? lines.reduce((sum, line) => line.y.reduce((a, b) => Math.max(a, b), sum), 1);
+    made(`panel-${name}`, { height: name === "gpus" ? 190 : 140, label: `${title} over time`, x: axis, y: { start: 0, end: 1.06 * most, unit }, lines, unit });
+  }
+
+  const over = () => all.panels.map(({ name }) => figures.get(`panel-${name}`));
+  function draw() { over().forEach((figure) => figure.draw()); map.paint(); }
+
+  // The box at the crosshair: every run in every figure, and over the map who holds the GPU.
+  function tell(time, event) {
+    const row = event.target === byId("map") ? map.rowAt(event) : -1;
+    if (row >= 0) return [format.clock(time), map.tell(row, time)];
+    const titles = all.runs.length ? [["", "", ...all.panels.map(({ title }) => title)]] : [];
+    return [format.clock(time), [...titles, ...all.runs.flatMap(({ label, color }, i) => (over()[0].lines[i].hidden ? []
+      : [[color, label, ...over().map((figure) => { const value = chart.valueAt(figure.lines[i], time); return value === undefined ? "–" : format.inUnit(value, figure.unit); })]]))]];
+  }
+
+  function pick(time, event) {
+    moveTo(Math.min(time, run.end));
+    const row = event.target === byId("map") ? map.rowAt(event) : -1;
+    if (row >= 0) map.picked(row, time);
   }
 
   function listen() {
     byId("run")?.addEventListener("change", (event) => choose(Number(event.target.value)));
     byId("time").addEventListener("input", (event) => moveTo(Number(event.target.value)));
     byId("play").addEventListener("click", () => play(playing === null));
-    for (const button of document.querySelectorAll("[data-map]")) {
-      button.addEventListener("click", () => polluxReport.map.move(button.dataset.map));
-    }
+    const moves = { in: () => link.zoom(0.5), out: () => link.zoom(2), earlier: () => link.shift(-0.5), later: () => link.shift(0.5), all: () => link.reset() };
+    for (const button of document.querySelectorAll("[data-move]")) button.addEventListener("click", moves[button.dataset.move]);
+    for (const button of document.querySelectorAll("[data-rows]")) button.addEventListener("click", () => map.move(button.dataset.rows));
     for (const box of document.querySelectorAll(".show-run")) box.addEventListener("change", () => toggle(box));
+    byId("find").addEventListener("input", () => find(byId("find").value.trim()));
     window.addEventListener("hashchange", follow);
+  }
+
+  // A job by its name stands out on the map and in the cluster.
+  function find(name) {
+    const job = name ? run.jobNumber.get(name) ?? run.jobs.findIndex((each) => each.toLowerCase().includes(name.toLowerCase())) : -1;
+    byId("found").textContent = !name ? "" : job < 0 ? "no such job" : run.jobs[job];
+    map.find(job);
+    cluster.find(job);
   }
 
   // The run that everything below the figures shows.
@@ -43,11 +111,26 @@ polluxReport.page = (() => {
     chosen = number;
     if (byId("run")) byId("run").value = String(number);
     const slider = byId("time");
+    slider.min = String(all.start);
     slider.max = String(run.end);
-    slider.step = String(Math.max(run.end / STEPS, 1));
-    format.fill("legend", ...run.legend.map(({ name, color }) => format.element("li", { style: ["--color", color] }, name)));
-    for (const part of ["map", "cluster", "table"]) polluxReport[part].show(run);
+    slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
+    byId("find").value = byId("found").textContent = "";
+    format.fill("legend", ...run.legend.map(([name, color]) => format.element("li", { style: ["--color", color] }, name)));
+    byId("colours").textContent = run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own";
+    byId("rows").hidden = run.numRows <= 128;
+    strip(number);
+    for (const part of [map, cluster, polluxReport.table]) part.show(run);
     moveTo(Math.min(Number(slider.value), run.end));
+  }
+
+  // The whole run in the strip below the figures.
+  function strip(number) {
+    const { x, y, color } = figures.get("panel-gpus").lines[number], most = figures.get("panel-gpus").y.end;
+    const points = Array.from(y, (value, i) => `${x[i]},${100 - 100 * value / most} ${x[i + 1]},${100 - 100 * value / most}`);
+    const shape = document.querySelector(".brush polygon");
+    shape.setAttribute("points", `${all.start},100 ${points.join(" ")} ${x[x.length - 1]},100`);
+    shape.setAttribute("style", `fill: ${color}`);
+    shape.ownerSVGElement.setAttribute("viewBox", `${all.start} 0 ${all.end - all.start} 100`);
   }
 
   // When most jobs are active: a moment worth opening with.
@@ -55,7 +138,7 @@ polluxReport.page = (() => {
     let best = 0, most = -1, active = 0;
     const events = [];
     for (let job = 0; job < run.numJobs; job++) {
-      events.push([run.jobSubmit[job], 1], [run.jobEnd[job] < 0 ? run.end : run.jobEnd[job], -1]);
+      if (Number.isFinite(run.jobSubmit[job])) events.push([run.jobSubmit[job], 1], [data.endOf(run, job), -1]);
     }
     events.sort((a, b) => a[0] - b[0]);
     for (const [time, change] of events) { active += change; if (active > most) { most = active; best = time; } }
@@ -64,10 +147,10 @@ polluxReport.page = (() => {
 
   function moveTo(time) {
     byId("time").value = String(time);
-    byId("time").setAttribute("aria-valuetext", format.span(time));
-    byId("time-text").textContent = format.span(time);
-    for (const name of ["map", "gpus", "efficiency", "queue"]) model(`now-${name}`).location = time / 3600;
-    polluxReport.cluster.at(time);
+    byId("time").setAttribute("aria-valuetext", format.clock(time));
+    byId("time-text").textContent = format.clock(time);
+    link.mark(time);
+    cluster.at(time);
   }
 
   function play(on) {
@@ -77,9 +160,9 @@ polluxReport.page = (() => {
     byId("play").setAttribute("aria-pressed", String(on));
     if (!on) return;
     let before = performance.now(), time = Number(byId("time").value);
-    if (time >= run.end) time = 0;
+    if (time >= run.end) time = all.start;
     const tick = (now) => {
-      time += (now - before) / 1000 * run.end / PLAY_SECONDS;
+      time += (now - before) / 1000 * (run.end - all.start) / PLAY_SECONDS;
       before = now;
       moveTo(Math.min(time, run.end));
       if (time >= run.end) play(false); else playing = requestAnimationFrame(tick);
@@ -88,8 +171,11 @@ polluxReport.page = (() => {
   }
 
   function toggle(box) {
-    for (const name of ["jct-cdf", "jct-by-application", "gpus", "efficiency", "queue"]) {
-      for (const line of model(name).renderers) if (line.name === `run-${box.value}`) line.visible = box.checked;
+    const number = Number(box.value), hidden = !box.checked;
+    for (const figure of figures.values()) {
+      if (figure.lines[number]) figure.lines[number].hidden = hidden;
+      for (const dot of figure.dots) if (dot.run === number) dot.hidden = hidden;
+      figure.draw();
     }
   }
 
@@ -104,36 +190,29 @@ polluxReport.page = (() => {
     byId("job").hidden = job === undefined;
     if (job !== undefined) {
       play(false);
-      await polluxReport.job.show(run, job);
+      await polluxReport.job.show(run, job, [...all.runs.keys()], looks());
       scrollTo({ top: 0, behavior: "instant" });
       byId("job-title").focus({ preventScroll: true });
     } else if (wasJob) {
-      polluxReport.map.schedule();
       byId(kind || "main")?.scrollIntoView({ behavior: "instant" });
     }
   }
 
-  // The system's colours until someone asks for others.
+  // The system's colours until someone asks for others; paper is always light.
   function theme(system) {
     const root = document.documentElement, button = byId("theme");
-    const set = (dark) => {
+    const paint = (dark) => {
       root.dataset.theme = dark ? "dark" : "light";
-      button.textContent = dark ? "Light mode" : "Dark mode";
-      if (views) repaint();
+      if (run) { map.paint(); cluster.draw(); }
     };
-    let asked = false;
-    set(system.matches);
-    system.addEventListener("change", () => { if (!asked) set(system.matches); });
-    button.addEventListener("click", () => { asked = true; set(root.dataset.theme !== "dark"); });
-  }
-
-  // Figures are painted on canvases, which do not notice that a colour of the style sheet is another.
-  function repaint() {
-    for (const root of Bokeh.documents[0].roots()) {
-      const view = views.get_one(root);
-      if (view.request_repaint) view.request_repaint();
-    }
-    polluxReport.cluster.draw();
+    let asked = null;
+    const isDark = () => asked ?? system.matches;
+    const set = () => { paint(isDark()); button.textContent = isDark() ? "Light mode" : "Dark mode"; };
+    set();
+    system.addEventListener("change", set);
+    button.addEventListener("click", () => { asked = !isDark(); set(); });
+    addEventListener("beforeprint", () => paint(false));
+    addEventListener("afterprint", set);
   }
 
   function fail(error) {
@@ -142,16 +221,5 @@ polluxReport.page = (() => {
   }
 
   start().catch((error) => { fail(error); throw error; });
-  // The inside of a figure's axes, in pixels of the page; empty while the figure is not in sight.
-  function frame(plot) {
-    const { width, height } = views.get_one(plot).frame.bbox;
-    return { width: Math.floor(width), height: Math.floor(height) };
-  }
-
-  // Figures take their new size a moment after the page gave it to them.
-  function onResize(plot, action) {
-    new ResizeObserver(() => setTimeout(action, 100)).observe(views.get_one(plot).el);
-  }
-
-  return { moveTo, frame, onResize };
+  return { axis, figures, moveTo };
 })();

@@ -1,0 +1,61 @@
+"""Jobs that fail by themselves, whatever node they are on."""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING
+
+from polluxsim.durations import HOUR
+from polluxsim.engine.agenda import Rank
+from polluxsim.engine.streams import Stream, uniforms
+from polluxsim.records import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from polluxsim.engine.agenda import Happening
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.state import State
+    from polluxsim.engine.training import Training
+    from polluxsim.engine.world import World
+
+
+class Crashes:
+    """Lets jobs fail as the settings say.
+
+    Parameters
+    ----------
+    state
+        The run.
+    training, world
+        What takes a job's GPUs, and ends it.
+    seed
+        The run's.
+    """
+
+    def __init__(self, state: State, training: Training, world: World, seed: int) -> None:
+        self._state = state
+        self._training = training
+        self._world = world
+        self._seed = seed
+
+    def expect(self, jobs: Iterable[ActiveJob]) -> None:
+        """Call the failures of jobs that were just given GPUs; by then they may have others."""
+        agenda, failures = self._state.agenda, self._state.scenario.settings.job_failures
+        if failures is None or not failures.rate:
+            return
+        for job in jobs:
+            if job.placement:
+                (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
+                time = agenda.now - log(life) * HOUR / failures.rate
+                agenda.at(time, Rank.ARRIVAL, self._crash, (job, job.tenure.since), order=job.order)
+
+    def _crash(self, event: Happening) -> None:
+        """Take the GPUs of a job that still has the same, and end it if it failed too often."""
+        (job, since), failures = event.about, self._state.scenario.settings.job_failures
+        if not job.placement or job.tenure.since != since or failures is None:
+            return
+        self._training.evict(job)
+        job.tenure.losses = losses = job.tenure.losses.with_crash()
+        if losses.num_crashes > failures.retries:
+            self._world.end(job, Status.FAILED)

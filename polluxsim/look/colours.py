@@ -1,0 +1,154 @@
+"""One colour for each policy and one hue for each application, in every figure, on the page and on the terminal."""
+
+from __future__ import annotations
+
+from colorsys import hls_to_rgb
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.look.groups import Group
+
+# Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
+# high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
+PALETTE = ("#004488", "#C0392B", "#DDAA33", "#1B1B1B", "#2F96B4")
+
+POLICY_COLOURS = dict(zip(("Pollux", "Tiresias", "Optimus", "FIFO", "SRTF"), PALETTE, strict=True))
+
+DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
+    "-",
+    (0, (5, 1.6)),
+    (0, (5, 1.4, 1, 1.4)),
+    (0, (1.2, 1.2)),
+    (0, (9, 2)),
+    (0, (5, 1.3, 1, 1.3, 1, 1.3)),
+    (0, (2.5, 1.2)),
+)
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+HUES = {"bert": 300.0, "cifar10": 130.0, "deepspeech2": 24.0, "imagenet": 260.0, "ncf": 75.0, "yolov3": 335.0}
+"""Of the applications that come with polluxsim [degrees]; between those of the policies."""
+
+GOLDEN_RATIO = 0.618033988749895
+"""Steps of this share of a circle come near to no place where they were before."""
+
+
+class Look(NamedTuple):
+    """How one line is drawn.
+
+    Attributes
+    ----------
+    color
+        As matplotlib names it.
+    linestyle
+        Solid, or dashes in line widths.
+    marker
+        Where the line has points.
+    """
+
+    color: str
+    linestyle: str | tuple[float, tuple[float, ...]]
+    marker: str
+
+
+def looks(policies: Sequence[str]) -> list[Look]:
+    """Return a look for each line from the policy behind it: the first of a policy always has the same.
+
+    A policy's further lines are lighter shades of its colour, with dashes that no other line has while there are any.
+    """
+    unknown = [name for name in dict.fromkeys(policies) if name not in POLICY_COLOURS]
+    spare = [name for name in reversed(POLICY_COLOURS) if name not in policies] or list(POLICY_COLOURS)
+    base = {name: name for name in POLICY_COLOURS} | {
+        name: spare[place % len(spare)] for place, name in enumerate(unknown)
+    }
+    order = list(POLICY_COLOURS)
+    firsts = {name: order.index(base[name]) for name in dict.fromkeys(policies)}
+    free = [place for place in range(len(DASHES)) if place not in firsts.values()] or list(range(len(DASHES)))
+    seen: dict[str, int] = dict.fromkeys(policies, 0)
+    found, taken = [], 0
+    for name in policies:
+        place = firsts[name]
+        if seen[name]:
+            place, taken = free[taken % len(free)], taken + 1
+        colour = POLICY_COLOURS[base[name]]
+        shade = lighter(colour, min(0.22 * seen[name], 0.44)) if seen[name] else colour
+        found.append(Look(shade, DASHES[place], MARKERS[place]))
+        seen[name] += 1
+    return found
+
+
+def looks_of(groups: Sequence[Group]) -> list[Look]:
+    """Return a look for each group."""
+    return looks([group.policy for group in groups])
+
+
+def lighter(colour: str, share: float) -> str:
+    """Return a colour mixed with a share of white.
+
+    >>> lighter("#000000", 0.5)
+    '#808080'
+    """
+    return mixed(colour, 255, share)
+
+
+def job_colour(application: str | None, number: int) -> str:
+    """Return a job's colour: the hue is its application's, or its own where none is given, the shade its own.
+
+    Parameters
+    ----------
+    application
+        Of the job.
+    number
+        The job's place in order of submission; neighbours differ in shade.
+    """
+    turn = number * GOLDEN_RATIO % 1
+    return _hex(turn * 360 if application is None else _hue(application), 0.4 + 0.3 * turn)
+
+
+def application_colour(application: str) -> str:
+    """Return the colour that stands for all jobs of an application."""
+    return _hex(_hue(application), 0.52)
+
+
+def on_page(colour: str) -> str:
+    """Return a colour as a page's style sheet has it: at least 3:1 against white, and against a dark page.
+
+    >>> on_page("#004488")
+    'light-dark(#004488, #5885b2)'
+    """
+    light = dark = colour
+    while luminance(light) > 0.28:
+        light = mixed(light, 0, 0.05)
+    while luminance(dark) < 0.22:
+        dark = lighter(dark, 0.1)
+    return f"light-dark({light}, {dark})"
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of `#rrggbb`, from 0 to 1.
+
+    Source: WCAG 2.2, "relative luminance", with a power of 2.2.
+    """
+    red, green, blue = (float((part / 255) ** 2.2) for part in _parts(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _parts(colour: str) -> list[int]:
+    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+
+
+def mixed(colour: str, other: int, share: float) -> str:
+    """Return a colour mixed with a share of a grey from 0, black, to 255, white."""
+    return "#" + "".join(f"{round(part + (other - part) * share):02x}" for part in _parts(colour))
+
+
+def _hex(hue: float, lightness: float) -> str:
+    return "#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue / 360, lightness, 0.55))
+
+
+def _hue(application: str) -> float:
+    return HUES.get(application, crc32(application.encode()) * GOLDEN_RATIO % 1 * 360)

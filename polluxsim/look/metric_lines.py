@@ -1,0 +1,156 @@
+"""The metrics of runs side by side, a line each: what the terminal, a notebook and the report list."""
+
+from __future__ import annotations
+
+from math import floor, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.durations import HOUR, unit_of
+from polluxsim.look.metric_names import LESS, METRICS, MORE, UNDER_FAILURES, WHERE_ANY, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from polluxsim.metrics.summary import Summary
+
+SMALLEST = 5e-4
+"""Changes below this share are told as none."""
+
+MANIFOLD = 10.0
+"""From this many times as much on, a change is told as a factor."""
+
+
+class Line(NamedTuple):
+    """One metric of all runs.
+
+    Attributes
+    ----------
+    field
+        As `Summary` names it; of an application's mean JCT, with its name after a dot.
+    label, unit
+        What it is called, and the unit of its texts; a length of time has the one that a person would take.
+    values
+        In base units, None where a run has none.
+    texts
+        For people; "≥ " before what is a lower bound, as jobs were cut off.
+    metric
+        How it is shown.
+    """
+
+    field: str
+    label: str
+    unit: str
+    values: Sequence[float | None]
+    texts: Sequence[str]
+    metric: Metric
+
+    @property
+    def title(self) -> str:
+        """Return the label with its unit."""
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+
+def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list[Line]:
+    """Return the metrics of runs.
+
+    Parameters
+    ----------
+    summaries
+        A run each.
+    gpus
+        GPUs of the cluster of each; None where that is not known, or changes.
+    """
+    found, fails = (
+        [],
+        any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries),
+    )
+    for field, metric in METRICS.items():
+        if field.partition(".")[0] in UNDER_FAILURES and not fails:
+            continue
+        if field == "jct_by_application":
+            found += [_line(f"{field}.{name}", metric._replace(name=f"mean JCT {name}"), summaries, gpus)
+                      for name in sorted({name for run in summaries for name in run.jct_by_application})]  # fmt: skip
+        else:
+            found.append(_line(field, metric, summaries, gpus))
+    return [line for line in found if _is_worth_listing(line)]
+
+
+def difference(line: Line, run: int, first: int) -> tuple[str, str]:
+    """Return how far a run is from another, in per cent, and whether that is better, worse or neither ("").
+
+    Parameters
+    ----------
+    line
+        The metric.
+    run, first
+        Places of the runs.
+    """
+    value, base = line.values[run], line.values[first]
+    if run == first or value is None or not base or line.metric.unit == "%" or not line.metric.better:
+        return "", ""
+    share = value / base - 1
+    if abs(share) < SMALLEST:
+        return "±0.0 %", ""
+    text = f"{100 * share:+.1f} %".replace("-", "−") if share < MANIFOLD - 1 else f"×{1 + share:,.0f}"
+    if _is_bound(line, run) or _is_bound(line, first):
+        return text, ""
+    return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
+
+
+def _is_bound(line: Line, run: int) -> bool:
+    return line.texts[run].startswith("≥")
+
+
+def _is_worth_listing(line: Line) -> bool:
+    known = [value for value in line.values if value is not None]
+    return any(known) if line.field in WHERE_ANY else bool(known) or line.field in ("avg_jct", "max_fairness")
+
+
+def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Line:
+    values = list(_values(field, runs, gpus))
+    unit, texts = _texts(metric, values)
+    if field == "deadlines_met":
+        texts = [f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–"
+                 for run, text in zip(runs, texts, strict=True)]  # fmt: skip
+    bounds = [metric.unit == "h" and metric.better != MORE and bool(run.cut_off) for run in runs]
+    told = [f"≥ {text}" if bound and text != "–" else text for bound, text in zip(bounds, texts, strict=True)]
+    return Line(field, metric.name, unit, values, told, metric)
+
+
+def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:
+    group, _, name = field.partition(".")
+    for number, run in enumerate(runs):
+        if group == "utilisation":
+            yield _utilisation(run, gpus[number] if gpus else None)
+        elif group == "availability":
+            yield 1 - run.gpu_time["down"] if run.gpu_time else None
+        elif group == "deadlines_met":
+            yield run.deadlines_met / run.deadlines if run.deadlines else None
+        else:
+            value: Any = getattr(run, group).get(name) if name else getattr(run, group)
+            yield len(value) if isinstance(value, tuple) else value
+
+
+def _utilisation(run: Summary, gpus: int | None) -> float | None:
+    """Return the share of a cluster's GPUs that was held from the first submission to the last completion."""
+    return run.gpu_hours * HOUR / (gpus * run.makespan) if gpus and run.makespan else None
+
+
+def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
+    """Return the unit of a line, and its values in it."""
+    if metric.unit == "%":
+        return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
+    if metric.unit == "h":
+        unit, size = unit_of(min(filter(None, values), default=HOUR))
+        return unit, ["–" if value is None else number(value / size) for value in values]
+    return metric.unit, ["–" if value is None else number(value) for value in values]
+
+
+def number(value: float) -> str:
+    """Return a whole number with all its digits, another with four that count, and thousands apart.
+
+    >>> number(71100), number(942.26), number(0.71812), number(20.5)
+    ('71,100', '942.3', '0.7181', '20.50')
+    """
+    digits = 0 if isinstance(value, int) or not value else min(max(3 - floor(log10(abs(value))), 0), 4)
+    return f"{value:,.{digits}f}"

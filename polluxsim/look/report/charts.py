@@ -1,0 +1,159 @@
+"""What the page draws of all runs at once, as columns: completion times, and the cluster over time in bins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.durations import HOUR
+from polluxsim.look.colours import application_colour, on_page
+from polluxsim.look.series import (
+    bin_edges,
+    completion_hours,
+    cost,
+    cumulative,
+    hours_by_application,
+    is_adaptive,
+    nodes_up,
+    spread_of,
+    usage_by_bin,
+    waiting_jobs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from polluxsim.look.colours import Look
+    from polluxsim.look.report.occupancy import Occupancy
+    from polluxsim.look.series import Spread
+    from polluxsim.records import Result
+
+    Array = NDArray[np.float64]
+
+MOST_POINTS, MOST_BINS = 1000, 240
+"""What a line has."""
+
+LATE = 0.2
+"""A run in which nothing happens for more than this share of its time is shown from its first submission on."""
+
+BIN_WIDTHS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800]
+"""Widths of bins that people read easily [s]."""
+
+
+class Shown(NamedTuple):
+    """A run as the page needs it.
+
+    Attributes
+    ----------
+    label
+        What the run is called.
+    result
+        Its records.
+    held
+        Who held which GPU when.
+    look
+        Colour and dashes of its lines.
+    rented
+        Whether its policy rents nodes as it needs them.
+    """
+
+    label: str
+    result: Result
+    held: Occupancy
+    look: Look
+    rented: bool = False
+
+
+class Panel(NamedTuple):
+    """A figure of all runs over time.
+
+    Attributes
+    ----------
+    name, title
+        Of the columns, and for people.
+    note
+        What is counted.
+    unit
+        "%", "$" or a count.
+    top
+        Where its axis ends; None where the values say.
+    """
+
+    name: str
+    title: str
+    note: str
+    unit: str = ""
+    top: float | None = None
+
+
+def panels(runs: Sequence[Shown]) -> list[Panel]:
+    """Return the figures over time that say something of these runs."""
+    found = [Panel("gpus", "GPUs in use", "", top=max(sum(run.held.gpus_per_node) for run in runs))]
+    if any(run.rented for run in runs):
+        found.append(Panel("nodes", "Nodes", "that are up"))
+        found.append(Panel("cost", "Cost", "of all nodes so far", "$"))
+    if any(is_adaptive(run.result) for run in runs):
+        found.append(Panel("efficiency", "Statistical efficiency", "of all running jobs, weighted by GPUs", "%", 1.0))
+    return [*found, Panel("queue", "Queue", "jobs that were submitted and hold no GPU")]
+
+
+def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the columns of all figures, by figure and number of the run, and what there is to know of them.
+
+    Times are in seconds. A figure over time has a value for each bin; the last one ends with its run.
+    """
+    end = max(run.result.end_time for run in runs)
+    first = min(job.submit_time for run in runs for job in run.result.job_records)
+    start = first if LATE * end < first < end else 0.0
+    width = bin_width(end - start)
+    columns: dict[str, Array] = {}
+    for number, run in enumerate(runs):
+        hours, count = completion_hours(run.result)
+        times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
+        binned = _binned(run.result, start, width)
+        columns |= {f"jct_{number}": times, f"share_{number}": shares}
+        columns |= {f"{panel.name}_{number}": binned[panel.name] for panel in panels(runs)}
+    found = [hours_by_application(run.result) for run in runs]
+    names = sorted({name for hours in found for name in hours})
+    head = {
+        "start": start,
+        "end": end,
+        "width": width,
+        "panels": [panel._asdict() for panel in panels(runs)],
+        "applications": [{"name": name, "color": application_colour(name)} for name in names],
+        "runs": [
+            {
+                "label": run.label,
+                "end": run.result.end_time,
+                "color": on_page(run.look.color),
+                "dash": [] if isinstance(run.look.linestyle, str) else run.look.linestyle[1],
+                "spreads": {name: _in_seconds(spread_of(own)) for name, own in jct.items()},
+            }
+            for run, jct in zip(runs, found, strict=True)
+        ],
+    }  # fmt: skip
+    return columns, head
+
+
+def _in_seconds(spread: Spread) -> list[float]:
+    *hours, jobs = spread
+    return [*(HOUR * part for part in hours), jobs]
+
+
+def _binned(result: Result, start: float, width: float) -> dict[str, Array]:
+    edges = start + bin_edges(result.end_time - start, width)
+    gpus, efficiency = usage_by_bin(result, edges)
+    return {
+        "gpus": gpus,
+        "efficiency": efficiency,
+        "queue": waiting_jobs(result).means(edges),
+        "nodes": nodes_up(result).means(edges),
+        "cost": cost(result, edges[1:]),
+    }
+
+
+def bin_width(span: float) -> float:
+    """Return a width that cuts a span into at most `MOST_BINS` bins [s]."""
+    return float(next((width for width in BIN_WIDTHS if span / width <= MOST_BINS), span / MOST_BINS))

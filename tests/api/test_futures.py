@@ -1,0 +1,190 @@
+"""A run at a moment has the future it had, and others that are those of runs made so from the start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import polluxsim
+from polluxsim.cli.main import main
+from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.srtf import Srtf
+from polluxsim.workloads.workload import write_workload
+
+if TYPE_CHECKING:
+    from polluxsim import Result
+
+POLICIES = ("fifo", "tiresias", "srtf", "optimus", "pollux")
+WORKLOAD = polluxsim.workload("philly-like", num_jobs=14, hours=1)
+SMALL = polluxsim.cluster(num_nodes=8)
+
+
+@pytest.fixture(scope="module", params=POLICIES)
+def run(request: pytest.FixtureRequest) -> Result:
+    return polluxsim.simulate(WORKLOAD, policy=request.param, cluster=SMALL, progress=False)
+
+
+def records(run: Result) -> tuple[Any, ...]:
+    result = run.result
+    return result.job_records, result.round_records, result.allocation_records, result.reason_records
+
+
+def jobs_of(run: Result, *without: str) -> pd.DataFrame:
+    return run.jobs.drop(columns=list(without)).sort_values("job", ignore_index=True)
+
+
+def test_without_a_change_it_has_the_future_it_had(run: Result) -> None:
+    policy = run.info["config"]["policy"]
+    for time in np.random.default_rng(0).uniform(0, run.result.end_time, 10):
+        moment = run.at(time)
+        assert records(moment.fork()) == records(run)
+        again = moment.fork(policy=polluxsim.policy(None, **{key: policy[key] for key in policy if key != "_target_"}))
+        assert records(again) == records(run)
+
+
+def test_a_node_that_comes_and_goes_at_once_changes_nothing(run: Result) -> None:
+    fork = run.at("30min").fork(cluster=polluxsim.cluster(num_nodes=9), drop_nodes=[8])
+    assert records(fork) == records(run)
+    assert records(run.at("30min").fork(cluster=polluxsim.cluster(num_nodes=9))) != records(run)
+
+
+def test_a_dropped_node_is_one_that_fails_for_good(run: Result, tmp_path: Path) -> None:
+    later, now = "7,1e6,,failure", "1,1800,,dropped"
+    (tmp_path / "later.csv").write_text(f"node,time,down_until,kind\n{later}\n")
+    (tmp_path / "both.csv").write_text(f"node,time,down_until,kind\n{now}\n{later}\n")
+    target = "polluxsim.engine.failures.RecordedFailures"
+    sound, failing = (
+        polluxsim.simulate(
+            WORKLOAD,
+            policy=run.name,
+            cluster=polluxsim.cluster(num_nodes=8, failures={"_target_": target, "path": str(tmp_path / name)}),
+            progress=False,
+        )
+        for name in ("later.csv", "both.csv")
+    )
+    fork = sound.at(1790).fork(drop_nodes=[1])
+    pd.testing.assert_frame_equal(jobs_of(fork), jobs_of(failing))
+    assert fork.result.outage_records == failing.result.outage_records
+    assert not any(1 in nodes for nodes in fork.allocations[fork.allocations.time >= 1800].nodes)
+
+
+def test_a_job_left_out_is_one_that_is_cancelled(run: Result) -> None:
+    jobs = workload().jobs
+    active, coming = run.jobs[run.jobs.end_time > 1800].job.iloc[0], jobs[-1].job_id
+    cancelled = [replace(job, cancel_time=1800.0) if job.job_id == active else job for job in jobs]
+    fork = run.at(1800).fork(without=[active])
+    other = polluxsim.simulate(polluxsim.Workload(tuple(cancelled)), policy=run.name, cluster=SMALL, progress=False)
+    pd.testing.assert_frame_equal(jobs_of(fork, "cancel_time"), jobs_of(other, "cancel_time"))
+    assert fork.jobs.set_index("job").status[active] == "cancelled"
+    never = run.at(1800).fork(without=[coming]).jobs.set_index("job").loc[coming]
+    assert (never.status, pd.isna(never.start_time), never.end_time) == ("cancelled", True, 1800)
+
+
+def test_a_job_added_is_one_of_the_workload(run: Result, tmp_path: Path) -> None:
+    jobs = workload().jobs
+    (extra,) = (replace(jobs[0], job_id="extra", submit_time=2000.0, line=0),)
+    write_workload(polluxsim.Workload((extra,)), tmp_path / "more.csv")
+    fork = run.at(1800).fork(add=tmp_path / "more.csv")
+    other = polluxsim.simulate(polluxsim.Workload((*jobs, extra)), policy=run.name, cluster=SMALL, progress=False)
+    pd.testing.assert_frame_equal(jobs_of(fork), jobs_of(other))
+
+
+def workload() -> polluxsim.Workload:
+    run, _ = polluxsim.start(WORKLOAD, policy="fifo", cluster=SMALL)
+    return run.scenario.workload
+
+
+class Relay:
+    """FIFO up to a time, then shortest remaining time first."""
+
+    def __init__(self, time: float) -> None:
+        self.time = time
+
+    def allocate(self, view: Any, rng: np.random.Generator) -> Any:
+        policy = Fifo() if view.time < self.time else Srtf()
+        return replace(policy.allocate(view, rng), valid_until=-np.inf)
+
+
+@pytest.mark.parametrize("time", [600.0, 1800.0, 7200.0])
+def test_another_policy_decides_from_then_on(time: float) -> None:
+    run = polluxsim.simulate(WORKLOAD, policy="fifo", cluster=SMALL, progress=False)
+    relay = polluxsim.simulate(WORKLOAD, policy=Relay(time), cluster=SMALL, progress=False)
+    pd.testing.assert_frame_equal(jobs_of(run.at(time).fork(policy="srtf")), jobs_of(relay))
+
+
+@pytest.mark.parametrize(("before", "after"), [("tiresias", "pollux"), ("pollux", "tiresias"), ("optimus", "pollux")])
+def test_agents_change_with_the_policy(before: str, after: str) -> None:
+    """At the start of the run, where nobody has learnt anything, it is a run under the other policy."""
+    run = polluxsim.simulate(WORKLOAD, policy=before, cluster=SMALL, progress=False)
+    whole = polluxsim.simulate(WORKLOAD, policy=after, cluster=SMALL, progress=False)
+    pd.testing.assert_frame_equal(jobs_of(run.at(0).fork(policy=after)), jobs_of(whole))
+    later = run.at("1h").fork(policy=after)
+    assert set(later.jobs.status) == {"completed"}
+    rows = later.allocations[(later.allocations.time > 3600) & (later.allocations.batch_size > 0)]
+    assert (rows.groupby("job").batch_size.nunique() > 1).any() == (after == "pollux")
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"cluster": (4, 8)}, "allowed are those there are"),
+    ({"cluster": "elastic"}, "nodes that are rented cannot be changed"),
+    ({"drop_nodes": [8]}, "node 8 is not there, allowed are 0 to 7"),
+    ({"without": ["nobody"]}, "has no job 'nobody'"),
+    ({"policy": "nobody"}, "policy=nobody is unknown"),
+    ({"policy": polluxsim.policy(None, p=3)}, "policy.p is not a setting of"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), MISTAKES, ids=[words for _, words in MISTAKES])
+def test_what_cannot_be_is_told(changes: dict[str, Any], words: str) -> None:
+    run = polluxsim.simulate(WORKLOAD, policy="fifo", cluster=SMALL, progress=False)
+    with pytest.raises(polluxsim.PolluxSimError, match=words):
+        run.at(600).fork(**changes)
+    with pytest.raises(polluxsim.PolluxSimError, match="ended at"):
+        run.at(run.result.end_time - 70).fork(without=[run.jobs.sort_values("end_time").job.iloc[0]])
+    with pytest.raises(polluxsim.PolluxSimError, match="ends at"):
+        run.at(run.result.end_time)
+    with pytest.raises(polluxsim.PolluxSimError, match="TIME is 'noon'"):
+        run.at("noon")
+
+
+def test_a_run_that_cannot_be_made_again_is_told(tmp_path: Path) -> None:
+    given = polluxsim.simulate(workload(), policy="fifo", cluster=SMALL, progress=False)
+    with pytest.raises(polluxsim.PolluxSimError, match="its workload was an object in Python"):
+        given.at(600)
+    run = polluxsim.simulate(WORKLOAD, policy="fifo", cluster=SMALL, progress=False)
+    run.info["config"]["cluster"]["num_nodes"] = 10
+    with pytest.raises(polluxsim.PolluxSimError, match="it is another run"):
+        run.at("3h")
+
+
+def test_the_command_keeps_both_futures_and_compares_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["policy=fifo", "workload=philly-like", "workload.num_jobs=14", "cluster.num_nodes=8"]
+    assert main(["run", *settings, "hydra.run.dir=first"]) == 0
+    assert main(["whatif", "first", "--at", "0:30", "policy=pollux", "--drop-node", "2", "--seeds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "lost nodes = 2 against FIFO" in printed.replace("Pollux, ", "")
+    folders = {path.name for path in (tmp_path / "first-at-30min").iterdir()}
+    assert folders == {"as-it-was", "otherwise", "as-it-was-seed1", "otherwise-seed1"}
+    info = json.loads((tmp_path / "first-at-30min" / "otherwise" / "run.json").read_text())
+    assert info["descent"] == {
+        "run": "first", "key": json.loads((tmp_path / "first" / "run.json").read_text())["key"], "time": 1800.0,
+        "lost_nodes": [2], "without": [], "added": [],
+    }  # fmt: skip
+    assert info["config"]["policy"]["_target_"].endswith("Pollux")
+    for mistake, words in (
+        (["engine.x=1"], "cannot change on the way"),
+        ([], "nothing is to change"),
+        (["policy=srtf", "--seeds", "0"], "--seeds is 0"),
+    ):
+        assert main(["whatif", "first", "--at", "600", *mistake]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["whatif", "first", "policy=srtf"]) == 2

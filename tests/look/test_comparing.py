@@ -1,0 +1,76 @@
+"""One setting against others: changes are those of the table of settings, and jobs those of the runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from polluxsim.cli.main import main
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.comparing import as_frame, as_text, compared
+from polluxsim.look.frames import frame_of
+from polluxsim.look.replication import settings_table
+from polluxsim.look.settings_text import as_frame as settings_frame
+from polluxsim.records import JobRecord, Result, Status
+from polluxsim.storage import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(policy: str, seed: int, factor: float, interval: float = 60.0) -> Run:
+    """Return a run of two jobs, whose completion times grow with the seed and by a factor."""
+    jobs = tuple(
+        JobRecord(name, name, 0.0, 0.0, jct, jct, 0.0, 0, jct, Status.COMPLETED)
+        for name, jct in (("a", 100.0 * (seed + 1) * factor), ("b", 50.0))
+    )
+    config = {"policy": {"_target_": f"x.{policy}"}, "seed": seed, "engine": {"round_interval": interval}}
+    return Run(f"{policy}-{seed}-{interval:g}", {"config": config}, Result(jobs, (), (), end_time=1e4))
+
+
+RUNS = [run(policy, seed, factor) for policy, factor in (("Pollux", 1.0), ("Fifo", 2.0)) for seed in range(7)]
+
+
+def test_changes_are_those_of_the_table_of_settings() -> None:
+    rows = as_frame(compared(RUNS))
+    table = settings_frame(settings_table(frame_of(RUNS), ["avg_jct", "makespan"], "policy=fifo"))
+    for metric, title in (("avg_jct", "average JCT [h]"), ("makespan", "makespan [h]")):
+        row = rows.loc[("FIFO", metric)]
+        expected = table.loc["Pollux", title][["change", "change low", "change high"]]
+        np.testing.assert_allclose(row[["change", "low", "high"]].astype(float), expected.astype(float))
+        assert row["pairs"] == 7
+    assert rows.loc[("FIFO", "makespan"), "change"] == pytest.approx(-0.5)
+    assert rows.loc[("FIFO", "jct_by_application.b"), "change"] == 0
+
+
+def test_jobs_are_told_by_how_much_they_lose() -> None:
+    (found,) = compared([*RUNS[7:], *RUNS[:7]])
+    assert (found.setting, found.other) == ("FIFO", "Pollux")
+    assert [gain.seconds for gain in found.jobs[-3:]] == [500.0, 600.0, 700.0]
+    text = as_text([found])
+    assert "7 of 14 jobs take no longer, these lose most:" in text
+    assert "    a by 11.7 min, in Fifo-6-60" in text
+    assert re.search(r"makespan +\+100\.0 % \[\+100\.0, \+100\.0\], 7 pairs", text)
+
+
+def test_by_one_setting_pairs_are_alike_in_all_others() -> None:
+    more = [*RUNS[:2], *RUNS[7:9], run("Pollux", 0, 3.0, 120.0), run("Fifo", 0, 4.0, 120.0)]
+    (found,) = compared(more, "policy")
+    assert found.changes["makespan"].num_units == 3
+    assert found.changes["makespan"].estimate.value == pytest.approx((100 + 200 + 300) / (200 + 400 + 400) - 1)
+    (found,) = compared(more, "engine.round_interval")
+    assert (found.setting, found.other) == ("round interval = 60", "round interval = 120")
+    assert found.changes["makespan"].num_units == 2
+
+
+def test_what_cannot_be_compared_is_said_in_a_line(sweep_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidInputError, match="all runs have the same settings, needed are two"):
+        compared(RUNS[:7])
+    assert "no two runs with the same workload and seed" in as_text(compared([RUNS[0], RUNS[8]]))
+    assert main(["compare", str(sweep_folder), "--by", "policy.z"]) == 2
+    assert "no setting 'policy.z', allowed are policy, " in capsys.readouterr().err
+    assert main(["compare", str(sweep_folder)]) == 0
+    assert capsys.readouterr().out.startswith("Pollux against Tiresias\n  average JCT")

@@ -1,0 +1,91 @@
+"""What the commands tell of a run whose nodes failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import polluxsim
+from polluxsim.cli.main import main
+from polluxsim.engine.checkpoints import Checkpoints
+from polluxsim.engine.failures import RecordedFailures
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.errors import InvalidInputError
+from polluxsim.look.own_profiles import own_profiles
+from polluxsim.storage import OUTAGES_FILE, RUN_FILE, read_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of two jobs, the first of which loses its node for a while."""
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "failures.csv").write_text("node,time,down_until,kind\n0,300,900,power supply\n1,1e6,,gone\n")
+    jobs = pd.DataFrame({"name": ["a", "b"], "time": [0, 0], "num_replicas": [4, 2], "duration": [600.0, 1000.0]})
+    result = polluxsim.simulate(
+        jobs,
+        policy="fifo",
+        cluster=polluxsim.Cluster.uniform(2, 4, RecordedFailures(str(folder / "failures.csv"))),
+        settings=EngineSettings(checkpoints=Checkpoints(100.0, 10.0)),
+        progress=False,
+    )
+    result.save(folder / "run")
+    return folder / "run"
+
+
+def test_it_is_read_back_and_says_how_it_was_made(folder: Path) -> None:
+    run = read_run(folder)
+    assert [outage.kind for outage in run.result.outage_records] == ["power supply"]
+    assert run.result.gpu_seconds == 8 * run.result.end_time
+    config = run.info["config"]
+    assert config["cluster"]["failures"]["_target_"] == "polluxsim.engine.failures.RecordedFailures"
+    assert config["engine"]["checkpoints"]["every"] == 100.0
+
+
+def test_a_run_of_before_outages_were_recorded_is_read(folder: Path, tmp_path: Path) -> None:
+    for path in folder.iterdir():
+        if path.name != OUTAGES_FILE:
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    info = json.loads((tmp_path / RUN_FILE).read_text())
+    del info["gpu_seconds"]
+    (tmp_path / RUN_FILE).write_text(json.dumps(info))
+    run = read_run(tmp_path)
+    assert (run.result.outage_records, run.result.gpu_seconds) == ((), None)
+
+
+def test_why_names_the_node(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", str(folder), "a", "320"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "At 0:05:00 it lost 4 GPUs as node 0 went down (power supply)." in said
+    assert main(["why", str(folder), "a"]) == 0
+    assert "1 failure that cost 0:01:40" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_table_tells_where_gpu_time_went(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", str(folder)]) == 0
+    assert "restarts by failure" in capsys.readouterr().out
+
+
+def test_the_timeline_marks_the_outage_on_every_gpu(folder: Path, tmp_path: Path) -> None:
+    assert main(["trace", str(folder), "-o", str(tmp_path / "run.json")]) == 0
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    outages = [event for event in events if event.get("cat") == "outage"]
+    assert [event["name"] for event in outages] == ["power supply", "down", "down", "down", "down"]
+    assert {(event["ts"], event["dur"]) for event in outages[1:]} == {(300_000_000, 600_000_000)}
+    # Nobody else has a slice on these threads meanwhile.
+    threads = {(event["pid"], event["tid"]) for event in outages}
+    for event in events:
+        if event["ph"] == "X" and event["name"] != "down" and (event["pid"], event["tid"]) in threads:
+            assert event["ts"] + event["dur"] <= 300_000_000 or event["ts"] >= 900_000_000
+
+
+def test_efficiency_is_not_told_where_it_does_not_follow(folder: Path) -> None:
+    with pytest.raises(InvalidInputError, match="lose work or stop for checkpoints"):
+        own_profiles(read_run(folder))
+
+
+def test_the_report_is_written(folder: Path, tmp_path: Path) -> None:
+    assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
+    assert (tmp_path / "report.html").stat().st_size > 50_000
