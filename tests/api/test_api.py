@@ -202,7 +202,7 @@ def test_runs_side_by_side(small: Path, tmp_path: Path) -> None:
     assert runs["<fifo>"].report(tmp_path / "one.html").exists()
     with pytest.raises(InvalidInputError, match=r"ends in \.html"):
         both.report(tmp_path / "both.pdf")
-    assert both.changes().loc[("SRTF", "restarts"), "pairs"] == 1
+    assert both.changes().loc[("SRTF", "avg_jct"), "pairs"] == 1
     many = polluxsim.compare({str(index): runs["<fifo>"] for index in range(6)})
     assert many._repr_html_().count("<tr>") == 7
     with pytest.raises(TypeError, match="runs by name"):
