@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.durations import from_clock
 
 from .conftest import HOSTILE, Page, opened, write_hand_made
 
@@ -193,6 +194,19 @@ def test_names_on_the_map_are_in_the_ink_that_is_read_best(browser: Any, two_run
       }));
     """)
     assert min(contrasts) >= 4.5
+
+
+def test_lengths_of_time_and_moments_are_told_as_people_do(browser: Any, by_hand: Path) -> None:
+    page = opened(browser, by_hand)
+    told = page.run("return [0.5, 9.34, 59.7, 90, 3600, 3700, 86400, 3313000, NaN].map(polluxReport.format.span)")
+    expected = ["0.5 s", "9.3 s", "1 min", "1 min 30 s", "1 h 00 min", "1 h 02 min", "24 h 00 min", "38 d 8 h", "–"]
+    assert told == expected
+    moments = page.run("return [0, 59.6, 4680, 363599].map(polluxReport.format.clock)")
+    assert moments == ["0:00:00", "0:01:00", "1:18:00", "100:59:59"]
+    assert all(from_clock(moment) is not None for moment in moments)  # as `polluxsim why` takes them
+    assert page.run("return [0, 1, 2].map((count) => polluxReport.format.plural(count, 'job'))") == [
+        "0 jobs", "1 job", "2 jobs",
+    ]  # fmt: skip
 
 
 def over(page: Page, element: str, seconds: float, y: float) -> tuple[int, int]:
