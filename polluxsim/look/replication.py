@@ -197,6 +197,7 @@ def _defaults() -> dict[str, Any]:
     configs = shipped("configs")
     chosen = yaml.safe_load((configs / "run.yaml").read_text(encoding="utf-8"))["defaults"]
     groups = [item for entry in chosen if isinstance(entry, dict) for item in entry.items() if " " not in item[0]]
+    groups = [(name, file) for name, file in groups if file is not None]
     return flat({name: yaml.safe_load((configs / name / f"{file}.yaml").read_text("utf-8")) for name, file in groups})
 
 

@@ -20,9 +20,9 @@ from polluxsim.cli.main import ADDED, main
 from polluxsim.files import held
 from polluxsim.run.claim import claimed_anew
 from polluxsim.shipped import shipped
-from polluxsim.storage import read_run
+from polluxsim.storage import RUN_FILES, read_run
 
-FILES = {"jobs.parquet", "rounds.parquet", "allocations.parquet", "reasons.parquet", "timing.parquet", "run.json"}
+FILES = set(RUN_FILES)
 JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
 
 

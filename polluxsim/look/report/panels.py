@@ -53,6 +53,8 @@ LINK = '<a href="<%- href %>"><%- value %></a>'
 def occupancy_map(hours: Range1d) -> figure:
     """Return the map of GPUs over time: an image that the page paints for what is in sight, and labels on it.
 
+    Where nodes are down, they are hatched.
+
     Parameters
     ----------
     hours
@@ -64,6 +66,11 @@ def occupancy_map(hours: Range1d) -> figure:
         name="map-image",
     )
     image = plot.image_rgba("image", "x", "y", "dw", "dh", source=nothing)
+    down = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="map-down")
+    plot.quad(
+        "left", "right", "top", "bottom", source=down, fill_color=None, line_color="#808a96",
+        hatch_pattern="right_diagonal_line", hatch_color="#808a96",
+    )  # fmt: skip
     labels = ColumnDataSource({"x": [], "y": [], "text": [], "color": []}, name="map-labels")
     plot.text(
         "x", "y", "text", source=labels, text_color="color", text_font=value(FONT), text_font_size="11px",

@@ -148,12 +148,19 @@ def test_hovering_over_the_map_tells_the_job(browser: Any, by_hand: Path) -> Non
     from selenium.webdriver.common.action_chains import ActionChains
 
     page = opened(browser, by_hand)
-    for hours, y, expected in ((0.4, 6.5, "small (cifar10)"), (1.5, 6.5, "large (imagenet)"), (1.1, 2.5, "idle")):
+    places = ((0.4, 6.5, "small (cifar10)"), (1.5, 6.5, "large (imagenet)"), (1.1, 6.5, "idle"), (1.1, 2.5, "down"))
+    for hours, y, expected in places:
         actions = ActionChains(browser)
         actions.w3c_actions.pointer_action.move_to_location(*over_map(page, hours, y))
         actions.perform()
         told = DEEP.replace("SELECTOR", "'.told'") + "return found.map((e) => e.textContent.trim())"
         page.until(f"{told}.includes({json.dumps(expected)})", f"the tooltip says {expected}")
+
+
+def test_nodes_that_are_down_are_hatched(browser: Any, by_hand: Path) -> None:
+    page = opened(browser, by_hand)
+    hatched = page.run("return Bokeh.documents[0].get_model_by_name('map-down').data")
+    assert hatched == {"left": [1.0], "right": [pytest.approx(4100 / 3600)], "top": [4], "bottom": [0]}
 
 
 def test_a_tap_on_the_map_moves_the_slider_and_names_the_job_in_the_page(browser: Any, by_hand: Path) -> None:

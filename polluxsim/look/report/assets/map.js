@@ -4,10 +4,10 @@
 polluxReport.map = (() => {
   const { format, data } = polluxReport;
   const MOST_LABELS = 200, LABEL_WIDTH = 7, LABEL_HEIGHT = 13, LINE_HEIGHT = 8;
-  let plot, grid, image, labels, NDArray, run, hours, due = false;
+  let plot, grid, image, labels, down, NDArray, run, hours, due = false;
 
   function init(model) {
-    plot = model("map"); grid = model("map-nodes"); image = model("map-image"); labels = model("map-labels"); hours = model("hours");
+    plot = model("map"); grid = model("map-nodes"); image = model("map-image"); labels = model("map-labels"); down = model("map-down"); hours = model("hours");
     NDArray = image.data.image[0].constructor;
     for (const range of [plot.x_range, plot.y_range]) {
       for (const name of ["start", "end"]) range.properties[name].change.connect(schedule);
@@ -18,6 +18,9 @@ polluxReport.map = (() => {
   function show(next) {
     run = next;
     plot.y_range.setv({ start: 0, end: run.numRows, bounds: [0, run.numRows] });
+    const top = Array.from(run.downRow, (row) => run.numRows - row);
+    down.data = { left: Array.from(run.downStart, (time) => time / 3600), right: Array.from(run.downEnd, (time) => time / 3600),
+      top, bottom: top.map((row, i) => row - run.downRows[i]) };
     schedule();
   }
 
@@ -134,12 +137,18 @@ polluxReport.map = (() => {
   // What the tooltip says, part by part.
   function tell(x, y, part) {
     const row = rowAt(y), held = row < 0 ? -1 : data.holding(run, row, x * 3600);
-    if (held < 0) return part === "job" ? "idle" : part === "gpus" && row >= 0 ? place(row) : "–";
+    if (held < 0) return part === "job" ? nobody(row, x * 3600) : part === "gpus" && row >= 0 ? place(row) : "–";
     const job = run.heldJob[held], change = data.changeAt(run, job, x * 3600);
     if (part === "job") return `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`;
     if (part === "gpus") return `${place(row)}; it has ${format.plural(run.changeGpus[change], "GPU")}`;
     if (part === "batch") return format.number(run.changeBatch[change]);
     return `${format.hours(run.heldStart[held])} to ${format.hours(run.heldEnd[held])}`;
+  }
+
+  // Why nobody has a GPU: its node is down, or it is idle.
+  function nobody(row, time) {
+    const isIn = (start, i) => start <= time && time < run.downEnd[i] && run.downRow[i] <= row && row < run.downRow[i] + run.downRows[i];
+    return run.downStart.some(isIn) ? "down" : "idle";
   }
 
   const place = (row) => `node ${run.nodeOfRow[row]}, GPU ${run.slotOfRow[row]}`;
@@ -149,7 +158,7 @@ polluxReport.map = (() => {
     if (row < 0) return;
     polluxReport.page.moveTo(x * 3600);
     const held = data.holding(run, row, x * 3600), when = `At ${format.hours(x * 3600)}, ${place(row)}: `;
-    if (held < 0) { format.fill("picked", `${when}idle.`); return; }
+    if (held < 0) { format.fill("picked", `${when}${nobody(row, x * 3600)}.`); return; }
     const job = run.heldJob[held];
     const link = format.element("a", { href: format.jobLink(run, job) }, tell(x, y, "job"));
     format.fill("picked", when, link, `, ${format.plural(data.gpusAt(run, job, x * 3600), "GPU")}, batch size `,
