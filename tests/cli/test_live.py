@@ -178,7 +178,6 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         num_jobs=40,
         mean_jct=None,
         down=(),
-        down=(),
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
     lines = frame(picture, width, height)
