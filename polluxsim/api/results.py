@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +91,10 @@ class Result(Run):
         """
         return figure_of(kind, Subject(runs=[self]), options)
 
+    def report(self, path: str | PathLike[str] = "report.html") -> Path:
+        """Write the run as one interactive HTML file, as `polluxsim report` does, and return its path."""
+        return _report([self], path)
+
     def __repr__(self) -> str:
         if self.metrics is None:
             return f"Result({self.name!r}, no jobs)"
@@ -159,6 +163,10 @@ class Comparison:
         """
         return as_frame(compared(tuple(self.runs.values()), by))
 
+    def report(self, path: str | PathLike[str] = "report.html") -> Path:
+        """Write the runs as one interactive HTML file, as `polluxsim report` does, and return its path."""
+        return _report(list(self.runs.values()), path)
+
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw what `polluxsim plot KIND` draws of several runs, with its options by name; names are those given."""
         return figure_of(kind, Subject(runs=tuple(self.runs.values()), names=tuple(self.runs)), options)
@@ -173,6 +181,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return runs_html(self.metrics, self._gpus)
+
+
+def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
+    from polluxsim.look.report.writing import subject_of, write_subjects  # noqa: PLC0415  (few scripts need it)
+
+    write_subjects([subject_of(run, run.result.reason_records) for run in runs], Path(path))
+    return Path(path)
 
 
 def compare(runs: Mapping[str, Run]) -> Comparison:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from polluxsim.storage import Run
 
 
+LONGEST_NAME = 24
+"""Longer names of folders, as those of sweeps, are told by what differs."""
+
+
 def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.description = (
@@ -27,7 +31,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--against", metavar="SETTING",
                         help="what to compare with, like policy.p=-1 (default: nearest to the defaults)")  # fmt: skip
     forms = parser.add_mutually_exclusive_group()
-    for form, what in (("markdown", "Markdown"), ("latex", "LaTeX"), ("csv", "CSV, a column for each number")):
+    kinds = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV, a column for each number", "json": "JSON"}
+    for form, what in kinds.items():
         forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {what}")
     parser.set_defaults(action=_table)
 
@@ -67,14 +72,17 @@ def _print_settings(options: Namespace) -> None:
 
 
 def _runs(folders: Sequence[Path]) -> dict[str, Run]:
-    """Return runs by their names, by their folders where two have one name."""
+    """Return runs by their names; by what differs where these are long, by their folders where two have one name."""
+    from polluxsim.look.report.titles import labels
     from polluxsim.storage import read_run
 
-    runs: dict[str, Run] = {}
-    for folder in folders:
-        run = read_run(folder)
-        runs[run.name if run.name not in runs else str(folder)] = run
-    return runs
+    runs = [read_run(folder) for folder in folders]
+    names = [run.name for run in runs]
+    if max(map(len, names)) > LONGEST_NAME:
+        names = labels(runs)
+    if len(set(names)) < len(names):
+        names = list(map(str, folders))
+    return dict(zip(names, runs, strict=True))
 
 
 def _summary(run: Run) -> Summary:

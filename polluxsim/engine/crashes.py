@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.decision_check import Move
     from polluxsim.engine.state import State
     from polluxsim.engine.training import Training
     from polluxsim.engine.world import World
@@ -39,16 +39,15 @@ class Crashes:
         self._world = world
         self._seed = seed
 
-    def expect(self, jobs: Iterable[ActiveJob]) -> None:
-        """Call the failures of jobs that were just given GPUs; by then they may have others."""
+    def expect(self, moves: Iterable[Move]) -> None:
+        """Call the failures of jobs that were just moved; by then they may have other GPUs."""
         agenda, failures = self._state.agenda, self._state.scenario.settings.job_failures
         if failures is None or not failures.rate:
             return
-        for job in jobs:
-            if job.placement:
-                (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
-                time = agenda.now - log(life) * HOUR / failures.rate
-                agenda.at(time, Rank.ARRIVAL, self._crash, (job, job.tenure.since), order=job.order)
+        for job in (move.job for move in moves if move.placement):
+            (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
+            time = agenda.now - log(life) * HOUR / failures.rate
+            agenda.at(time, Rank.ARRIVAL, self._crash, (job, job.tenure.since), order=job.order)
 
     def _crash(self, event: Happening) -> None:
         """Take the GPUs of a job that still has the same, and end it if it failed too often."""

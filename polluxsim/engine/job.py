@@ -114,7 +114,8 @@ class ActiveJob:
 
     def losses_at(self, now: float, rule: TimeRule) -> Losses:
         """Return what checkpoints and failures took from it up to now."""
-        return self.tenure.losses.with_checkpoints(self.segment.rhythm_at(now, rule), self.tenure.num_replicas)
+        rhythm, losses = self.segment.rhythm_at(now, rule), self.tenure.losses
+        return losses if rhythm is None else losses.with_checkpoints(rhythm, self.tenure.num_replicas)
 
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float, rule: TimeRule) -> None:
         """Give the job another placement and its pace there, or none; `begin_segment` must follow where it has one."""

@@ -33,10 +33,8 @@ class Losses(NamedTuple):
     lost_service: float = 0.0
     lost_work: float = 0.0
 
-    def with_checkpoints(self, rhythm: Rhythm | None, gpus: int) -> Losses:
+    def with_checkpoints(self, rhythm: Rhythm, gpus: int) -> Losses:
         """Return them with the checkpoints on GPUs that are given up."""
-        if rhythm is None or not rhythm.paused:
-            return self
         time, service = self.checkpoint_time + rhythm.paused, self.checkpoint_service + rhythm.paused * gpus
         return self._replace(checkpoint_time=time, checkpoint_service=service)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.columns import Records
 from polluxsim.durations import DAY, HOUR
-from polluxsim.policies.view import NodeCounts
+from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
@@ -49,12 +49,13 @@ class Nodes:
         self.coming: dict[int, float] = {}
         self.num_failures = [0] * cluster.num_nodes
         self.outages = Records(OutageRecord)
+        self._health: Health | None = None
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes
         self._up_at = [0.0] * self._least
         self._present = cluster.gpus_per_node[: self._least]
         self._since = 0.0
-        self._node_seconds = self._gpu_seconds = 0.0
+        self._paid = 0.0, 0.0
 
     def grow(self, cluster: Cluster, now: float) -> None:
         """Have more nodes from now on; those there are stay as they are.
@@ -100,7 +101,7 @@ class Nodes:
 
     def are_coming(self, now: float) -> bool:
         """Return whether nodes that were requested, or are down, will be up later."""
-        return self._up_at[-1] > now or any(down.until < inf for down in self.down.values())
+        return self._up_at[-1] > now or (bool(self.down) and any(down.until < inf for down in self.down.values()))
 
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
         """Return the GPUs of each node that is there, the first `at_most` of them; 0 of one that is down."""
@@ -121,10 +122,16 @@ class Nodes:
     def fall(self, node: int, now: float, until: float, kind: str) -> None:
         """Let a node, of which nobody holds GPUs, have none until a time [s], or until it comes up anyway if later."""
         self.num_failures[node] += 1
+        self.coming.pop(node, None)
         gpus = self._cluster.gpus_per_node[node]
         down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
         self.down[node] = down._replace(until=max(until, down.until))
         self._resize(node, 0)
+
+    def warn(self, node: int, time: float) -> None:
+        """Let it be known that a node goes down at a time [s]."""
+        self.coming[node] = time
+        self._health = None
 
     def rise(self, node: int, now: float) -> None:
         """Let a node have its GPUs again, unless it is down for longer."""
@@ -136,6 +143,14 @@ class Nodes:
         """Return the records of all outages up to now, in order of time."""
         outages = sorted([*self.outages, *self.down.values()], key=lambda outage: (outage.time, outage.node))
         return Records(OutageRecord, outages)
+
+    @property
+    def health(self) -> Health:
+        """Return how nodes are and were."""
+        if self._health is None:
+            coming = tuple(sorted(self.coming.items()))
+            self._health = Health(tuple(sorted(self.down)), tuple(self.num_failures), coming)
+        return self._health
 
     def failure_rate(self, now: float, expected: float) -> float:
         """Return the failures of a node a second, of what was seen so far and one failure at the rate expected.
@@ -151,6 +166,7 @@ class Nodes:
 
     def _resize(self, node: int, gpus: int) -> None:
         self.free[node] = gpus
+        self._health = None
         self._present = (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def request(self, num_nodes: int, now: float) -> float:
@@ -161,7 +177,7 @@ class Nodes:
         float
             When new ones will be up [s]; ∞ if there are none.
         """
-        self._node_seconds, self._gpu_seconds = self._paid_for(now)
+        self._paid = self._paid_for(now)
         self._since = now
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
@@ -184,4 +200,4 @@ class Nodes:
         """Return node-seconds and GPU-seconds up to now."""
         passed, requested = now - self._since, len(self._up_at)
         gpus = self._cluster.num_gpus if self.counts is None else sum(self._cluster.gpus_per_node[:requested])
-        return self._node_seconds + passed * requested, self._gpu_seconds + passed * gpus
+        return self._paid[0] + passed * requested, self._paid[1] + passed * gpus

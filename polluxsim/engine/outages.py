@@ -85,7 +85,7 @@ class Downtime:
         """Let policies know of an outage that is to come."""
         outage = event.about.what
         for node in outage.nodes:
-            self._state.nodes.coming[node] = outage.start
+            self._state.nodes.warn(node, outage.start)
         self._state.rounds.note(Change.NODES)
 
     def _begin(self, event: Happening) -> None:
@@ -101,7 +101,6 @@ class Downtime:
             if any(node in nodes for node, _ in job.placement):
                 self._training.evict(job, outage.warning)
         for node in sorted(nodes):
-            state.nodes.coming.pop(node, None)
             state.nodes.fall(node, now, until, outage.kind)
         state.rounds.note(Change.NODES)
         return until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.views import JobWindows
-from polluxsim.policies.view import ClusterView, Health, Standing
+from polluxsim.policies.view import ClusterView, Standing
 
 if TYPE_CHECKING:
     from polluxsim.engine.state import State
@@ -29,5 +29,5 @@ def shown(state: State, now: float) -> ClusterView:
             tuple(nodes.free[: len(up)]),
             jobs.demand,
         ),
-        health=Health(tuple(sorted(nodes.down)), tuple(nodes.num_failures), tuple(sorted(nodes.coming.items()))),
+        health=nodes.health,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from html import escape
 from itertools import zip_longest
 from math import floor, log10
@@ -67,6 +68,15 @@ def as_csv(table: SettingsTable) -> str:
     return str(frame.to_csv()).rstrip("\n")
 
 
+def as_json(table: SettingsTable) -> str:
+    """Return `as_frame` as JSON: by setting and metric, what is known of it."""
+    rows = {
+        label: {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
+        for label, row in as_frame(table).iterrows()
+    }
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
 def as_html(table: SettingsTable) -> str:
     """Return the table for a notebook."""
     cell, style = "padding: 1px 10px; text-align:", "border-collapse: collapse; font-variant-numeric: tabular-nums"
@@ -100,7 +110,7 @@ def _parts(row: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], float |
             yield from (((in_unit(metric), part), end) for part, end in zip(parts, ends, strict=True))
 
 
-FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv}
+FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_json}
 """Ways to write a table for other programs."""
 
 

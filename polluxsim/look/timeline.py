@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.series import active_jobs, waiting_jobs
 from polluxsim.look.slots import Slot, cluster_of, is_rented, stays
 
@@ -88,8 +89,12 @@ def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
             file.write(separator + json.dumps(event, separators=(",", ":"), ensure_ascii=False))
             separator = ",\n"
             slices += event["ph"] == "X"
-        file.write(f'\n],"otherData":{json.dumps({"run": run.name}, ensure_ascii=False)}}}\n')
+        file.write(f'\n],"otherData":{json.dumps(_told(run), ensure_ascii=False)}}}\n')
     return slices
+
+
+def _told(run: Run) -> dict[str, object]:
+    return {"run": run.name, "policy": policy_name(settings_of(run)), "seed": run.info.get("seed")}
 
 
 @contextmanager

@@ -36,7 +36,8 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
         The sweep's folder.
     """
     rows = [_row(entry, folder) for entry in entries]
-    declared = {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
+    declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
+    declared |= {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
     table = table_of(rows, declared)
     times = [
         {"folder": row["folder"], "key": row["key"], **_times(entry)} for row, entry in zip(rows, entries, strict=True)

@@ -15,7 +15,7 @@ import pytest
 import polluxsim
 from polluxsim.applications.card_files import read_cards
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.policies.packing import pack, remove
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
@@ -187,7 +187,7 @@ def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> No
     assert (again.name, again.result, again._repr_html_()) == ("kept", result.result, shown.replace("fifo", "kept"))
 
 
-def test_runs_side_by_side(small: Path) -> None:
+def test_runs_side_by_side(small: Path, tmp_path: Path) -> None:
     runs = {f"<{name}>": simulate(small, policy=name) for name in ("fifo", "srtf")}
     both = polluxsim.compare(runs)
     table = both.summary()
@@ -197,6 +197,12 @@ def test_runs_side_by_side(small: Path) -> None:
     assert "&lt;srtf&gt;" in both._repr_html_()
     assert "<srtf>" not in both._repr_html_()
     assert "average JCT" in repr(both)
+    page = both.report(tmp_path / "both.html")
+    assert page.read_text(encoding="utf-8").count('class="show-run"') == 2
+    assert runs["<fifo>"].report(tmp_path / "one.html").exists()
+    with pytest.raises(InvalidInputError, match=r"ends in \.html"):
+        both.report(tmp_path / "both.pdf")
+    assert both.changes().loc[("SRTF", "avg_jct"), "pairs"] == 1
     many = polluxsim.compare({str(index): runs["<fifo>"] for index in range(6)})
     assert many._repr_html_().count("<tr>") == 7
     with pytest.raises(TypeError, match="runs by name"):

@@ -255,7 +255,14 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
     picture = Picture(toy_workload(toy_job("a"), toy_job("b")), cluster)
     for now, nodes, waiting in ((60.0, 1, ["b"]), (120.0, 1, ["b"]), (180.0, 2, [])):
         record = RoundRecord(now, 2, 2, 5000.0, 0.5, nodes=nodes, hourly_cost=3.0 * nodes)
-        run = {"allocation": {"a": ((0, 2),)}, "waiting": waiting, "num_ended": 1, "num_jobs": 2, "mean_jct": 60.0}
+        run = {
+            "allocation": {"a": ((0, 2),)},
+            "waiting": waiting,
+            "num_ended": 1,
+            "num_jobs": 2,
+            "mean_jct": 60.0,
+            "down": (),
+        }
         picture.show(SimpleNamespace(last_round=record, **run))  # type: ignore[arg-type]
     lines = frame(picture, 80, 24)
     text = "\n".join(lines)

@@ -74,3 +74,13 @@ def test_what_cannot_be_compared_is_said_in_a_line(sweep_folder: Path, capsys: p
     assert "no setting 'policy.z', allowed are policy, " in capsys.readouterr().err
     assert main(["compare", str(sweep_folder)]) == 0
     assert capsys.readouterr().out.startswith("Pollux against Tiresias\n  average JCT")
+
+
+def test_runs_with_long_names_are_told_by_what_differs(sweep_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = sorted(str(path) for path in sweep_folder.iterdir() if path.is_dir())
+    assert main(["table", *folders[:1], *folders[2:3]]) == 0
+    head = capsys.readouterr().out.splitlines()[1]
+    assert head.split() == ["┃", "┃", "Pollux", "┃", "Tiresias", "┃"]
+    assert main(["table", *folders]) == 0
+    head = capsys.readouterr().out.splitlines()[1]
+    assert "Pollux, seed = 1" in head

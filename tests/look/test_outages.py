@@ -14,7 +14,11 @@ from polluxsim.engine.checkpoints import Checkpoints
 from polluxsim.engine.failures import RecordedFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.lives import NO_LIVES
 from polluxsim.look.own_profiles import own_profiles
+from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.report.payload import run_columns
+from polluxsim.look.slots import cluster_of
 from polluxsim.storage import OUTAGES_FILE, RUN_FILE, read_run
 
 
@@ -86,6 +90,9 @@ def test_efficiency_is_not_told_where_it_does_not_follow(folder: Path) -> None:
         own_profiles(read_run(folder))
 
 
-def test_the_report_is_written(folder: Path, tmp_path: Path) -> None:
+def test_the_report_hatches_the_node(folder: Path, tmp_path: Path) -> None:
+    run = read_run(folder)
+    columns = run_columns(run.result, occupancy(run.result, cluster_of(run)), NO_LIVES)
+    found = {name: columns[f"down_{name}"].tolist() for name in ("start", "end", "row", "rows")}
+    assert found == {"start": [300.0], "end": [900.0], "row": [0], "rows": [4]}
     assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
-    assert (tmp_path / "report.html").stat().st_size > 50_000

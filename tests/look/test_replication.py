@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
 from polluxsim.look.replication import settings_table
-from polluxsim.look.settings_text import as_csv, as_frame, as_latex, as_markdown, as_text, verdict
+from polluxsim.look.settings_text import as_csv, as_frame, as_json, as_latex, as_markdown, as_text, verdict
 
 JCT = "average JCT [h]"
 FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}
@@ -110,6 +111,9 @@ def test_every_form_has_the_frame_s_numbers() -> None:
     frame = as_frame(table)
     read = pd.read_csv(io.StringIO(as_csv(table)), index_col="setting")
     np.testing.assert_allclose(read.to_numpy(), frame.to_numpy(), rtol=1e-12)
+    again = json.loads(as_json(table))
+    for label, row in frame.iterrows():
+        assert again[label][JCT] == {part: value for (_, part), value in row.items() if np.isfinite(value)}
     for text in (as_markdown(table), as_latex(table), as_text(table)):
         for value in frame[JCT]["mean"]:
             assert f"{value:.2f}" in text

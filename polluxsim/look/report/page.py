@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from polluxsim.records import ReasonRecord
     from polluxsim.storage import Run
 
-SCRIPTS = ("data", "format", "chart", "timeline", "map", "cluster", "table", "jobs", "job", "page")
+SCRIPTS = ("data", "format", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "page")
 """The page's own scripts, in the order in which they need each other."""
 
 MOST_NAMED = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,10 +56,11 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
 def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDArray[Any]]:
     """Return a run's columns.
 
-    `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle, `round…` per
-    round, `life…` per point of a job's life.
+    `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle, `down…` per
+    outage of a node, `round…` per round, `life…` per point of a job's life.
     """
-    jobs, rounds = result.job_records, result.round_records
+    jobs, rounds, outages = result.job_records, result.round_records, result.outage_records
+    rows = [0, *accumulate(held.gpus_per_node)]
     index = {job.job: number for number, job in enumerate(jobs)}
     changes = sorted(result.allocation_records, key=lambda record: index[record.job])
     applications = sorted({job.application for job in jobs})
@@ -86,6 +88,10 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "held_job": _column("uint32", held.job),
         "held_row": _column("uint32", held.row),
         "held_rows": _column("uint32", held.rows),
+        "down_start": _column("float64", [outage.time for outage in outages]),
+        "down_end": _column("float64", [min(outage.until, result.end_time) for outage in outages]),
+        "down_row": _column("uint32", [rows[outage.node] for outage in outages]),
+        "down_rows": _column("uint32", [outage.gpus for outage in outages]),
         "round_time": _column("float64", [record.time for record in rounds]),
         "round_efficiency": _column("float32", [record.efficiency for record in rounds]),
         "round_nodes": _column("uint32", [record.nodes for record in rounds]),

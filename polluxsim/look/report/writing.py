@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from polluxsim.records import ReasonRecord
     from polluxsim.storage import Run
 
 SUFFIXES = (".html", ".htm")
@@ -31,7 +32,7 @@ def write_report(folders: Sequence[Path], output: Path) -> None:
     Parameters
     ----------
     folders
-        Folders of runs, or of sweeps. The first run is what the others are compared with.
+        Folders of runs, or of sweeps.
     output
         HTML file to write; its folder is made if it is not there.
 
@@ -40,25 +41,48 @@ def write_report(folders: Sequence[Path], output: Path) -> None:
     InvalidInputError
         If a folder holds no finished run, a run has no jobs, or the name of the output is not that of an HTML file.
     """
+    check_output(output)
+    screen = Console(stderr=True)
+    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
+    subjects = [subject_of(read_run(folder), read_reasons(folder) or ()) for folder in found]
+    write_subjects(subjects, output)
+    print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
+
+
+def check_output(output: Path) -> None:
+    """Raise an error where a report cannot be written under this name.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not that of an HTML file, or a folder's.
+    """
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
     if output.is_dir():
         raise InvalidInputError(f"{output}: a folder, allowed is a file")
-    screen = Console(stderr=True)
-    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
-    subjects = [_subject(folder) for folder in found]
+
+
+def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
+    """Write the report of runs at hand, whole or not at all."""
+    check_output(output)
     text = report(subjects)
     output.parent.mkdir(parents=True, exist_ok=True)
     with appearing_whole(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
 
 
-def _subject(folder: Path) -> Subject:
-    run = read_run(folder)
+def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
+    """Return a run with what is known beyond its tables.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has no jobs.
+    """
     if not run.result.job_records:
-        raise InvalidInputError(f"{folder}: a run without jobs has nothing to show")
-    return Subject(run, *_lives(run), read_reasons(folder) or ())
+        raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
+    return Subject(run, *_lives(run), reasons)
 
 
 def _lives(run: Run) -> tuple[Lives, str]:

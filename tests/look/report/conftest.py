@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, RoundRecord, Status
+from polluxsim.records import AllocationRecord, JobRecord, OutageRecord, ReasonRecord, Result, RoundRecord, Status
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def hand_made() -> Result:
     rounds = tuple(RoundRecord(60.0 * i, 2, 4, 10.0, 0.75) for i in range(1, 120))
     said = {"gpus_needed": 8.0, "gpus_left": 4.0, "position": 2.0}
     reasons = tuple(ReasonRecord(t, "large", "kept waiting", (*said.items(),), ("small",)) for t in (3600.0, 3720.0))
-    return Result(jobs, rounds, allocations, end_time=7200.0, reason_records=reasons)
+    outages = (OutageRecord(3600.0, 4100.0, 1, 4, "failure"),)
+    return Result(jobs, rounds, allocations, end_time=7200.0, reason_records=reasons, outage_records=outages)
 
 
 CONFIG = {

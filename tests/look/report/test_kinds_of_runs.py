@@ -12,7 +12,7 @@ from polluxsim.records import JobRecord, RoundRecord, Status
 from polluxsim.storage import write_run
 
 from .conftest import CONFIG, Page, hand_made, opened, write_hand_made
-from .test_page import IS_HELD, choose, move_slider, size  # noqa: F401
+from .test_page import IS_HELD, choose, move_slider, over, size  # noqa: F401
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,8 +71,8 @@ def test_an_elastic_run_shows_nodes_and_cost(browser: Any, tmp_path: Path, elast
     (said,) = page.hover(*page.place("panel-cost", 0.5, 0.5))
     assert "Nodes" in said
     assert "$" in said
-    assert "cost of nodes $\n8.000" in page.text(".summary").replace(" $ ", " $\n")
-    assert "GPUs in use" not in page.text(".summary")  # of how many, would be the question
+    assert "cost of nodes $\n8.000" in page.text("#summary .summary").replace(" $ ", " $\n")
+    assert "GPUs in use" not in page.text("#summary .summary")  # of how many, would be the question
 
 
 def test_rigid_jobs_have_no_efficiency_and_colours_of_their_own(browser: Any, tmp_path: Path) -> None:
@@ -85,7 +85,28 @@ def test_rigid_jobs_have_no_efficiency_and_colours_of_their_own(browser: Any, tm
     assert "efficiency" not in page.text("#timeline").lower()
     assert "efficiency" not in page.text("#moment-numbers")
     assert "Every job has a colour of its own" in page.text("#occupancy .note")
-    assert not page.texts("#legend li")
+    assert page.texts("#group-legend li") == ["rigid"]
+
+
+def test_groups_of_jobs_are_stacked_and_told_in_a_table(browser: Any, tmp_path: Path) -> None:
+    result = hand_made()
+    users = dict(zip(("small", "large"), ("ann", "bob"), strict=True))
+    jobs = tuple(job._replace(user=users.get(job.job), num_replicas=4) for job in result.job_records)
+    write_run(tmp_path / "run", replace(result, job_records=jobs), {"config": CONFIG, "seed": 7, "nodes": [[2, 4]]})
+    page = page_of(browser, tmp_path, tmp_path / "run")
+    rows = "return [...document.querySelectorAll('#group-rows tr')].map((row) => row.innerText.split(/\\s*\\t\\s*/))"
+    assert [row[0] for row in page.run(rows)] == ["imagenet", "cifar10", "ncf"]
+    choose(page, "group-by", "user")
+    assert page.run(rows) == [
+        ["bob", "1", "1 h 58 min", "20 s", "9.6"],
+        ["ann", "1", "1 h 01 min", "1 min", "4.0"],
+        ["nobody named", "1", "1 h 57 min", "1 h 57 min", "0.0"],
+    ]
+    (said,) = page.hover(*over(page, "groups", 2400, 0.5))
+    assert "ann 4" in said
+    assert "bob 4" in said
+    choose(page, "group-by", "GPUs asked for")
+    assert [row[:2] for row in page.run(rows)] == [["4 GPUs", "3"]]
 
 
 def test_a_run_with_more_nodes_has_all_of_them_on_the_map(browser: Any, tmp_path: Path) -> None:
@@ -119,7 +140,7 @@ def test_jobs_that_were_cancelled_or_rejected_are_said_to_be_and_wait_no_longer(
     assert [text.split()[0] for text in page.texts("#waiting a")] == ["</script><img", "gone"]
     move_slider(page, 1000)
     assert "gone" not in page.text("#waiting")
-    assert {"cancelled 1", "rejected 1", "cut off 1"} <= set(page.text(".summary").splitlines())
+    assert {"cancelled 1", "rejected 1", "cut off 1"} <= set(page.text("#summary .summary").splitlines())
     page.run("location.hash = '#job/0/refused'")
     page.until("return !document.getElementById('job').hidden", "the page of the job")
     assert page.text("#job-line") == "ncf · rejected"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import colorsys
 import json
 import zlib
 from dataclasses import replace
@@ -12,10 +13,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.color import Color
+from toy import toy_job, toy_workload
 
 from polluxsim.applications.folder import ProfileFolder
+from polluxsim.cli.live_picture import Picture
+from polluxsim.look.colours import POLICY_COLOURS, application_colour, job_colour, on_page
+from polluxsim.look.groups import grouped
 from polluxsim.look.lives import NO_LIVES, fit, lives_of
 from polluxsim.look.metric_lines import difference, lines
+from polluxsim.look.plot.cdf import jct_cdf
 from polluxsim.look.report import Subject, report
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import packed, run_columns
@@ -137,6 +144,23 @@ def test_runs_are_compared_with_the_first() -> None:
     assert not jct.texts[1].startswith("≥")
     assert difference(found["restarts"], 1, 0) == ("−100.0 %", "better")
     assert difference(found["makespan"], 1, 0) == ("±0.0 %", "")
+
+
+def test_a_policy_has_one_colour_on_the_page_in_figures_and_on_the_terminal(simulated: dict[str, Path]) -> None:
+    runs = [read_run(folder) for folder in simulated.values()]
+    page = report([Subject(run) for run in runs])
+    for policy, group in zip(("Pollux", "Tiresias"), grouped(runs), strict=True):
+        (line,) = jct_cdf([group]).axes[0].get_lines()
+        assert line.get_color() == POLICY_COLOURS[policy]
+        assert f"--run: {on_page(POLICY_COLOURS[policy])}" in page
+    applications = {job.application for job in runs[0].result.job_records}
+    hues = {name: colorsys.rgb_to_hls(*bytes.fromhex(application_colour(name)[1:])) for name in applications}
+    assert len({round(hue, 2) for hue, _, _ in hues.values()}) == len(applications)
+    jobs = runs[0].result.job_records
+    workload = toy_workload(*(toy_job(job.job, job.submit_time, application=job.application) for job in jobs))
+    picture = Picture(workload, Cluster.uniform(16, 4))
+    for number, job in enumerate(jobs):
+        assert picture._style(job.job).color == Color.parse(job_colour(job.application, number))
 
 
 def test_a_report_needs_a_run_with_jobs() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.durations import from_clock
 
 from .conftest import HOSTILE, Page, opened, write_hand_made
 
@@ -195,6 +196,19 @@ def test_names_on_the_map_are_in_the_ink_that_is_read_best(browser: Any, two_run
     assert min(contrasts) >= 4.5
 
 
+def test_lengths_of_time_and_moments_are_told_as_people_do(browser: Any, by_hand: Path) -> None:
+    page = opened(browser, by_hand)
+    told = page.run("return [0.5, 9.34, 59.7, 90, 3600, 3700, 86400, 3313000, NaN].map(polluxReport.format.span)")
+    expected = ["0.5 s", "9.3 s", "1 min", "1 min 30 s", "1 h 00 min", "1 h 02 min", "24 h 00 min", "38 d 8 h", "–"]
+    assert told == expected
+    moments = page.run("return [0, 59.6, 4680, 363599].map(polluxReport.format.clock)")
+    assert moments == ["0:00:00", "0:01:00", "1:18:00", "100:59:59"]
+    assert all(from_clock(moment) is not None for moment in moments)  # as `polluxsim why` takes them
+    assert page.run("return [0, 1, 2].map((count) => polluxReport.format.plural(count, 'job'))") == [
+        "0 jobs", "1 job", "2 jobs",
+    ]  # fmt: skip
+
+
 def over(page: Page, element: str, seconds: float, y: float) -> tuple[int, int]:
     """Return the point of the window at a time in what stands in the timeline, and a share of its height."""
     left, right, width, start, end = page.run(
@@ -205,9 +219,12 @@ def over(page: Page, element: str, seconds: float, y: float) -> tuple[int, int]:
     return page.place(element, (left + (seconds - start) / (end - start) * (width - left - right)) / width, y)
 
 
+PLACES = ((1440, 0.1, "small cifar10"), (5400, 0.1, "large imagenet"), (3960, 0.1, "idle"), (3960, 0.7, "down"))
+
+
 def test_hovering_over_the_map_tells_the_job(browser: Any, by_hand: Path) -> None:
     page = opened(browser, by_hand)
-    for seconds, y, expected in ((1440, 0.1, "small cifar10"), (5400, 0.1, "large imagenet"), (3960, 0.7, "idle")):
+    for seconds, y, expected in PLACES:
         (said,) = page.hover(*over(page, "map", seconds, y))
         assert expected in said
 
@@ -241,6 +258,22 @@ def test_every_figure_of_a_job_tells_what_is_under_the_pointer(browser: Any, two
     for element in ("job-gpus", "job-batch", "job-efficiency", "job-progress"):
         (told,) = page.hover(*page.place(element, 0.5, 0.4))
         assert all(word in told for word in ("Pollux", "Tiresias", "batch size", "efficiency", "progress"))
+
+
+def test_nodes_that_are_down_are_hatched(browser: Any, by_hand: Path) -> None:
+    page = opened(browser, by_hand)
+    colours = """
+      const box = map.getBoundingClientRect(), x = (arguments[0] - box.x) / box.width * map.width;
+      const y = (arguments[1] - box.y) / box.height * map.height;
+      const { data } = map.getContext("2d").getImageData(x - 8, y - 8, 16, 16);
+      return new Set(new Uint32Array(data.buffer)).size;
+    """
+    there, down = (
+        page.run(f"const map = document.getElementById('map'); {colours}", *over(page, "map", 3850, y))
+        for y in (0.2, 0.7)
+    )
+    assert there == 1
+    assert down > 1
 
 
 def test_a_tap_on_the_map_moves_the_slider_and_names_the_job_in_the_page(browser: Any, by_hand: Path) -> None:

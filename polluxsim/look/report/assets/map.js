@@ -40,7 +40,7 @@ polluxReport.map = (() => {
     nodes(pen, sight);
   }
 
-  // Nodes that are not there, as nobody rents them, are hatched.
+  // Nodes that are not there, as nobody rents them or as they are down, are hatched.
   function hatch(pen, { from, to, top, bottom, width, tall, wide }) {
     pen.fillStyle = style("--idle");
     pen.fillRect(0, 0, width, HEIGHT);
@@ -50,6 +50,11 @@ polluxReport.map = (() => {
       pen.clearRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
       pen.fillRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
     }
+    run.downRow.forEach((row, i) => {
+      const place = [(run.downStart[i] - from) * wide, (row - top) * tall, (run.downEnd[i] - run.downStart[i]) * wide, run.downRows[i] * tall];
+      pen.clearRect(...place);
+      pen.fillRect(...place);
+    });
   }
 
   function hatched(pen) {
@@ -162,10 +167,14 @@ polluxReport.map = (() => {
   const place = (row) => `node ${run.nodeOfRow[row]}, GPU ${run.slotOfRow[row]}`;
   const isThere = (row, time) => row < (run.present.findLast(([start]) => start <= time)?.[2] ?? 0);
 
+  const isDown = (row, time) => run.downRow.some((first, i) =>
+    row >= first && row < first + run.downRows[i] && time >= run.downStart[i] && time < run.downEnd[i]);
+  const without = (row, time) => !isThere(row, time) ? "not rented" : isDown(row, time) ? "down" : "idle";
+
   // What holds a GPU at a time, as rows of a box.
   function tell(row, time) {
     const held = data.holding(run, row, time);
-    if (held < 0) return [["", place(row), isThere(row, time) ? "idle" : "not rented"]];
+    if (held < 0) return [["", place(row), without(row, time)]];
     const job = run.heldJob[held], change = data.changeAt(run, job, time);
     return [[run.color[job], run.jobs[job], run.applications[run.jobApplication[job]]],
       ["", place(row), `it has ${format.plural(run.changeGpus[change], "GPU")}`],

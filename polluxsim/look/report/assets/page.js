@@ -1,7 +1,7 @@
 // Puts the parts to work: draws the figures, follows the address, the chosen run, the moment and the theme.
 "use strict";
 polluxReport.page = (() => {
-  const { data, format, chart, map, cluster } = polluxReport;
+  const { data, format, chart, map, cluster, groups } = polluxReport;
   const STEPS = 2000, PLAY_SECONDS = 30;
   const byId = (id) => document.getElementById(id);
   const axis = { start: 0, end: 1 }, figures = new Map();
@@ -15,6 +15,7 @@ polluxReport.page = (() => {
     applications();
     all.panels.forEach(panel);
     map.init(axis);
+    groups.init(axis, all);
     link = polluxReport.timeline.link(byId("timeline"), { axis, draw, tell, pick });
     for (const part of [cluster, polluxReport.table, polluxReport.job, polluxReport.jobs]) part.init();
     listen();
@@ -68,12 +69,13 @@ polluxReport.page = (() => {
   }
 
   const over = () => all.panels.map(({ name }) => figures.get(`panel-${name}`));
-  function draw() { over().forEach((figure) => figure.draw()); map.paint(); }
+  function draw() { over().forEach((figure) => figure.draw()); groups.draw(); map.paint(); }
 
   // The box at the crosshair: every run in every figure, and over the map who holds the GPU.
   function tell(time, event) {
     const row = event.target === byId("map") ? map.rowAt(event) : -1;
     if (row >= 0) return [format.clock(time), map.tell(row, time)];
+    if (groups.holds(event.target)) return [format.clock(time), groups.tell(time)];
     const titles = all.runs.length ? [["", "", ...all.panels.map(({ title }) => title)]] : [];
     return [format.clock(time), [...titles, ...all.runs.flatMap(({ label, color }, i) => (over()[0].lines[i].hidden ? []
       : [[color, label, ...over().map((figure) => { const value = chart.valueAt(figure.lines[i], time); return value === undefined ? "–" : format.inUnit(value, figure.unit); })]]))]];
@@ -115,11 +117,10 @@ polluxReport.page = (() => {
     slider.max = String(run.end);
     slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
     byId("find").value = byId("found").textContent = "";
-    format.fill("legend", ...run.legend.map(([name, color]) => format.element("li", { style: ["--color", color] }, name)));
     byId("colours").textContent = run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own";
     byId("rows").hidden = run.numRows <= 128;
     strip(number);
-    for (const part of [map, cluster, polluxReport.table]) part.show(run);
+    for (const part of [map, cluster, groups, polluxReport.table]) part.show(run);
     moveTo(Math.min(Number(slider.value), run.end));
   }
 

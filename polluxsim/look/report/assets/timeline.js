@@ -18,7 +18,7 @@ polluxReport.timeline = (() => {
     };
     const isOutside = (event) => {
       const x = event.clientX - host.getBoundingClientRect().left;
-      return x < LEFT - EDGE || x > host.clientWidth - RIGHT + EDGE || strip?.contains(event.target);
+      return x < LEFT - EDGE || x > host.clientWidth - RIGHT + EDGE || strip?.contains(event.target) || event.target.closest("select");
     };
     function put(line, time, until = time) {
       line.hidden = time === null || until < axis.start || time > axis.end;
