@@ -74,7 +74,7 @@ class Result(Run):
             write_run(path, self.result, self.info)
         return Path(folder)
 
-    def at(self, time: float | str) -> Moment:
+    def at(self, time: float | str) -> Moment[Result]:
         """Return the run at a time, in seconds or as `3h` or `3:00:00`, from which it can go on in other ways."""
         from polluxsim.api.futures import Moment  # noqa: PLC0415  (a moment's futures are results)
 

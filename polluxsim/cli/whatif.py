@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping
 
-    from polluxsim.api.choices import Choice
+    from omegaconf import DictConfig
+
+    from polluxsim.storage import Run
 
 GROUPS = ("policy", "cluster")
 
@@ -42,48 +44,58 @@ def add(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> int:
-    from polluxsim.api.results import read
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
     from polluxsim.look.table import comparison
+    from polluxsim.metrics.summary import summarise
+    from polluxsim.run.moment import Moment
+    from polluxsim.storage import read_run
+    from polluxsim.workloads.workload import read_workload
 
-    changes = _changes(options)
-    origin = read(options.run)
-    moment = origin.at(instant(options.at))
-    folder = options.output or options.run.with_name(
-        f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
-    )
+    _check(options)
+    moment = Moment(read_run(options.run), instant(options.at))
+    added = () if options.add is None else read_workload(options.add).jobs
+    changes = {"drop_nodes": options.drop_node, "without": options.without, "added": added}
+    place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
+    folder = options.output or options.run.with_name(place)
     others, stayed = [], []
     for number in range(options.seeds):
-        seed = {"seed": origin.info["seed"] + number} if number else {}
-        ending = f"-seed{seed['seed']}" if seed else ""
-        others.append(read(moment.fork(**changes, **seed).save(folder / f"otherwise{ending}")))
-        stayed.append(read(moment.fork(**seed).save(folder / f"as-it-was{ending}")))
-    first = {run.name: run.metrics for run in (stayed[0], others[0])}
-    console().print(comparison({name: metrics for name, metrics in first.items() if metrics is not None}))
+        seed = moment.config.seed + number if number else None
+        ending = f"-seed{seed}" if number else ""
+        others.append(
+            _kept(
+                moment.fork(_changed(moment.config, options.names), {}, **changes, seed=seed),
+                folder / f"otherwise{ending}",
+            )
+        )
+        stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}"))
+    summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
+    console().print(comparison({name: summary for name, summary in summaries.items() if summary is not None}))
     print(as_text(compared([*others, *stayed])))
     print(f"wrote {folder}")
     return 0
 
 
-def _changes(options: Namespace) -> Mapping[str, Any]:
-    """Return what is to change, as `Moment.fork` takes it."""
+def _kept(run: Run, folder: Path) -> Run:
+    """Write a future as a run, and return it by the name of its folder."""
+    from polluxsim.run.claim import claimed
+    from polluxsim.storage import write_run
+
+    with claimed(folder, lambda: run.info["config"]) as path:
+        write_run(path, run.result, run.info)
+    return replace(run, name=folder.name)
+
+
+def _check(options: Namespace) -> None:
     if options.seeds < 1:
         raise InvalidConfigError(f"--seeds is {options.seeds}, allowed is a whole number ≥ 1")
-    changes = {
-        **_chosen(options.names),
-        "drop_nodes": options.drop_node,
-        "without": options.without,
-        "add": options.add,
-    }
-    if not any(changes.values()):
+    if not (options.names or options.drop_node or options.without or options.add):
         raise InvalidConfigError("nothing is to change, needed is KEY=VALUE, --drop-node, --without or --add")
-    return changes
 
 
-def _chosen(overrides: list[str]) -> dict[str, Choice]:
-    """Return the choices that overrides make: an entry of a group, or settings of what the run has."""
-    from polluxsim.api.choices import Choice
+def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
+    """Return the settings with an entry of a group, or settings of the one there is, as overrides say."""
+    from polluxsim.run.moment import with_entry
 
     names: dict[str, str] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -91,11 +103,12 @@ def _chosen(overrides: list[str]) -> dict[str, Choice]:
         key, equals, value = override.partition("=")
         group, _, name = key.partition(".")
         if group not in GROUPS or not equals:
-            raise InvalidConfigError(f"{override!r} cannot change on the way, allowed are policy=…, policy.NAME=…, "
-                                     "cluster=… and cluster.NAME=…")  # fmt: skip
+            allowed = "policy=…, policy.NAME=…, cluster=… and cluster.NAME=…"
+            raise InvalidConfigError(f"{override!r} cannot change on the way, allowed are {allowed}")
         if name:
             settings.setdefault(group, {})[name] = yaml.safe_load(value)
         else:
             names[group] = value
-    groups = dict.fromkeys([*names, *settings])
-    return {group: Choice(group, names.get(group), settings.get(group, {})) for group in groups}
+    for group in dict.fromkeys([*names, *settings]):
+        config = with_entry(config, group, names.get(group), settings.get(group, {}))
+    return config

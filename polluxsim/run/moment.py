@@ -1,0 +1,199 @@
+"""A finished run, made again up to a moment of its life, and the futures it has from there."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.rounds import first_round
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import driven
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.metrics.summary import summarise
+from polluxsim.run.building import build
+from polluxsim.run.composing import composed
+from polluxsim.run.execution import Execution
+from polluxsim.run.hydra_words import hydra_in_words
+from polluxsim.storage import Run
+from polluxsim.types import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from omegaconf import DictConfig
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.workloads.workload import Job
+
+RunT = TypeVar("RunT", bound=Run)
+
+
+class Moment(Generic[RunT]):
+    """A finished run at a round of its life, from which it can go on in other ways.
+
+    The run is made again up to there, from the settings that it was made with.
+
+    Parameters
+    ----------
+    run
+        The run.
+    time
+        When things may change: at the first round that is not before this time [s].
+
+    Attributes
+    ----------
+    config
+        The settings of the run.
+    time
+        That of the round [s].
+
+    Raises
+    ------
+    InvalidInputError
+        If the run does not last so long, or does not come out as it was.
+    """
+
+    def __init__(self, run: RunT, time: float) -> None:
+        config = run.info.get("config", {})
+        if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
+            what = f"its {given[0]} was an object in Python, allowed are choices by name"
+            raise InvalidInputError(f"{run.name} cannot be made again: {what}")
+        self._origin, self.config = run, OmegaConf.create(config)
+        self._execution = Execution(self.config)
+        self._run, self._policy = self._execution.start()
+        interval = self._run.scenario.settings.round_interval
+        self.time = first_round(time, interval) * interval
+        if run.result.end_time <= self.time:
+            raise InvalidInputError(f"{run.name} ends at {run.result.end_time:g} s, allowed are times before")
+        while (view := self._run.advance(before=self.time)) is not None:
+            self._run.commit(self._policy.allocate(view, self._run.rng))
+        self._check_past()
+
+    def _check_past(self) -> None:
+        again = self._run.result().allocation_records
+        before = [record for record in self._origin.result.allocation_records if record.time < self.time]
+        if before != list(again):
+            what = "made again, it is another run: files, polluxsim or its libraries have changed since"
+            raise InvalidInputError(f"{self._origin.name}: {what}")
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Return the profiles of the run."""
+        return self._run.scenario.profiles
+
+    def fork(
+        self,
+        config: DictConfig,
+        given: Mapping[str, Any],
+        *,
+        drop_nodes: Collection[int] = (),
+        without: Iterable[str] = (),
+        added: Sequence[Job] = (),
+        seed: int | None = None,
+    ) -> RunT:
+        """Return the run as it would have gone on otherwise.
+
+        Parameters
+        ----------
+        config
+            The settings from then on, other than those of the run in policy and cluster only.
+        given
+            Objects in place of what they describe.
+        drop_nodes
+            Numbers of nodes that go down for good.
+        without
+            Jobs that are cancelled, or do not come.
+        added
+            Jobs that come besides.
+        seed
+            Draws the policy's random numbers anew.
+
+        Raises
+        ------
+        PolluxSimError
+            If such a future cannot be.
+        """
+        run, policy = deepcopy((self._run, self._policy))
+        new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
+        scenario, policy = run.scenario, policy if new_policy is None else deepcopy(new_policy)
+        nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)
+        if new_policy is not None or nodes != scenario.cluster:
+            scenario = Scenario.under(policy, scenario.workload, scenario.profiles, nodes, scenario.settings)
+        left_out = tuple(dict.fromkeys(without))
+        self._check_jobs(left_out)
+        diversion = Diversion(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)
+        if diversion != Diversion(self.time, run.scenario):
+            run.divert(diversion)
+        result = driven(run, policy)
+        settings = OmegaConf.merge(config, {} if seed is None else {"seed": seed})
+        descent = {"run": self._origin.name, "key": self._origin.info.get("key"), "time": self.time}
+        descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
+        info = self._execution.info(summarise(result))
+        info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
+        return replace(self._origin, info=info | {"descent": descent}, result=result)
+
+    def _changed(self, group: str, config: DictConfig, given: Mapping[str, Any]) -> Any:
+        """Return what a changed part of the settings stands for, None if it is as it was."""
+        if group in given:
+            return given[group]
+        return None if config[group] == self.config[group] else build(config, group)
+
+    def _check_jobs(self, names: Sequence[str]) -> None:
+        ends = {job.job: job.end_time for job in self._origin.result.job_records}
+        for name in names:
+            if name not in ends:
+                raise InvalidInputError(f"{self._origin.name} has no job {name!r}")
+            if (end := ends[name]) is not None and end < self.time:
+                raise InvalidInputError(
+                    f"job {name!r} ended at {end:g} s, allowed are jobs that end at {self.time:g} s or later"
+                )
+
+
+def replaced(config: DictConfig, group: str, part: Any) -> DictConfig:
+    """Return a configuration with another part."""
+    return OmegaConf.create({**config, group: part})
+
+
+def with_entry(config: DictConfig, group: str, name: str | None, settings: Mapping[str, object]) -> DictConfig:
+    """Return a configuration with another entry of a group, or with settings of the one it has where none is named.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is no such entry.
+    """
+    if name is None:
+        return replaced(config, group, OmegaConf.merge(config[group], dict(settings)))
+    try:
+        return replaced(config, group, composed({group: name}, {group: settings}, 0)[group])
+    except HydraException as error:
+        raise InvalidConfigError(hydra_in_words(error)) from None
+
+
+def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluster, tuple[int, ...]]:
+    """Return the nodes there are or were, and the numbers of those that go; a new node that goes never came."""
+    both = min(old.num_nodes, new.num_nodes)
+    if (
+        new.gpus_per_node[:both] != old.gpus_per_node[:both]
+        or None is not old.least_nodes
+        or None is not new.least_nodes
+    ):
+        what = (
+            f"cluster has nodes {new.groups}, allowed are those there are, {old.groups}, and more or fewer at the end"
+        )
+        raise InvalidConfigError(f"{what}; nodes that are rented cannot be changed")
+    nodes = max(old, new, key=lambda cluster: cluster.num_nodes)
+    if strange := [node for node in dropped if node not in range(nodes.num_nodes)]:
+        raise InvalidConfigError(f"node {strange[0]} is not there, allowed are 0 to {nodes.num_nodes - 1}")
+    lost = {*dropped, *range(new.num_nodes, old.num_nodes)}
+    gpus = nodes.gpus_per_node
+    while len(gpus) > old.num_nodes and len(gpus) - 1 in lost:
+        lost.remove(len(gpus) - 1)
+        gpus = gpus[:-1]
+    kept = old if gpus == old.gpus_per_node else Cluster(gpus, failures=old.failures)
+    return kept, tuple(sorted(lost))
