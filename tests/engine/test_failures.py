@@ -412,13 +412,17 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
     ("make", "message"),
     [
         (lambda: DrawnFailures(1.0, shape=0.0), "cluster.failures.shape is 0.0, allowed is a finite number ≥ 0.05"),
-        (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1.0, allowed is a finite number ≥ 0"),
+        (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, allowed is a finite number ≥ 1"),
         (
             lambda: Cluster((4, 4), 1, failures=DrawnFailures(1.0)),
             "cluster.failures or spot is set, allowed is null where the number of nodes can change",
         ),
-        (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0"),
+        (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
+        (
+            lambda: JobFailures(1e9),
+            "engine.job_failures.rate is 1000000000.0, allowed is a finite number ≥ 0 up to 3600",
+        ),
         (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, allowed is a finite number ≥ 0"),
         (lambda: Repairs(crews=0), "cluster.repairs.crews is 0, allowed is a whole number ≥ 1, or null"),
         (
