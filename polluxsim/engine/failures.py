@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.durations import HOUR
 from polluxsim.engine.nodes import NODE_DAYS
 from polluxsim.errors import InvalidConfigError
 from polluxsim.tables import read_rows
@@ -24,16 +25,16 @@ COLUMNS = ("node", "time", "down_until")
 """Of a record; `kind` may say what befell the node."""
 
 _LIMITS = (
-    ("rate", 0, inf),
+    ("rate", 0, NODE_DAYS),
     ("shape", 0.05, inf),
     ("repair_time", 0, MOST_SECONDS),
     ("repair_spread", 0, 10),
     ("group_size", 1, inf),
-    ("group_rate", 0, inf),
+    ("group_rate", 0, NODE_DAYS),
 )
-"""Least and most of each parameter; beyond, times come to more than a clock can tell."""
+"""Least and most of each parameter: a failure a second, and times that a clock can tell."""
 
-_SPOT_LIMITS = (("rate", 0, inf), ("away_time", 0, MOST_SECONDS), ("warning", 0, MOST_SECONDS))
+_SPOT_LIMITS = (("rate", 0, NODE_DAYS), ("away_time", 0, MOST_SECONDS), ("warning", 0, MOST_SECONDS))
 
 _NORMAL = NormalDist()
 
@@ -150,7 +151,7 @@ class JobFailures:
     retries: int = 3
 
     def __post_init__(self) -> None:
-        check_limits("engine.job_failures", self, (("rate", 0, inf), ("retries", 0, inf)))
+        check_limits("engine.job_failures", self, (("rate", 0, HOUR), ("retries", 0, inf)))
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,23 @@ def test_checkpoints_at_epochs() -> None:
     assert (job.completion_time, job.lost_time, job.checkpoint_time) == (300 + 30 + 100, 30.0, 20.0)
 
 
+def test_a_job_that_lost_epochs_is_in_the_epoch_of_what_was_kept() -> None:
+    seen = {}
+
+    class Watching(Fifo):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            seen[view.time] = [(job.oracle.epoch, job.oracle.progress) for job in view.jobs]
+            return replace(super().allocate(view, rng), valid_until=-inf)
+
+    profiles = {"toy": ToyProfile(epochs=(200.0, 600.0, 1000.0))}
+    rules = EngineSettings(checkpoints=Checkpoints(60.0, 0.0))
+    simulate(toy_workload(toy_job("a", 0, 4)), profiles, failing((0, 209.0, 10.0)), Watching(), settings=rules)
+    assert seen[180.0] == [(1, 360.0)]  # the second epoch began at 140
+    assert seen[240.0] == [(1, 240.0)]
+    simulate(toy_workload(toy_job("a", 0, 4)), profiles, failing((0, 239.0, 10.0)), Watching())
+    assert seen[240.0] == [(0, 0.0)]
+
+
 def test_a_planned_move_loses_nothing() -> None:
     class Moves:
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -287,6 +304,7 @@ def test_availability_is_mean_time_up_over_mean_time_of_a_cycle(spread: float) -
 
 def test_another_node_changes_nobody_elses_failures() -> None:
     failures = DrawnFailures(1e5, 0.7, repair_time=600.0, repair_spread=1.0, group_size=2, group_rate=3e4)
+    assert list(failures.units(5)) == [0, 2, 4, 6, 8, 1, 3, 5]
     few, many = (idle_run(Cluster.uniform(nodes, 2, failures), 1e5, 3).outage_records for nodes in (4, 7))
     assert len(few) > 50
     assert list(few) == [record for record in many if record.node < 4]
@@ -394,13 +412,17 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
     ("make", "message"),
     [
         (lambda: DrawnFailures(1.0, shape=0.0), "cluster.failures.shape is 0.0, allowed is a finite number ≥ 0.05"),
-        (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1.0, allowed is a finite number ≥ 0"),
+        (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, allowed is a finite number ≥ 1"),
         (
             lambda: Cluster((4, 4), 1, failures=DrawnFailures(1.0)),
             "cluster.failures or spot is set, allowed is null where the number of nodes can change",
         ),
-        (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0"),
+        (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
+        (
+            lambda: JobFailures(1e9),
+            "engine.job_failures.rate is 1000000000.0, allowed is a finite number ≥ 0 up to 3600",
+        ),
         (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, allowed is a finite number ≥ 0"),
         (lambda: Repairs(crews=0), "cluster.repairs.crews is 0, allowed is a whole number ≥ 1, or null"),
         (
