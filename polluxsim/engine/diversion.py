@@ -6,10 +6,14 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.agenda import Rank
+from polluxsim.engine.decision_check import Move
+from polluxsim.engine.jobs import in_order
 from polluxsim.policies.view import Change
 from polluxsim.types import Outage
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.outages import Downtime
     from polluxsim.engine.scenario import Scenario
@@ -78,9 +82,17 @@ class Detour:
             self._downtime.expect()
             state.rounds.note(Change.NODES)
         if diversion.lost_nodes:
+            if not before.cluster.outages and before.settings.checkpoints is None:
+                self._clear(diversion.lost_nodes)
             self._downtime.strike(Outage(diversion.lost_nodes, state.agenda.now, inf, "dropped"))
         self._world.leave_out(diversion.without)
         self._world.expect(diversion.added)
         if diversion.scenario.traits != before.traits:
             self._training.replace_agents()
         state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else ())
+
+    def _clear(self, nodes: Collection[int]) -> None:
+        """Let jobs leave nodes with all their work, in a run in which none is ever lost."""
+        placed = in_order(self._state.jobs.placed.values())
+        leaving = [job for job in placed if any(node in nodes for node, _ in job.placement)]
+        self._training.carry_out([Move(job, (), None) for job in leaving], ())
