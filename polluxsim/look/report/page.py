@@ -196,7 +196,6 @@ def _card(run: Run, shown: Shown) -> Card:
 def _payload(subject: Subject, shown: Shown) -> str:
     jobs = shown.result.job_records
     applications = sorted({job.application for job in jobs})
-    config = settings_of(subject.run)
     head = {
         "label": shown.label,
         "end": shown.result.end_time,
@@ -209,9 +208,8 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "statuses": STATUSES,
         "gpusPerNode": list(shown.held.gpus_per_node),
         "isRented": shown.rented,
-        "nodePrice": config.get("cluster.node_price", 0.0),
+        "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),
-        "roundInterval": config.get("engine.round_interval"),
         "livesNote": subject.lives_note,
     }
     return packed(run_columns(shown.result, shown.held, subject.lives), head)

@@ -60,7 +60,12 @@ def test_nodes_that_are_not_rented_are_neither_idle_nor_in_the_count(
     assert later != idle
     move_slider(page, 1000)
     assert "4 of 8" in page.text("#moment-numbers")
-    assert "$6.00 an hour" in page.text("#moment-numbers")
+    told = page.text("#moment-numbers").splitlines()
+    assert [told[told.index(name) + 1] for name in ("nodes up", "starting", "rented for")] == [
+        "2",
+        "1",
+        "$6.00 an hour",
+    ]
     left, top = page.place("map", 0.3, 0.9)
     (said,) = page.hover(left, top)
     assert "not rented" in said

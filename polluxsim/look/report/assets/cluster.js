@@ -95,7 +95,11 @@ polluxReport.cluster = (() => {
       ["waiting", format.plural(now.waiting.length, "job")],
     ];
     if (run.isAdaptive) facts.push(["efficiency", now.gpus ? format.percent(now.efficiency) : "–"]);
-    if (run.isRented) facts.push(["nodes up", format.number(now.nodes)], ["rented for", `$${format.number(now.price, 2)} an hour`]);
+    if (run.isRented) {
+      const requested = run.nodePrice ? Math.round(now.price / run.nodePrice) : now.nodes;
+      facts.push(["nodes up", format.number(now.nodes)], ["starting", format.number(Math.max(requested - now.nodes, 0))],
+        ["rented for", `$${format.number(now.price, 2)} an hour`]);
+    }
     format.facts("moment-numbers", facts);
     canvas.setAttribute("aria-label", `The cluster at ${format.clock(time)}: ${facts.map(([name, value]) => `${name} ${value}`).join(", ")}`);
     now.running.sort((a, b) => data.gpusAt(run, b, time) - data.gpusAt(run, a, time));

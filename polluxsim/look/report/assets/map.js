@@ -152,7 +152,7 @@ polluxReport.map = (() => {
       pen.fillStyle = line;
       if (row > top && row < bottom && gpus * tall > LINE_HEIGHT) pen.fillRect(LEFT, y - 0.5, width, 1);
       pen.fillStyle = text;
-      if (middle > 4 && middle < HEIGHT - 4 && middle - last >= 15) { pen.fillText(String(node), LEFT - 8, middle); last = middle; }
+      if (middle > 7 && middle < HEIGHT - 7 && middle - last >= 15) { pen.fillText(String(node), LEFT - 8, middle); last = middle; }
       row += gpus;
     });
   }
