@@ -77,7 +77,8 @@ def test_a_dropped_node_is_one_that_fails_for_good(run: Result, tmp_path: Path) 
 def test_where_no_work_is_ever_lost_a_dropped_node_costs_its_gpus_alone(run: Result) -> None:
     jobs = run.at(1790).fork(drop_nodes=[1, 2]).jobs
     assert (jobs.lost_work == 0).all()
-    assert set(jobs.status[jobs.num_replicas <= 24]) == {"completed"}  # of what fits on what is left
+    if run.name != "fifo":  # where nobody overtakes a job that does not fit any more
+        assert set(jobs.status[jobs.num_replicas <= 24]) == {"completed"}
 
 
 def test_a_job_left_out_is_one_that_is_cancelled(run: Result) -> None:
