@@ -204,6 +204,10 @@ class Cluster:
             if not (isfinite(value) and value >= 0):
                 raise InvalidConfigError(f"cluster.{name} is {value}, allowed is a finite number ≥ 0")
         for source in self.outages:
+            if not callable(getattr(source, "units", None)):
+                raise InvalidConfigError(
+                    f"cluster.failures is {source}, allowed is null or a choice: cluster/failures=drawn"
+                )
             if self.least_nodes not in (None, self.num_nodes):
                 raise InvalidConfigError(
                     "cluster.failures or spot is set, allowed is null where the number of nodes can change"
