@@ -145,12 +145,9 @@ class ActiveJob:
         self.segment = self.segment._replace(rhythm=rhythm._replace(kept=self.segment.progress))
 
     def begin_segment(self, now: float, rule: TimeRule) -> Milestone:
-        """Fix rate and milestones from here on; work that waits for a restart starts when that is over.
+        """Fix rate and milestones from here on; return when an epoch, or all work, has to be seen to.
 
-        Returns
-        -------
-        Milestone
-            When something has to be done for it: at the end of the epoch, or when all work is.
+        Work that waits for a restart starts when that is over.
         """
         before = self.segment
         epoch, progress, start = before.epoch, before.progress_at(now, rule), max(before.start, now)
@@ -212,13 +209,7 @@ class ActiveJob:
         return not self.agent_is_steady
 
     def end_epoch(self, rule: TimeRule) -> bool:
-        """Pass the milestone of a job that goes by epochs.
-
-        Returns
-        -------
-        bool
-            Whether all work is done; if not, a new segment must begin.
-        """
+        """Pass the milestone of a job that goes by epochs; return whether all work is done, or a segment must begin."""
         self._observe()
         epoch, now = self.segment.epoch, self.segment.milestone.time
         rhythm = self.segment.rhythm_at(now, rule)
