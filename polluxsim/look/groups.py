@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -124,9 +125,16 @@ def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
 
     That Tiresias has no fairness power, or a generated workload no path, need not be said.
     """
-    kind = f"{key.partition('.')[0]}._target_"
+    kind = _kind_of(key, row)
     alike = rows if key == kind else [other for other in rows if _kind(other, kind) == _kind(row, kind)]
     return len({_hashable(other.get(key)) for other in alike}) > 1
+
+
+def _kind_of(key: str, row: Settings) -> str:
+    """Return the setting that says what kind of part a setting is of, the innermost there is."""
+    parts = key.split(".")
+    kinds = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
+    return next((kind for kind in kinds if kind in row), f"{parts[0]}._target_")
 
 
 def _kind(row: Settings, target: str) -> object:
@@ -140,6 +148,8 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     'p = −1'
     >>> in_words("policy.search", "annealing")
     'annealing'
+    >>> in_words("cluster.failures._target_", "polluxsim.engine.failures.DrawnFailures")
+    'drawn failures'
     """
     last = key.rpartition(".")[2]
     name = key if [other.rpartition(".")[2] for other in among].count(last) > 1 else last.replace("_", " ")
@@ -150,6 +160,8 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     if value is None:
         return f"no {name}"
     text = str(value).rstrip("/")
+    if last == "_target_" and key.count(".") > 1:  # a part of a part: drawn failures
+        return re.sub("(?<=[a-z])(?=[A-Z])", " ", text.rpartition(".")[2]).lower()
     short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
     return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
 

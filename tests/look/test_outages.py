@@ -14,6 +14,7 @@ from polluxsim.engine.checkpoints import Checkpoints
 from polluxsim.engine.failures import RecordedFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.groups import labels_of, settings_of
 from polluxsim.look.lives import NO_LIVES
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.report.occupancy import occupancy
@@ -96,3 +97,16 @@ def test_the_report_hatches_the_node(folder: Path, tmp_path: Path) -> None:
     found = {name: columns[f"down_{name}"].tolist() for name in ("start", "end", "row", "rows")}
     assert found == {"start": [300.0], "end": [900.0], "row": [0], "rows": [4]}
     assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
+
+
+def test_a_run_with_failures_is_told_from_one_without_by_a_word(folder: Path) -> None:
+    sound = polluxsim.simulate(policy="fifo", workload="one-job", progress=False)
+    failing = polluxsim.simulate(
+        policy="fifo",
+        workload="one-job",
+        cluster=polluxsim.cluster(failures={"_target_": "polluxsim.engine.failures.DrawnFailures", "rate": 2.0}),
+        progress=False,
+    )
+    assert labels_of([settings_of(sound), settings_of(failing)]) == ["FIFO", "drawn failures"]
+    others = [settings_of(failing) | {"cluster.failures.rate": rate} for rate in (2.0, 20.0)]
+    assert labels_of(others) == ["rate = 2", "rate = 20"]
