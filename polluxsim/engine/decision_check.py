@@ -180,7 +180,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State) -> None:
     """Check that nodes are there, and that nothing is given twice."""
     up = state.nodes.present(state.agenda.now, decision.num_nodes)
-    free = state.nodes.free[: len(up)]
+    free = state.nodes.idle(len(up))
     for job_id, placement in new.items():
         _check_nodes(job_id, placement, len(up))
         for node, gpus in state.jobs.active[job_id].placement:
