@@ -42,6 +42,7 @@ from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.view import ClusterView, Decision
 from polluxsim.records import OutageRecord, Result, Status
 from polluxsim.types import Cluster, Outage, Repairs
+from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
 SEEDS = 500
@@ -146,6 +147,15 @@ def test_outages_of_one_node_may_overlap() -> None:
     result = simulate(toy_workload(toy_job("a", 0, 4)), PROFILES, cluster, Fifo())
     assert result.outage_records == (OutageRecord(70.0, 200.0, 0, 4, "test"),)
     assert [record.time for record in result.allocation_records] == [60.0, 70.0, 240.0, 270.0 + 600 * 0.5 / 4]
+
+
+def test_a_job_that_fails_now_and_then_makes_progress_in_between() -> None:
+    """Rounds are rare where nothing changes, and that at which its GPUs were lost is not the first without progress."""
+    job = Job("a", 0.0, "rigid", 4, 4, duration=1e5)
+    rules = EngineSettings(checkpoints=Checkpoints(1000.0, 1.0))
+    spared = failing((0, 20_000.0, 0.0), (0, 90_000.0, 0.0), nodes=1)
+    result = simulate(toy_workload(job), {}, spared, Fifo(), settings=rules)
+    assert [job.status for job in result.job_records] == [Status.COMPLETED]
 
 
 def test_a_run_whose_last_node_is_gone_for_good_is_broken_off() -> None:
