@@ -111,7 +111,8 @@ class Scenario:
         if (checkpoints := self.settings.checkpoints) is None:
             return Rhythm() if self.cluster.outages or self.settings.job_failures else None
         rate = num_nodes * nodes.failure_rate(now, checkpoints.expected_rate)
-        return checkpoints.rhythm(job.application, rate)
+        interval = checkpoints.interval(job.application, rate)
+        return Rhythm(interval, checkpoints.cost_of(job.application), interval, at_epochs=checkpoints.every == "epoch")
 
     @cached_property
     def agents(self) -> Agents:

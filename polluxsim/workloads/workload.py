@@ -161,21 +161,28 @@ class Workload:
 
 @dataclass(frozen=True)
 class OneJob:
-    """A workload of one job that starts at its initial batch size on one GPU.
+    """A workload of one job that starts at its initial batch size.
 
     Parameters
     ----------
     application
         What it trains.
+    num_replicas
+        GPUs that its user asks for.
+    duration
+        How long it runs on these, whatever it trains; None is by the application's profile [s].
     """
 
     application: str
+    num_replicas: int = 1
+    duration: float | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
         profile = profiles.get(self.application)
-        batch_size = 1 if profile is None else profile.application.init_batch_size
-        return Workload((Job(f"{self.application}-1", 0.0, self.application, 1, batch_size),), source="one-job")
+        batch_size = self.num_replicas if profile is None else profile.application.init_batch_size
+        job = Job(f"{self.application}-1", 0.0, self.application, self.num_replicas, batch_size, duration=self.duration)
+        return Workload((job,), source="one-job")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from run_check import inconsistencies
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.engine.checkpoints import Checkpoints, young_daly
+from polluxsim.checkpoints import Checkpoints, young_daly
 from polluxsim.engine.failures import DrawnFailures, JobFailures, RecordedFailures, SpotReclaims
 from polluxsim.engine.nodes import NODE_DAYS
 from polluxsim.engine.settings import EngineSettings
