@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from polluxsim.columns import Records
 from polluxsim.durations import DAY, HOUR
+from polluxsim.gpu_types import ANY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
+    from polluxsim.gpu_types import GpuType
     from polluxsim.types import Cluster, Placement
 
 NODE_DAYS = 1000 * DAY
@@ -70,7 +72,7 @@ class Nodes:
         now
             [s].
         """
-        self._node_seconds, self._gpu_seconds = self._paid_for(now)
+        self._paid = self._paid_for(now)
         self._since = now
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
         self.free += new
@@ -98,9 +100,20 @@ class Nodes:
         return NodeCounts(len(self._up_at), self._least, self._cluster.num_nodes, self._cluster.gpus_per_node)
 
     @property
+    def types(self) -> tuple[GpuType, ...]:
+        """Return the GPU type of each node, empty where nobody says."""
+        return self._cluster.node_types
+
+    def types_of(self, placement: Placement) -> tuple[str, ...]:
+        """Return the GPU types of a placement by name, each once."""
+        if not (types := self._cluster.node_types):
+            return (ANY.name,)
+        return tuple(dict.fromkeys(types[node].name for node, _ in placement))
+
+    @property
     def hourly_cost(self) -> float:
-        """Return the price of all requested nodes for an hour."""
-        return len(self._up_at) * self._cluster.node_price
+        """Return the price of all requested nodes for an hour, and of their GPUs where their types have one."""
+        return len(self._up_at) * self._cluster.node_price + self._cluster.gpu_price
 
     def are_coming(self, now: float) -> bool:
         """Return whether nodes that were requested, or are down, will be up later."""
@@ -215,7 +228,7 @@ class Nodes:
 
     def cost(self, now: float) -> float:
         """Return what all nodes have cost up to now."""
-        return self._paid_for(now)[0] / HOUR * self._cluster.node_price
+        return self._paid_for(now)[0] / HOUR * self._cluster.node_price + now / HOUR * self._cluster.gpu_price
 
     def mean_gpus(self, now: float) -> float:
         """Return the GPUs that were paid for, on average since time 0."""

@@ -30,4 +30,5 @@ def shown(state: State, now: float) -> ClusterView:
             jobs.demand,
         ),
         health=nodes.health,
+        node_types=nodes.types,
     )
