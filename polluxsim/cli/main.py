@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from polluxsim import __version__
 from polluxsim.cli import (
     compare,
+    conformance,
     fit,
     generate,
     import_log,
@@ -52,7 +53,10 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "map": "put jobs with profiles in place of a trace's jobs",
         "fit": "fit profile cards to measurements",
     },
-    "the paper": {"reproduce": "reproduce a table or figure of it"},
+    "published numbers": {
+        "reproduce": "reproduce a table or figure of the paper, or another system's numbers",
+        "conformance": "all that the data at hand allow, in one table",
+    },
 }
 """What each command does, by what one wants; one screen shows them all."""
 
@@ -169,7 +173,7 @@ def _overview() -> str:
     """Return what the program is, and its commands by what they are for."""
     lines = ["A trace-driven discrete-event simulator of deep-learning cluster scheduling.", ""]
     for purpose, commands in COMMANDS.items():
-        lines += [f"{purpose}:", *(f"    {name:<11}{what}" for name, what in commands.items())]
+        lines += [f"{purpose}:", *(f"    {name:<13}{what}" for name, what in commands.items())]
     return "\n".join(lines)
 
 
@@ -195,4 +199,5 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "map": map_trace.add,
     "fit": fit.add,
     "reproduce": reproduce.add,
+    "conformance": conformance.add,
 }
