@@ -2,8 +2,8 @@
 
     python benchmarks/bench_failures.py [--jobs 5000] [--hours 24] [--policy pollux] [--rates none 0 20]
 
-Generated jobs on 256 nodes of 4 GPUs, which save every 30 minutes where nodes can fail. Each run is a process of its own on one
-core; the time is processor time of the whole run, and the ratio is to the first.
+Generated jobs on 256 nodes of 4 GPUs, which save every 30 minutes where nodes can fail. Each run is a process of its
+own on one core; the time is processor time of the whole run, and the ratio is to the first.
 """
 
 from __future__ import annotations
