@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.cli import (
+    check,
     compare,
     fit,
     generate,
@@ -52,6 +53,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "map": "put jobs with profiles in place of a trace's jobs",
         "fit": "fit profile cards to measurements",
     },
+    "policies": {"check": "look for faults of one of your own, in 1,000 drawn worlds"},
     "the paper": {"reproduce": "reproduce a table or figure of it"},
 }
 """What each command does, by what one wants; one screen shows them all."""
@@ -182,6 +184,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "check": check.add,
     "table": table.add,
     "compare": compare.add,
     "plot": plot.add,
