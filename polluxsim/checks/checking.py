@@ -70,6 +70,8 @@ def found(
             known.add(finding.kind)
             again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
             yield finding if finding.world is None else smallest(finding, finding.world, again)
+            if finding.fault is Fault.HANG:  # every further one would take as long
+                return
 
 
 def _everywhere(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import PolluxSimError
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 MOST_TRIES = 120
-"""Worlds that are tried at most."""
+"""Worlds that are tried at most …"""
+
+MOST_SECONDS = 30.0
+"""… and for how long [s]."""
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
@@ -29,12 +33,12 @@ def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable
     checked
         Returns what a world shows.
     """
-    tries, has_shrunk = 0, True
+    tries, has_shrunk, started = 0, True, monotonic()
     while has_shrunk:
         has_shrunk = False
         for smaller in _smaller(world):
             tries += 1
-            if tries > MOST_TRIES:
+            if tries > MOST_TRIES or monotonic() - started > MOST_SECONDS:
                 return finding
             if same := [other for other in _shown(smaller, checked) if other.kind == finding.kind]:
                 finding, world, has_shrunk = same[0], smaller, True
