@@ -31,11 +31,11 @@ STEEPEST = 1.7
 SHORTEST = 0.1
 """… where they take longer than this [s]."""
 
-ROUNDS, WINDOW = 1000, 100
+ROUNDS, WINDOW = 1500, 100
 """A steady cluster is looked at for so long, and its last so many rounds are compared with early ones."""
 
-SLOWER, LEAST = 3.0, 3e-5
-"""Late decisions may take so many times as long as early ones, or so much longer [s]."""
+SLOWER, LEAST = 2.0, 2e-5
+"""Late decisions may take so many times as long as early ones, and so much longer [s]."""
 
 
 def growing(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:

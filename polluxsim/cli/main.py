@@ -14,6 +14,7 @@ from polluxsim import __version__
 from polluxsim.cli import (
     check,
     compare,
+    conformance,
     fit,
     generate,
     import_log,
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
-    "run": {"run": "replay a workload under a policy; with -m, a sweep"},
+    "run, and judge policies": {
+        "run": "replay a workload under a policy; with -m, a sweep",
+        "check": "look for faults of a policy in 1,000 drawn worlds",
+    },
     "look at finished runs": {
         "table": "print them side by side",
         "compare": "print how far one setting is from others, by pairs",
@@ -53,8 +57,10 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "map": "put jobs with profiles in place of a trace's jobs",
         "fit": "fit profile cards to measurements",
     },
-    "policies": {"check": "look for faults of one of your own, in 1,000 drawn worlds"},
-    "the paper": {"reproduce": "reproduce a table or figure of it"},
+    "published numbers": {
+        "reproduce": "reproduce a table or figure of the paper, or another system's numbers",
+        "conformance": "all that the data at hand allow, in one table",
+    },
 }
 """What each command does, by what one wants; one screen shows them all."""
 
@@ -171,7 +177,7 @@ def _overview() -> str:
     """Return what the program is, and its commands by what they are for."""
     lines = ["A trace-driven discrete-event simulator of deep-learning cluster scheduling.", ""]
     for purpose, commands in COMMANDS.items():
-        lines += [f"{purpose}:", *(f"    {name:<11}{what}" for name, what in commands.items())]
+        lines += [f"{purpose}:", *(f"    {name:<13}{what}" for name, what in commands.items())]
     return "\n".join(lines)
 
 
@@ -198,4 +204,5 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "map": map_trace.add,
     "fit": fit.add,
     "reproduce": reproduce.add,
+    "conformance": conformance.add,
 }

@@ -233,11 +233,11 @@ class ActiveJob:
         return self.pace
 
     def _choose_again(self) -> bool:
-        before, tenure = self._pace.choice, self.tenure
-        choice = self.agent.choose(len(tenure.placement), tenure.num_replicas)
-        if choice == before:
+        before, tenure = self._pace, self.tenure
+        choice = self.agent.choose(len(tenure.placement), tenure.num_replicas, before.gpu_type)
+        if choice == before.choice:
             return False
-        self.pace = self.truth.pace(tenure.shape, choice)
+        self.pace = self.truth.on(before.gpu_type).pace(tenure.shape, choice)
         return True
 
     def _observe(self) -> None:

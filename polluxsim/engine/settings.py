@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from polluxsim.engine.checkpoints import Checkpoints
+from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError

@@ -119,11 +119,12 @@ class Training:
         if warning and settings.checkpoints is not None:
             cost = settings.checkpoints.cost_of(job.job.application)
             saving = cost if cost <= warning else None
+        was_training = job.is_training(now)
         state.nodes.give_back(job.placement)
         job.lose(now, settings.restart_delay, state.shutter.rule, saving)
         state.jobs.moved(job)
         state.records.changed(now, job)
-        state.rounds.note(Change.EVICTION, job.job_id)
+        state.rounds.evicted(job.job_id, was_training=was_training)
         # Nothing was said of it yet as it is now.
         state.inquiry.ended(job.job_id)
         state.inquiry.submitted(job.job_id)
