@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.cli import (
+    check,
     compare,
     conformance,
     fit,
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
-    "run": {"run": "replay a workload under a policy; with -m, a sweep"},
+    "run, and judge policies": {
+        "run": "replay a workload under a policy; with -m, a sweep",
+        "check": "look for faults of a policy in 1,000 drawn worlds",
+    },
     "look at finished runs": {
         "table": "print them side by side",
         "compare": "print how far one setting is from others, by pairs",
@@ -186,6 +190,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "check": check.add,
     "table": table.add,
     "compare": compare.add,
     "plot": plot.add,
