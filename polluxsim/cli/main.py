@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.cli import (
+    calibrate,
     check,
     compare,
     conformance,
@@ -55,6 +56,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "generate": "draw a workload like Philly's into a file",
         "sample": "draw a workload from the Philly trace into a file",
         "map": "put jobs with profiles in place of a trace's jobs",
+        "calibrate": "find which policy and cluster explain a log's waits",
         "fit": "fit profile cards to measurements",
     },
     "published numbers": {
@@ -64,7 +66,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """What each command does, by what one wants; one screen shows them all."""
 
-WITH_OVERRIDES = {"reproduce", "whatif"}
+WITH_OVERRIDES = {"calibrate", "reproduce", "whatif"}
 """Commands that take KEY=VALUE."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
@@ -202,6 +204,7 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "generate": generate.add,
     "sample": sample.add,
     "map": map_trace.add,
+    "calibrate": calibrate.add,
     "fit": fit.add,
     "reproduce": reproduce.add,
     "conformance": conformance.add,
