@@ -42,6 +42,7 @@ class AdaptiveAgent:
     """
 
     learns: ClassVar[bool] = True
+    plans: ClassVar[bool] = False
 
     def __init__(
         self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False
@@ -80,7 +81,7 @@ class AdaptiveAgent:
         if self._params is not None:
             self._model = GoodputModel(self._application, self._params, assumed)
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, epoch: int = 0) -> BatchChoice:
         """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""
         if self._model is not None:
             return self._model.best(num_nodes, num_replicas)[1]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.goodput import GoodputModel
     from polluxsim.models.profile import Application, StepTime
-    from polluxsim.types import BatchChoice
 
 
 class Observation(NamedTuple):
@@ -44,6 +46,11 @@ class Agent(Protocol):
         ...
 
     @property
+    def plans(self) -> bool:
+        """Return whether it may choose another batch size in another epoch, though it learns nothing."""
+        ...
+
+    @property
     def max_replicas(self) -> int:
         """Return the most GPUs the job may be given now."""
         ...
@@ -57,8 +64,8 @@ class Agent(Protocol):
         """Take note of how the job runs."""
         ...
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
-        """Return the batch size for a placement on so many nodes and GPUs."""
+    def choose(self, num_nodes: int, num_replicas: int, epoch: int = 0) -> BatchChoice:
+        """Return the batch size for a placement on so many nodes and GPUs, in an epoch."""
         ...
 
 
@@ -74,6 +81,7 @@ class FixedBatchAgent:
     """
 
     learns: ClassVar[bool] = False
+    plans: ClassVar[bool] = False
     goodput: ClassVar[None] = None
 
     def __init__(self, application: Application, batch_size: int) -> None:
@@ -84,9 +92,31 @@ class FixedBatchAgent:
     def observe(self, observation: Observation) -> None:
         """Ignore the observation: nothing is learnt."""
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, epoch: int = 0) -> BatchChoice:
         """Split the batch over the GPUs."""
         return split_batch_size(self.application, self.batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> FixedBatchAgent:
         return self  # it never changes
+
+
+class PlanningAgent(FixedBatchAgent):
+    """Chooses the batch size of each epoch as its job planned, and learns nothing.
+
+    Parameters
+    ----------
+    application, batch_size
+        As of `FixedBatchAgent`.
+    sizes
+        Batch size by epoch [examples on each GPU].
+    """
+
+    plans: ClassVar[bool] = True
+
+    def __init__(self, application: Application, batch_size: int, sizes: Sequence[int]) -> None:
+        super().__init__(application, batch_size)
+        self._sizes = sizes
+
+    def choose(self, num_nodes: int, num_replicas: int, epoch: int = 0) -> BatchChoice:
+        """Return the batch size of the epoch, in one pass."""
+        return BatchChoice(self._sizes[epoch], 0)

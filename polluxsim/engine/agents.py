@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
@@ -33,6 +33,8 @@ class Agents:
     def new(self, job: Job, truth: Truth) -> Agent:
         """Return a fresh agent for a job."""
         application = truth.profile.application
+        if job.plan is not None:
+            return PlanningAgent(application, job.batch_size, [size for size, _ in job.plan.stretches])
         if not self._traits.adaptive or application.gang_size is not None:
             return FixedBatchAgent(application, job.batch_size)
         # Compiled code, which takes a while to load, is for those who need it.

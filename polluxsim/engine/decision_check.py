@@ -219,7 +219,7 @@ def _move(job: ActiveJob, placement: Placement) -> Move:
     if gpus > job.most_replicas:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.most_replicas}")
     try:
-        return Move(job, placement, job.truth.pace(shape, job.agent.choose(len(placement), gpus)))
+        return Move(job, placement, job.truth.pace(shape, job.agent.choose(len(placement), gpus, job.segment.epoch)))
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 

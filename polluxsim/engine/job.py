@@ -110,7 +110,7 @@ class ActiveJob:
     @property
     def goes_by_epochs(self) -> bool:
         """Return whether something has to be done for it at the end of every epoch: else all its course is known."""
-        return self.agent.learns or self.segment.rhythm is not None
+        return self.agent.learns or self.agent.plans or self.segment.rhythm is not None
 
     def losses_at(self, now: float, rule: TimeRule) -> Losses:
         """Return what checkpoints and failures took from it up to now."""
@@ -234,7 +234,7 @@ class ActiveJob:
 
     def _choose_again(self) -> bool:
         before, tenure = self._pace.choice, self.tenure
-        choice = self.agent.choose(len(tenure.placement), tenure.num_replicas)
+        choice = self.agent.choose(len(tenure.placement), tenure.num_replicas, self.segment.epoch)
         if choice == before:
             return False
         self.pace = self.truth.pace(tenure.shape, choice)
