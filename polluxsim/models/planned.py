@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, ProfileRangeError, StepTime
+from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ class BatchPlan:
     lag
         Time of training until a change of size is carried out, which skips what is left of its epoch then [s].
     most_time
-        Time of training after which it counts as complete [s]; None for any.
+        Time of training after which it counts as complete [s].
     """
 
     sizes: tuple[int, ...]
@@ -46,7 +46,7 @@ class BatchPlan:
     gpu_type: str
     expected_sizes: tuple[int, ...] = ()
     lag: float = 0.0
-    most_time: float | None = None
+    most_time: float = inf
 
     def steps(self, batch_size: int) -> int:
         """Return the optimiser steps of an epoch at a batch size."""
@@ -56,6 +56,12 @@ class BatchPlan:
         """Return the progress at which an epoch ends, in steps at the first batch size."""
         return float(min((epoch + 1) * self.steps(self.sizes[0]), self.total_steps))
 
+    @property
+    def type_speeds(self) -> tuple[tuple[str, float], ...]:
+        """Return how fast it is at its first batch size on each type, over the one that its user expects."""
+        first, here = self.sizes[0], self.speeds[self.gpu_type, self.sizes[0]]
+        return tuple((name, speed / here) for (name, size), speed in self.speeds.items() if size == first)
+
     def epoch_time(self, batch_size: int) -> float:
         """Return how long an epoch takes at a batch size on the type that its user expects [s]."""
         return self.steps(batch_size) / self.speeds[self.gpu_type, batch_size]
@@ -64,16 +70,15 @@ class BatchPlan:
     def stretches(self) -> tuple[tuple[int, float], ...]:
         """Return the batch sizes one after the other, each with the progress up to which it is trained at."""
         found: list[tuple[int, float]] = []
-        left, start, skipped = inf if self.most_time is None else self.most_time, 0.0, 0.0
+        start, skipped = 0.0, 0.0
         whole = self.steps(self.sizes[0])
         for size, epochs in groupby(enumerate(self.sizes), key=lambda each: each[1]):
             until = self.epoch_end([epoch for epoch, _ in epochs][-1])
             pace = self.epoch_time(size) / whole
             noticed = max(until + self.lag / pace, start + skipped) if until < self.total_steps else until
             end = max(min(noticed, self.total_steps) - skipped, start)
-            found.append((size, min(end, start + left / pace)))
-            left -= (end - start) * pace
-            if left <= 0 or noticed >= self.total_steps:
+            found.append((size, end))
+            if noticed >= self.total_steps:
                 break
             start, skipped = end, skipped + ceil(noticed / whole) * whole - noticed
         return tuple(found)
@@ -97,11 +102,21 @@ class PlannedProfile:
         GPUs its user asks for.
     plan
         What it does.
+    gpu_type
+        The GPUs it runs on; by default those on which its user expects it to run.
     """
 
     name: str
     num_replicas: int
     plan: BatchPlan
+    gpu_type: str | None = None
+
+    @property
+    def by_type(self) -> Mapping[str, PlannedProfile]:
+        """Return the same job on each type that it is known on."""
+        if self.gpu_type is not None:
+            return {}
+        return {name: replace(self, gpu_type=name) for name, _ in self.plan.speeds}
 
     @property
     def application(self) -> Application:
@@ -135,8 +150,8 @@ class PlannedProfile:
             raise ProfileRangeError(
                 f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"
             )
-        if (speed := self.plan.speeds.get((self.plan.gpu_type, atomic_batch_size))) is None:
-            raise ProfileRangeError(f"{self.name} with {atomic_batch_size} examples does not fit in memory")
+        if (speed := self.plan.speeds.get((self.gpu_type or self.plan.gpu_type, atomic_batch_size))) is None:
+            raise DoesNotFitError(f"{self.name} with {atomic_batch_size} examples does not fit in memory")
         return StepTime(1 / speed, 0.0)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:

@@ -180,6 +180,7 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     both = min(old.num_nodes, new.num_nodes)
     if (
         new.gpus_per_node[:both] != old.gpus_per_node[:both]
+        or new.node_types[:both] != old.node_types[:both]
         or None is not old.least_nodes
         or None is not new.least_nodes
     ):
@@ -195,5 +196,9 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     while len(gpus) > old.num_nodes and len(gpus) - 1 in lost:
         lost.remove(len(gpus) - 1)
         gpus = gpus[:-1]
-    kept = old if gpus == old.gpus_per_node else Cluster(gpus, failures=old.failures)
+    kept = (
+        old
+        if gpus == old.gpus_per_node
+        else Cluster(gpus, failures=old.failures, node_types=nodes.node_types[: len(gpus)])
+    )
     return kept, tuple(sorted(lost))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -110,7 +110,10 @@ class GavelJobs:
         plan = self._plan(job, course, {key: speed for key, speed in known.items() if speed})
         try:
             total = max(job.size, 1) * job.gpus
-            return Job(job.name, job.arrival, job.model, job.gpus, total, row.line, plan.time, plan=plan)
+            types = plan.type_speeds
+            return Job(
+                job.name, job.arrival, job.model, job.gpus, total, row.line, plan.time, type_speeds=types, plan=plan
+            )  # fmt: skip
         except InvalidJobError as error:
             raise bad_line(row.path, row.line, str(error)) from None
 
@@ -124,7 +127,7 @@ class GavelJobs:
             expected.append(size if size in known else course.first)
         examples = APPLICATIONS[job.model].examples if job.model in APPLICATIONS else job.total_steps * course.first
         planned = sum(examples / max(size, 1) / speeds[self.gpu_type, size] for size in expected)
-        most = None if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
+        most = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
         return BatchPlan(
             tuple(sizes[1:]), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
     Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
+    Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
 
 class Demand(NamedTuple):
@@ -50,16 +51,21 @@ class Demand(NamedTuple):
     def of(cls, view: ClusterView) -> Demand:
         """Return the demand that a view shows."""
         gpus = gpus_by_type(view)
-        known = {job: [speed(view, job, name) for name in gpus] for job in view.jobs}
-        jobs = [job for job, speeds in known.items() if any(speeds)]
-        speeds = np.array([known[job] for job in jobs]).reshape(len(jobs), len(gpus))
+        rows = [(job, [speed(view, job, name) for name in gpus]) for job in view.jobs]
+        jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
+        speeds = np.array(known).reshape(len(jobs), len(gpus))
         return cls(
             [job.job_id for job in jobs],
             list(gpus),
             speeds,
             np.array([float(job.num_replicas) for job in jobs]),
             np.array([float(count) for count in gpus.values()]),
-            np.array([steps_left(view, job) for job in jobs]),
+            np.array(
+                [
+                    steps_left(view, job, max(zip(row, gpus, strict=True))[1])
+                    for job, row in zip(jobs, known, strict=True)
+                ]
+            ),
             np.array([view.time - job.submit_time for job in jobs]),
         )
 
@@ -78,29 +84,24 @@ class Demand(NamedTuple):
 
 def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
     """Return the GPUs of each type that are up."""
-    return {"gpu": view.num_gpus}
-
-
-def nodes_of(view: ClusterView, gpu_type: str) -> Sequence[int]:
-    """Return the numbers of the nodes of a type."""
-    return range(len(view.gpus_per_node))
+    return {name: view.gpus_of(name) for name in view.types}
 
 
 def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
     """Return the true speed of a job on the GPUs asked for of a type, 0 where it cannot run [optimiser steps/s]."""
-    if job.num_replicas > gpus_by_type(view)[gpu_type]:
+    if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
         return 0.0
     try:
-        return 1 / job.oracle.optimiser_step_time(_shape(view, job), job.oracle.batch_choice)
+        return 1 / job.oracle.optimiser_step_time(_shape(view, job, gpu_type), job.oracle.batch_choice, gpu_type)
     except ProfileRangeError:
         return 0.0
 
 
-def steps_left(view: ClusterView, job: JobView) -> float:
-    """Return the optimiser steps that a job has left at the batch size it trains at now."""
-    shape, choice = _shape(view, job), job.oracle.batch_choice
-    return job.oracle.remaining_time(shape, choice) / job.oracle.optimiser_step_time(shape, choice)
+def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
+    """Return the optimiser steps that a job has left at the batch size it trains at now, as it does on a type."""
+    shape, choice, oracle = _shape(view, job, gpu_type), job.oracle.batch_choice, job.oracle
+    return oracle.remaining_time(shape, choice, gpu_type) / oracle.optimiser_step_time(shape, choice, gpu_type)
 
 
-def _shape(view: ClusterView, job: JobView) -> tuple[int, ...]:
-    return packed(job.num_replicas, max(view.gpus_per_node))
+def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
+    return packed(job.num_replicas, max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type)))

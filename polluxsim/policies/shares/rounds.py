@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.gangs import NEAREST
 from polluxsim.policies.packing import fits, pack
-from polluxsim.policies.shares.demand import gpus_by_type, nodes_of, speed
+from polluxsim.policies.shares.demand import gpus_by_type, speed
 from polluxsim.policies.shares.solving import SOLVERS
 from polluxsim.policies.view import Decision, Reason
 
@@ -179,7 +179,7 @@ def _placements(
     """Return the placements: jobs keep theirs where it is of their type, the others follow, the widest first."""
     placements: dict[JobId, Placement] = {}
     for name in gpus_by_type(view):
-        nodes = set(nodes_of(view, name))
+        nodes = set(view.nodes_of(name))
         free = [gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node)]
         here = sorted((jobs[job] for job in running if running[job] == name), key=lambda job: -job.num_replicas)
         kept = [job for job in here if job.placement and fits(free, job.placement)]

@@ -16,7 +16,7 @@ from polluxsim.errors import InvalidConfigError
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
-    from polluxsim.policies.shares.demand import Array, Demand
+    from polluxsim.policies.shares.demand import Array, Demand, Flags
 
 SOLVERS = ("centre", "vertex")
 NEARLY_OPTIMAL = 1e-6
@@ -66,7 +66,7 @@ class Solver:
         """
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
-    def raised(self, rows: Array, levels: Array, is_full: Array) -> tuple[float, Array]:
+    def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
         """Return how far Σ rows·x of the jobs that are not full can be raised alike, and who stands in the way.
 
         Parameters
@@ -157,7 +157,7 @@ def centre(half: Half, inside: Array) -> Array:
     Source: damped Newton steps on Σ log slack from Chebyshev's centre, as Boyd and Vandenberghe, "Convex Optimization"
     (2004), §8.5 and §9.5.
     """
-    lengths = np.hypot.reduce(half.rows, axis=1)
+    lengths = np.linalg.norm(half.rows, axis=1)
     ball = Half(np.hstack([half.rows, lengths[:, None]]), half.limits)
     found = _optimum(np.append(np.zeros(len(inside)), -1.0), ball)
     point, radius = found[:-1], float(found[-1])
