@@ -33,6 +33,8 @@ class Demand(NamedTuple):
         GPUs of each gang.
     gpus
         GPUs of each type.
+    prices
+        Rent of a GPU of each type [$/h], 0 where nobody says.
     left
         Optimiser steps that each job has left at the batch size it trains at now.
     ages
@@ -44,6 +46,7 @@ class Demand(NamedTuple):
     speeds: Array
     widths: Array
     gpus: Array
+    prices: Array
     left: Array
     ages: Array
 
@@ -60,6 +63,7 @@ class Demand(NamedTuple):
             speeds,
             np.array([float(job.num_replicas) for job in jobs]),
             np.array([float(count) for count in gpus.values()]),
+            np.array([float(gpu.price) for gpu in view.types.values()]),
             np.array(
                 [
                     steps_left(view, job, max(zip(row, gpus, strict=True))[1])

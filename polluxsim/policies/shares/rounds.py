@@ -163,7 +163,7 @@ class RoundsOfShares:
 
     def _reason(self, turn: Turn, job: JobView) -> Reason:
         if self._stays_idle(job.job_id):
-            return Reason("awaits-shares", {"due": self._reset + self.reset_interval})
+            return Reason("awaits-shares", {"shares_due": self._reset + self.reset_interval})
         numbers: dict[str, float] = {"position": turn.position, "gpus_needed": job.num_replicas, "gpus_left": turn.left}
         numbers |= {
             "time_share": self._wanted.get(job.job_id, {}).get(turn.gpu_type, 0.0),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from polluxsim.errors import PolicyError
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.shares.solving import NEARLY_OPTIMAL, Solver
@@ -104,11 +105,26 @@ def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
 
 @dataclass(frozen=True)
 class MaxSum(Rule):
-    """Make the sum of all effective throughputs [optimiser steps/s] as large as can be. Source: as `MaxMin`."""
+    """Make the sum of all effective throughputs [optimiser steps/s] as large as can be.
+
+    Parameters
+    ----------
+    by_cost
+        Whether a type's throughput counts per dollar.
+
+    Source: as `MaxMin`.
+    """
+
+    by_cost: bool = False
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""
-        return solve.greatest_sum(demand.speeds)
+        if not self.by_cost:
+            return solve.greatest_sum(demand.speeds)
+        if not demand.prices.all():
+            free = demand.types[int(demand.prices.argmin())]
+            raise PolicyError(f"policy.shares.by_cost needs a price of every GPU type, {free} has none")
+        return solve.greatest_sum(demand.speeds / demand.prices)
 
 
 @dataclass(frozen=True)
