@@ -35,6 +35,8 @@ from polluxsim.policies.priority import Priority
 from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
+from polluxsim.policies.shares.rounds import RoundsOfShares
+from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isolated, MaxMin, MaxSum, MinMakespan
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
@@ -68,6 +70,12 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
     "themis": lambda clock: Themis(lease=240.0 * clock, fairness=0.5),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
+    "max-min": lambda clock: RoundsOfShares(MaxMin(), reset_interval=300.0 * clock),
+    "max-sum": lambda clock: RoundsOfShares(MaxSum(), reset_interval=300.0 * clock),
+    "min-makespan": lambda clock: RoundsOfShares(MinMakespan(100.0 * clock, 1e6 * clock), 300.0 * clock),
+    "finish-time-fairness": lambda clock: RoundsOfShares(FinishTimeFairness(), 300.0 * clock),
+    "isolated": lambda clock: RoundsOfShares(Isolated(), 300.0 * clock, overtaking=False),
+    "first-come-shares": lambda clock: RoundsOfShares(FirstCome(), 300.0 * clock, idle_newcomers=True),
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
     **{name: partial(make, 1.0) for name, make in BY_CLOCK.items()},

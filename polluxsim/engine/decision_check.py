@@ -223,7 +223,8 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.most_replicas}")
     try:
         truth = job.truth.on(gpu_type)
-        return Move(job, placement, truth.pace(shape, job.agent.choose(len(placement), gpus, gpu_type)))
+        choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
+        return Move(job, placement, truth.pace(shape, choice))
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 

@@ -104,7 +104,8 @@ class Training:
     def _move(self, move: Move) -> None:
         state, settings, now = self._state, self._state.scenario.settings, self._state.agenda.now
         job = move.job
-        job.place(move.placement, move.pace, now, settings.restart_delay, state.shutter.rule)
+        delay = 0.0 if settings.free_moves and job.placement else settings.restart_delay
+        job.place(move.placement, move.pace, now, delay, state.shutter.rule)
         state.nodes.take(move.placement)
         state.jobs.moved(job)
         if not move.placement:

@@ -170,13 +170,18 @@ class WorkloadFile:
     Parameters
     ----------
     path
-        CSV or Parquet, with the columns of `read_workload`; by default the workload that comes with polluxsim.
+        CSV or Parquet, with the columns of `read_workload`, or a job list of Gavel's (.trace); by default the workload
+        that comes with polluxsim.
     """
 
     path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
+        if self.path is not None and Path(self.path).suffix == ".trace":
+            from polluxsim.workloads.gavel import GavelJobs  # noqa: PLC0415  (which makes a workload of what it reads)
+
+            return GavelJobs(self.path).load(profiles)
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
@@ -310,8 +315,10 @@ def write_workload(workload: Workload, path: Path) -> None:
     Raises
     ------
     InvalidInputError
-        If the name of a job that others come after, or of a GPU type, has a semicolon.
+        If the name of a job that others come after, or of a GPU type, has a semicolon, or a job has a plan.
     """
+    if planned := next((job for job in workload.jobs if job.plan is not None), None):
+        raise workload.error(planned, "changes its batch size by a plan, which a workload file cannot say")
     defaults = {field.name: field.default for field in fields(Job)}
     options = [
         name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)
