@@ -16,6 +16,7 @@ from polluxsim.files import appearing_whole
 from polluxsim.shipped import shipped
 from polluxsim.tables import Row, read_number, read_rows
 from polluxsim.workloads.fitting import why_not
+from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 
 if TYPE_CHECKING:
@@ -179,9 +180,7 @@ class WorkloadFile:
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
         if self.path is not None and Path(self.path).suffix == ".trace":
-            from polluxsim.workloads.gavel import GavelJobs  # noqa: PLC0415  (which makes a workload of what it reads)
-
-            return GavelJobs(self.path).load(profiles)
+            return Workload(GavelList(self.path).jobs(), source=self.path)
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
