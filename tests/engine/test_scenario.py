@@ -55,7 +55,9 @@ def test_a_follower_comes_when_it_says() -> None:
 
 def test_a_follower_that_is_left_out_does_not_come() -> None:
     run = begun(followed_by(toy_job("b", 1000.0)), ONE, Fifo())
-    run.divert(Diversion(0.0, run.scenario, without=("b",)))
+    while (view := run.advance(before=500.0)) is not None:
+        run.commit(Fifo().allocate(view, run.rng))
+    run.divert(Diversion(500.0, run.scenario, without=("b",)))
     assert [job.job for job in ended(run, Fifo()).job_records if job.completion_time is not None] == ["a"]
 
 
