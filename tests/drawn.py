@@ -35,6 +35,7 @@ from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
+from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.themis import Themis
@@ -68,6 +69,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "proportional": Proportional,
     "afs": Afs,
     "jsa": EffectiveScaling,
+    "sia": Sia,
     "quotas": lambda: Quotas({"vision": 1}),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,
