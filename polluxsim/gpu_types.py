@@ -85,3 +85,18 @@ def gpu_type(said: Any) -> GpuType:
 def as_said(gpu: GpuType) -> str | dict[str, Any]:
     """Return a type as `gpu_type` takes it."""
     return gpu.name if GPU_TYPES.get(gpu.name) == gpu else gpu._asdict()
+
+
+_OTHER_NAMES = {"v100m16": "v100", "v100m32": "v100-32", "2080ti": "rtx2080ti", "a100": "a100-40", "misc": ""}
+"""What some logs and lists of nodes call the types that are known, or say where they know none."""
+
+
+def types_in(said: str | None) -> tuple[GpuType, ...]:
+    """Return the types that a log or a list of nodes names, with bars between them; unknown ones have no figures.
+
+    >>> [gpu.name for gpu in types_in("T4|V100M32|G2")], types_in("")
+    (['t4', 'v100-32', 'g2'], ())
+    """
+    words = (word.strip().lower() for word in (said or "").split("|"))
+    names = dict.fromkeys(_OTHER_NAMES.get(word, word) for word in words)
+    return tuple(GPU_TYPES.get(name, GpuType(name)) for name in names if name)

@@ -39,6 +39,8 @@ class TraceJob(NamedTuple):
         Its virtual cluster, account or cluster, how it ended, and whose it was; None if the trace does not say.
     queueing_delay, time_limit
         How long it waited, and the longest time on GPUs that its user promised [s]; None if the trace does not say.
+    gpu_type
+        Kinds of GPU given or asked for, with bars between them; None if the trace does not say.
     """
 
     job: str
@@ -50,6 +52,7 @@ class TraceJob(NamedTuple):
     user: str | None = None
     queueing_delay: float | None = None
     time_limit: float | None = None
+    gpu_type: str | None = None
 
     @property
     def gpu_time(self) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
+from functools import lru_cache
 from math import ceil, inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -319,13 +321,13 @@ class ClusterView:
     @property
     def types(self) -> Mapping[str, GpuType]:
         """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
-        return {gpu.name: gpu for gpu in self.node_types} or {ANY.name: ANY}
+        return {gpu.name: gpu for gpu in _nodes_by_type(self.node_types)} or {ANY.name: ANY}
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
         """Return the numbers of the nodes of a type."""
         if not self.node_types:
             return range(len(self.gpus_per_node))
-        return [node for node, gpu in enumerate(self.node_types[: len(self.gpus_per_node)]) if gpu.name == gpu_type]
+        return _nodes_by_type(self.node_types)[self.types[gpu_type]]
 
     def gpus_of(self, gpu_type: str) -> int:
         """Return the number of GPUs of a type."""
@@ -367,6 +369,15 @@ class ClusterView:
     @property
     def _standing(self) -> Standing:
         return self.standing or Standing.of(self.gpus_per_node, self.jobs)
+
+
+@lru_cache(maxsize=8)
+def _nodes_by_type(node_types: tuple[GpuType, ...]) -> Mapping[GpuType, Sequence[int]]:
+    """Return the numbers of the nodes of each type, which a list of thousands of nodes is gone through for once."""
+    found: defaultdict[GpuType, list[int]] = defaultdict(list)
+    for node, gpu in enumerate(node_types):
+        found[gpu].append(node)
+    return found
 
 
 class Reason(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line
+from polluxsim.gpu_types import types_in
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
@@ -94,6 +96,7 @@ class TraceReplay:
             queue=_shared(job.tenant),
             time_limit=job.time_limit or None,
             cancel_time=self._cancel_time(job),
+            gpu_types=_types(job.gpu_type),
         )
 
     def _cancel_time(self, job: TraceJob) -> float | None:
@@ -129,6 +132,11 @@ class _Names:
             self._seen[name] += 1
         self._given.add(numbered)
         return numbered
+
+
+@lru_cache
+def _types(said: str | None) -> tuple[str, ...]:
+    return tuple(gpu.name for gpu in types_in(said))
 
 
 def _shared(name: str | None) -> str | None:
