@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -32,6 +34,29 @@ class GpuType(NamedTuple):
     peak: float = 0.0
     bandwidth: float = 0.0
 
+
+class NodeTypes(tuple[GpuType, ...]):
+    """The type of each node, by its number; who has which is gone through for once."""
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Sequence[int]]:
+        """Return the numbers of the nodes of each type, by its name, in order of their first nodes."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for node, gpu in enumerate(self):
+            found[gpu.name].append(node)
+        return found
+
+    @cached_property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the types by name, in the same order; one where there are none to say."""
+        return {name: self[nodes[0]] for name, nodes in self.nodes.items()} or {ANY.name: ANY}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
+        return self
+
+
+NOBODY_SAYS = NodeTypes()
+"""Of a cluster that says nothing of types."""
 
 ANY = GpuType("gpu")
 """The one type of a cluster that says nothing of types."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
-from functools import lru_cache
 from math import ceil, inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.errors import PolicyError, short
-from polluxsim.gpu_types import ANY
+from polluxsim.gpu_types import ANY, NOBODY_SAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
 
-    from polluxsim.gpu_types import GpuType
+    from polluxsim.gpu_types import GpuType, NodeTypes
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.profile import Application
     from polluxsim.types import Allocation, BatchChoice, JobId, Placement
@@ -316,18 +314,18 @@ class ClusterView:
     standing: Standing | None = None
     round_interval: float = 0.0
     health: Health = HEALTHY
-    node_types: tuple[GpuType, ...] = ()
+    node_types: NodeTypes = NOBODY_SAYS
 
     @property
     def types(self) -> Mapping[str, GpuType]:
         """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
-        return {gpu.name: gpu for gpu in _nodes_by_type(self.node_types)} or {ANY.name: ANY}
+        return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
         """Return the numbers of the nodes of a type."""
         if not self.node_types:
             return range(len(self.gpus_per_node))
-        return _nodes_by_type(self.node_types)[self.types[gpu_type]]
+        return self.node_types.nodes[gpu_type]
 
     def gpus_of(self, gpu_type: str) -> int:
         """Return the number of GPUs of a type."""
@@ -369,15 +367,6 @@ class ClusterView:
     @property
     def _standing(self) -> Standing:
         return self.standing or Standing.of(self.gpus_per_node, self.jobs)
-
-
-@lru_cache(maxsize=8)
-def _nodes_by_type(node_types: tuple[GpuType, ...]) -> Mapping[GpuType, Sequence[int]]:
-    """Return the numbers of the nodes of each type, which a list of thousands of nodes is gone through for once."""
-    found: defaultdict[GpuType, list[int]] = defaultdict(list)
-    for node, gpu in enumerate(node_types):
-        found[gpu].append(node)
-    return found
 
 
 class Reason(NamedTuple):

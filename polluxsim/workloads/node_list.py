@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import bad_line
-from polluxsim.gpu_types import types_in
+from polluxsim.gpu_types import NodeTypes, types_in
 from polluxsim.tables import read_rows
 from polluxsim.types import Cluster
 
@@ -41,7 +41,7 @@ def cluster_of_file(
     if not there:
         raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU, needed is one or more")
     sizes, types = zip(*there, strict=True)
-    return Cluster(sizes, failures=failures, spot=spot, repairs=repairs, node_types=types)
+    return Cluster(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types))
 
 
 def _node(row: Row) -> tuple[int, GpuType | None]:

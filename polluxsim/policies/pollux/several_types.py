@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from polluxsim.gpu_types import NOBODY_SAYS
 from polluxsim.policies.view import JobSnapshot
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
         owners += [node] * len(sizes)
     free = list(parts)
     jobs = [JobSnapshot.of(job)._replace(placement=_on_parts(job.placement, owners, free)) for job in view.jobs]
-    return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=()), owners
+    return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=NOBODY_SAYS), owners
 
 
 def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> Placement:
