@@ -22,6 +22,7 @@ from rich.console import Console
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.replay import Timeline
+from polluxsim.policies.shares.allox import AlloX
 from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.rules import FinishTimeFairness, GandivaFair, Isolated, MaxMin, MaxSum, MinMakespan
 from polluxsim.policies.shockwave.policy import Shockwave
@@ -60,6 +61,7 @@ SHARES: dict[str, Callable[[], Shares]] = {
     "min_total_duration_perf": MinMakespan,
     "finish_time_fairness": FinishTimeFairness,
     "isolated": Isolated,
+    "allox": AlloX,
 }
 
 
