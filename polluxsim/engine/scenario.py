@@ -85,7 +85,7 @@ class Scenario:
         InvalidInputError
             Naming the first job that cannot.
         """
-        workload.check(self.profiles, self.cluster)
+        workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
         if workload.jobs:
@@ -123,7 +123,7 @@ class Scenario:
         """Return the speed of a job as it was submitted, by the types of the cluster that it can use [steps/s]."""
         key = job if job.is_rigid else (job.application, job.num_replicas, job.batch_size, job.gpu_types)
         if (known := self._speeds.get(key)) is None:
-            known = self._speeds[key] = speeds_of(job, self.profile_of(job), self.cluster)
+            known = self._speeds[key] = speeds_of(job, self.profile_of(job), self.cluster, shrinks=self.traits.adaptive)
         return known
 
     def rhythm(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> Rhythm | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polluxsim.gpu_types import ANY
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.job import Job
 
 
-def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str) -> str | None:
+def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:
     """Return why a job cannot run on a type of a cluster as it was submitted; None if it can.
 
     Parameters
@@ -30,8 +31,12 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str) 
         The GPUs there are.
     gpu_type
         Name of one of its types.
+    shrinks
+        Whether a job with a profile may have fewer GPUs than its user asks for, where a type has fewer than others.
     """
     sizes = cluster.by_type[gpu_type]
+    if shrinks and profile is not None and len(cluster.types) > 1:
+        job = at_most(job, sum(sizes))
     if job.num_replicas > sum(sizes):
         return f"num_replicas is {job.num_replicas}, allowed are the {sum(sizes)} GPUs there are"
     if gpu_type == ANY.name:
@@ -86,8 +91,20 @@ def step_time_of(job: Job, profile: Profile, gpus_per_node: int) -> float:
     return step.optimiser_step(choice.accumulation_steps)
 
 
-def speeds_of(job: Job, profile: Profile, cluster: Cluster) -> Mapping[str, float]:
-    """Return the speed of a job as it was submitted, by the types of a cluster that it can use [optimiser steps/s]."""
+def at_most(job: Job, num_gpus: int) -> Job:
+    """Return a job that asks for so many GPUs at most."""
+    return job if job.num_replicas <= num_gpus else replace(job, num_replicas=num_gpus, min_replicas=None)
+
+
+def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = False) -> Mapping[str, float]:
+    """Return the speed of a job as it was submitted, by the types of a cluster that it can use [optimiser steps/s].
+
+    Where it `shrinks`, and a type has fewer GPUs than it asks for, it is that on all of these.
+    """
     asked, types = None if job.is_rigid else profile, by_type(profile)
-    usable = [name for name in cluster.types if why_not(job, asked, cluster, name) is None]
-    return {name: 1 / step_time_of(job, types.get(name, profile), max(cluster.by_type[name])) for name in usable}
+    usable = [name for name in cluster.types if why_not(job, asked, cluster, name, shrinks=shrinks) is None]
+    sizes = {name: cluster.by_type[name] for name in usable}
+    return {
+        name: 1 / step_time_of(at_most(job, sum(there)), types.get(name, profile), max(there))
+        for name, there in sizes.items()
+    }

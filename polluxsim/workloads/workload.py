@@ -112,8 +112,8 @@ class Workload:
         """Return the first job without a profile, None if every job has one."""
         return next((job for job in self.jobs if job.is_rigid), None)
 
-    def check(self, profiles: Mapping[str, Profile], cluster: Cluster) -> None:
-        """Check that every job can run.
+    def check(self, profiles: Mapping[str, Profile], cluster: Cluster, *, shrinks: bool = False) -> None:
+        """Check that every job can run; where it `shrinks`, on a type with fewer GPUs than it asks for too.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class Workload:
             if not job.is_rigid:
                 self._check_profile(job, profiles)
             profile = None if job.is_rigid else profiles[job.application]
-            reasons = {name: why_not(job, profile, cluster, name) for name in cluster.types}
+            reasons = {name: why_not(job, profile, cluster, name, shrinks=shrinks) for name in cluster.types}
             if all(reasons.values()):
                 each = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
                 one = next(iter(reasons.values())) if len(reasons) == 1 else f"fits no GPU type of the cluster: {each}"

@@ -481,7 +481,7 @@ def test_who_is_warned_in_time_loses_nothing(
 ) -> None:
     """A job trains from 90, saves from 190 to 200, and loses its node at 260."""
     rules = EngineSettings(checkpoints=saves, horizon=261.0)
-    cluster = Cluster.uniform(1, 4, Listed(Outage((0,), 260.0, inf, "reclaimed", warning)))
+    cluster = Cluster.uniform(1, 4, Listed((Outage((0,), 260.0, inf, "reclaimed", warning),)))
     profiles = {"toy": ToyProfile(epochs=(1e4,))}
     (job,) = simulate(toy_workload(toy_job("a", 0, 4)), profiles, cluster, Fifo(), settings=rules).job_records
     assert (job.lost_time, job.checkpoint_time, job.work) == (lost, saved, work)
@@ -495,7 +495,7 @@ def test_outages_that_are_announced_are_seen() -> None:
             seen[view.time] = view.health.coming
             return replace(super().allocate(view, rng), valid_until=-inf)
 
-    cluster = Cluster.uniform(2, 4, Listed(Outage((1,), 300.0, 60.0, "maintenance", 150.0)))
+    cluster = Cluster.uniform(2, 4, Listed((Outage((1,), 300.0, 60.0, "maintenance", 150.0),)))
     simulate(toy_workload(toy_job("a", 0, 4)), {"toy": ToyProfile(epochs=(2000.0,))}, cluster, Watching())
     assert [seen[time] for time in (60.0, 120.0, 180.0, 240.0, 300.0)] == [(), (), ((1, 300.0),), ((1, 300.0),), ()]
 
@@ -556,7 +556,7 @@ def test_one_crew_for_many_nodes_is_a_machine_repair_model() -> None:
 
     cluster = Cluster.uniform(nodes, 1, Exponential(1.0), repairs=Repairs(crews=1))
     start, end, shares = 5 * up, 30 * up, []
-    for seed in range(SEEDS // 2):
+    for seed in range(SEEDS):
         outages = idle_run(cluster, end, seed).outage_records
         shares.append(sum(max(min(row.until, end) - max(row.time, start), 0.0) for row in outages) / (end - start))
     weights = [factorial(nodes) / factorial(nodes - k) * (down / up) ** k for k in range(nodes + 1)]

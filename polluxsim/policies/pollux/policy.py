@@ -65,6 +65,8 @@ class Pollux:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the best allocation found."""
+        if not view.jobs:
+            return Decision({})
         problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
         # A restart costs a job the less the older it is: where nothing is worth a change later, nothing is now.
         stands_until = view.time + FORESIGHT
