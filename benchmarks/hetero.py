@@ -22,13 +22,15 @@ from rich.console import Console
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.replay import Timeline
+from polluxsim.policies.shares.allox import AlloX
 from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.rules import FinishTimeFairness, GandivaFair, Isolated, MaxMin, MaxSum, MinMakespan
+from polluxsim.policies.shockwave.policy import Shockwave
 from polluxsim.types import Cluster
 from polluxsim.workloads.gavel import GavelJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from polluxsim.policies.shares.rules import Shares
     from polluxsim.policies.view import Policy
@@ -44,6 +46,12 @@ REPLAYED = (0.01, 0.05)
 DECIDED = (0.03, 0.03)
 """The same of a policy that decides by itself."""
 
+PLANNED = (0.05, 0.05)
+"""The same of Shockwave, whose published plans are of another solver."""
+
+PUBLISHED_SHOCKWAVE = {"main": (9_958.0, 24_197.0), "fidelity": (9_944.0, 23_399.0)}
+"""Mean JCT and makespan of its recorded runs [s]."""
+
 SHARES: dict[str, Callable[[], Shares]] = {
     "gandiva_fair": GandivaFair,
     "max_min_fairness": lambda: MaxMin(agnostic=True),
@@ -53,6 +61,7 @@ SHARES: dict[str, Callable[[], Shares]] = {
     "min_total_duration_perf": MinMakespan,
     "finish_time_fairness": FinishTimeFairness,
     "isolated": Isolated,
+    "allox": AlloX,
 }
 
 
@@ -100,6 +109,14 @@ def decided(data: Path) -> Iterator[Row]:
             yield from compared("12 of each of 3", said, policy_of(name), DECIDED, TYPES)
 
 
+def market(data: Path, families: Iterable[str] = PUBLISHED_SHOCKWAVE) -> Iterator[Row]:
+    """Yield what becomes of the jobs under Shockwave."""
+    for family in families:
+        mean, makespan = PUBLISHED_SHOCKWAVE[family]
+        run = {"family": family, "policy": "shockwave", "avg_jct_s": mean, "makespan_s": makespan, "data": data}
+        yield from compared("32 v100", run, Shockwave(), PLANNED)
+
+
 def policy_of(name: str) -> Policy:
     """Return a published policy, with newcomers that idle GPUs as published."""
     return RoundsOfShares(SHARES[name](), idle_newcomers=True)
@@ -110,7 +127,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("POLLUXSIM_DATA", "../shared/data")))
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    rows = [*replayed(options.data), *decided(options.data)]
+    rows = [*replayed(options.data), *decided(options.data), *market(options.data)]
     Console(width=130).print(table(rows))
     sys.exit(options.check and not all(row.is_met for row in rows))
 

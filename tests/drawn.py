@@ -35,8 +35,10 @@ from polluxsim.policies.priority import Priority
 from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
+from polluxsim.policies.shares.allox import AlloX
 from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isolated, MaxMin, MaxSum, MinMakespan
+from polluxsim.policies.shockwave.policy import Shockwave
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.srsf import Srsf
@@ -76,6 +78,8 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "min-makespan": lambda clock: RoundsOfShares(MinMakespan(100.0 * clock, 1e6 * clock), 300.0 * clock),
     "finish-time-fairness": lambda clock: RoundsOfShares(FinishTimeFairness(), 300.0 * clock),
     "isolated": lambda clock: RoundsOfShares(Isolated(), 300.0 * clock, overtaking=False),
+    "allox": lambda clock: RoundsOfShares(AlloX(), 300.0 * clock),
+    "shockwave": lambda clock: Shockwave(window=4, resolve=2, weight_of_longest=1e-3 / clock),
     "first-come-shares": lambda clock: RoundsOfShares(FirstCome(), 300.0 * clock, idle_newcomers=True),
 }
 POLICIES: dict[str, Callable[[], Policy]] = {

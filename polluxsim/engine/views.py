@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Truth
     from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.policies.view import JobView
     from polluxsim.types import BatchChoice, JobId, Placement
@@ -97,6 +98,10 @@ class JobWindow:
     @property
     def gpu_types(self) -> tuple[str, ...]:
         return self._active.job.gpu_types
+
+    @property
+    def plan(self) -> BatchPlan | None:
+        return self._active.job.plan
 
     @property
     def min_replicas(self) -> int | None:

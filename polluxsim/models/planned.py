@@ -62,6 +62,10 @@ class BatchPlan:
         first, here = self.sizes[0], self.speeds[self.gpu_type, self.sizes[0]]
         return tuple((name, speed / here) for (name, size), speed in self.speeds.items() if size == first)
 
+    def expected_time(self, batch_size: int) -> float:
+        """Return how long an epoch is expected to take at a batch size, without rounding it up to whole steps [s]."""
+        return self.examples / batch_size / self.speeds[self.gpu_type, batch_size]
+
     def epoch_time(self, batch_size: int) -> float:
         """Return how long an epoch takes at a batch size on the type that its user expects [s]."""
         return self.steps(batch_size) / self.speeds[self.gpu_type, batch_size]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from polluxsim.gpu_types import GpuType, NodeTypes
     from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.types import Allocation, BatchChoice, JobId, Placement
 
@@ -33,6 +34,11 @@ class Oracle(Protocol):
     @property
     def epoch(self) -> int:
         """Return the epoch that the job is in, from 0."""
+        ...
+
+    @property
+    def progress(self) -> float:
+        """Return the work done [M0-steps]."""
         ...
 
     @property
@@ -81,6 +87,8 @@ class JobView(Protocol):
         Types of GPUs it can use, by name; empty for any.
     min_replicas
         Least GPUs its user lets it run on; None if not said.
+    plan
+        How it changes its batch size by itself; None for one that does not.
     placement
         The GPUs it holds, empty if none.
     attained_service
@@ -124,6 +132,8 @@ class JobView(Protocol):
     @property
     def min_replicas(self) -> int | None: ...
     @property
+    def plan(self) -> BatchPlan | None: ...
+    @property
     def placement(self) -> Placement: ...
     @property
     def attained_service(self) -> float: ...
@@ -163,6 +173,7 @@ class JobSnapshot(NamedTuple):
     min_replicas: int | None = None
     goodputs: Mapping[str, Goodput | None] = MappingProxyType({})
     speeds: Mapping[str, float] = MappingProxyType({})
+    plan: BatchPlan | None = None
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hetero import decided
+from hetero import decided, market
 
 
 @pytest.mark.slow
@@ -18,3 +18,10 @@ def test_policies_by_shares_come_out_as_published(data_folder: Path) -> None:
         means = [row for row in rows if (row.system, row.case, row.number) == (*case, "mean JCT")]
         for one in means:
             assert all(one.ours < other.ours for other in means if other.published > 1.05 * one.published)
+
+
+@pytest.mark.slow
+def test_shockwave_comes_out_as_published(data_folder: Path) -> None:
+    rows = list(market(data_folder, ["main"]))
+    assert [row for row in rows if not row.is_met] == []
+    assert len(rows) == 2

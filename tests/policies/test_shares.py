@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations, product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, PolicyError
 from polluxsim.policies.shares import rules
+from polluxsim.policies.shares.allox import AlloX, matched
 from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.solving import Half, Solver, centre
@@ -21,7 +24,7 @@ from polluxsim.types import Cluster
 RULES = (
     rules.MaxMin(), rules.MaxMin(agnostic=True), rules.MaxSum(), rules.MaxSum(by_cost=True), rules.MinMakespan(),
     rules.FinishTimeFairness(), rules.Isolated(), rules.GandivaFair(), rules.Proportional(), rules.FirstCome(),
-    rules.WaterFilling(),
+    rules.WaterFilling(), AlloX(),
 )  # fmt: skip
 
 
@@ -53,7 +56,7 @@ def demands(draw: st.DrawFn) -> Demand:
 @given(demands(), st.sampled_from(range(len(RULES))), st.sampled_from(["centre", "vertex"]))
 @settings(max_examples=150)
 def test_no_share_is_too_large(demand: Demand, rule: int, method: str) -> None:
-    made = RULES[rule] if rule != 5 else rules.FinishTimeFairness()
+    made = {5: rules.FinishTimeFairness, 11: AlloX}.get(rule, lambda: RULES[rule])()
     shares = made.of(demand, Solver(demand, method))
     assert (shares >= -1e-6).all()
     assert (shares.sum(axis=1) <= 1 + 1e-6).all()
@@ -105,7 +108,7 @@ def test_water_filling_is_max_min_and_more(demand: Demand) -> None:
 @given(demands(), st.sampled_from(range(len(RULES))))
 @settings(max_examples=60)
 def test_like_jobs_have_like_shares(demand: Demand, rule: int) -> None:
-    if isinstance(RULES[rule], rules.FirstCome):
+    if isinstance(RULES[rule], rules.FirstCome | AlloX):
         return
     twice = demand_of(
         np.repeat(demand.speeds, 2, axis=0).tolist(), np.repeat(demand.widths, 2).tolist(), demand.gpus.tolist(),
@@ -146,7 +149,7 @@ def test_everybody_has_its_share_in_the_long_run(rule: rules.Rule) -> None:
     """Like jobs, half of which fit at a time: of those that run long, each holds GPUs for about half of the time."""
     jobs = [toy_job(f"{i}", 0.0, 2) for i in range(8)]
     made = rules.FinishTimeFairness() if isinstance(rule, rules.FinishTimeFairness) else rule
-    if isinstance(rule, rules.FirstCome | rules.MaxSum):
+    if isinstance(rule, rules.FirstCome | rules.MaxSum | AlloX):
         return  # the first half first, and anybody
     settings = EngineSettings(restart_delay=0.0, horizon=7260.0)
     cluster = Cluster.of_groups([[2, 4, "v100"]])
@@ -210,3 +213,30 @@ def test_costs_need_prices() -> None:
             Cluster((4,)),
             RoundsOfShares(rules.MaxSum(by_cost=True)),
         )
+
+
+def completion_times(times: np.ndarray, queues: tuple[tuple[int, ...], ...]) -> float:
+    return sum(float(np.cumsum([times[job, gpu] for job in queue]).sum()) for gpu, queue in enumerate(queues))
+
+
+@given(st.integers(1, 4), st.integers(1, 2), st.integers(0, 2), st.data())
+@settings(max_examples=40)
+def test_who_goes_first_does_so_in_a_schedule_of_least_mean_completion_time(
+    jobs: int, some: int, others: int, data: st.DataObject
+) -> None:
+    speeds = np.array([[data.draw(st.sampled_from([0.5, 1.0, 3.0])) for _ in range(2)] for _ in range(jobs)])
+    left = np.array([[data.draw(st.floats(10, 900))] for _ in range(jobs)])
+    first = matched(left, speeds, np.zeros(jobs), np.array([some, others]), ["a", "b"])
+    gpus = [0] * some + [1] * others
+    times = (left / speeds)[:, gpus]
+    found = []
+    for where in product(range(len(gpus)), repeat=jobs):
+        queues = [tuple(job for job in range(jobs) if where[job] == gpu) for gpu in range(len(gpus))]
+        found += [(completion_times(times, each), each) for each in product(*map(permutations, queues))]
+    best = min(time for time, _ in found)
+    firsts = [
+        sorted((queue[0], gpus[gpu]) for gpu, queue in enumerate(queues) if queue)
+        for time, queues in found
+        if time <= best * (1 + 1e-9)
+    ]
+    assert sorted(first) in firsts

@@ -108,7 +108,7 @@ class RoundsOfShares:
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
         self._began = frozenset(job for job in running if job not in self._running)
         self._running, self._asked = running, view.time
-        placements = _placements(view, running, taken)
+        placements = placements_by_type(view, running, taken)
         return Decision(placements, explain=partial(self._reasons, turns, {job.job_id: job for job in view.jobs}))
 
     def _stays_idle(self, job: JobId) -> bool:
@@ -173,10 +173,10 @@ class RoundsOfShares:
         return Reason(kind, numbers, () if turn.is_taken else turn.ahead)
 
 
-def _placements(
+def placements_by_type(
     view: ClusterView, running: Mapping[JobId, str], jobs: Mapping[JobId, JobView]
 ) -> dict[JobId, Placement]:
-    """Return the placements: jobs keep theirs where it is of their type, the others follow, the widest first."""
+    """Return placements on the types that jobs are to run on: first who can keep its own, then the widest."""
     placements: dict[JobId, Placement] = {}
     for name in gpus_by_type(view):
         nodes = set(view.nodes_of(name))
