@@ -460,12 +460,15 @@ class Traits:
         Their agents take throughput for goodput.
     needs_profiles
         It can do nothing with a job that has no profile but a known duration.
+    scales
+        It says how many nodes there are, and is asked when no job is here, too.
     """
 
     adaptive: bool = False
     known_throughput: bool = False
     maximises_throughput: bool = False
     needs_profiles: bool = False
+    scales: bool = False
 
 
 class Policy(Protocol):
