@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.decision_check import Move
+    from polluxsim.engine.moves import Move
     from polluxsim.engine.state import State
     from polluxsim.engine.training import Training
     from polluxsim.engine.world import World

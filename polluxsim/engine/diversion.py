@@ -6,8 +6,8 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.agenda import Rank
-from polluxsim.engine.decision_check import Move
 from polluxsim.engine.jobs import in_order
+from polluxsim.engine.moves import Move
 from polluxsim.policies.view import Change
 from polluxsim.types import Outage
 

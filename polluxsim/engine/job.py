@@ -12,7 +12,6 @@ from polluxsim.engine.segment import NEVER, Segment
 from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.time_rules import Milestone
 from polluxsim.engine.twins import twin
-from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
-
-NO_BATCH = BatchChoice(0, 0)
 
 
 class ActiveJob:
@@ -68,8 +65,7 @@ class ActiveJob:
         self.tenure = Tenure()
         self.pace: Pace | None = None
         self.segment = Segment()
-        self.serial = 0
-        self.interference = 0.0
+        self.serial, self.interference = 0, 0.0
         self.agent_is_steady = False
         self._has_observed = False
         self._trained = 0.0  # time that it has trained before it was given its GPUs [s]
@@ -91,19 +87,6 @@ class ActiveJob:
         """Return the most GPUs it may be given now, by its agent and its user."""
         most, asked = self.agent.max_replicas, self.job.max_replicas
         return most if asked is None else min(most, asked)
-
-    @property
-    def most_replicas(self) -> int:
-        """Return the most GPUs it can use at all: what its application and its user allow, or its user asked for."""
-        application = self.truth.profile.application
-        most = application.most_replicas(application.max_batch_size if self.agent.learns else self.job.batch_size)
-        most = max(most, self.job.num_replicas)
-        return most if self.job.max_replicas is None else min(most, self.job.max_replicas)
-
-    @property
-    def choice(self) -> BatchChoice:
-        """Return how it splits its batch, nothing without GPUs."""
-        return NO_BATCH if self.pace is None else self.pace.choice
 
     def is_training(self, now: float) -> bool:
         """Return whether the job has GPUs and is past its restart delay."""

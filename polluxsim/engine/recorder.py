@@ -10,6 +10,7 @@ from polluxsim.columns import Records
 from polluxsim.engine.losses import NO_LOSSES
 from polluxsim.engine.tenure import Tenure
 from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, RoundRecord, Status, TimingRecord
+from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.settings import EngineSettings
     from polluxsim.policies.view import Decision, Reason
-    from polluxsim.types import BatchChoice, JobId, Placement
+    from polluxsim.types import JobId, Placement
     from polluxsim.workloads.workload import Job
+
+NO_BATCH = BatchChoice(0, 0)
 
 MATERIAL = 0.1
 """Share by which a number must change for a reason to be recorded again."""
@@ -57,7 +60,7 @@ class Recorder:
 
     def changed(self, now: float, job: ActiveJob) -> None:
         """Take note of a job's placement and batch size if they changed."""
-        tenure, choice = job.tenure, job.choice
+        tenure, choice = job.tenure, NO_BATCH if job.pace is None else job.pace.choice
         if self._last.get(job.job_id) == (tenure.placement, choice):
             return
         self._last[job.job_id] = (tenure.placement, choice)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.decision_check import Move
     from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.moves import Move
     from polluxsim.engine.state import State
     from polluxsim.engine.world import World
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.decision_check import Move
     from polluxsim.engine.diversion import Diversion
     from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.moves import Move
     from polluxsim.engine.scenario import Scenario
     from polluxsim.policies.view import ClusterView, Decision, Reason
     from polluxsim.records import Result
