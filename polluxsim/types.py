@@ -99,6 +99,8 @@ class Outage(NamedTuple):
         For how long it is known before [s].
     is_repair
         Whether somebody has to repair them, and a spare node may take the place of one.
+    drain
+        For how long before it they take no further jobs [s].
     """
 
     nodes: tuple[int, ...]
@@ -107,6 +109,7 @@ class Outage(NamedTuple):
     kind: str
     warning: float = 0.0
     is_repair: bool = False
+    drain: float = 0.0
 
 
 class Outages(Protocol):

@@ -43,6 +43,7 @@ class AdaptiveAgent:
     """
 
     learns: ClassVar[bool] = True
+    plans: ClassVar[bool] = False
 
     def __init__(
         self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False
@@ -89,7 +90,7 @@ class AdaptiveAgent:
         if self._params is not None:
             self._model = GoodputModel(self._application, self._params, assumed)
 
-    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""
         if self._model is not None:
             return self._model.best(num_nodes, num_replicas)[1]

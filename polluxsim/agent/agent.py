@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from polluxsim.gpu_types import ANY
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application, StepTime
-    from polluxsim.types import BatchChoice
 
 
 class Observation(NamedTuple):
@@ -50,6 +51,11 @@ class Agent(Protocol):
         ...
 
     @property
+    def plans(self) -> bool:
+        """Return whether it may choose another batch size in another epoch, though it learns nothing."""
+        ...
+
+    @property
     def max_replicas(self) -> int:
         """Return the most GPUs the job may be given now."""
         ...
@@ -67,8 +73,8 @@ class Agent(Protocol):
         """Take note of how the job runs."""
         ...
 
-    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name) -> BatchChoice:
-        """Return the batch size for a placement on so many nodes and GPUs of a type."""
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
+        """Return the batch size for a placement on so many nodes and GPUs of a type, in an epoch."""
         ...
 
 
@@ -86,6 +92,7 @@ class FixedBatchAgent:
     """
 
     learns: ClassVar[bool] = False
+    plans: ClassVar[bool] = False
     goodput: ClassVar[None] = None
 
     def __init__(
@@ -102,9 +109,33 @@ class FixedBatchAgent:
     def observe(self, observation: Observation) -> None:
         """Ignore the observation: nothing is learnt."""
 
-    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Split the batch over the GPUs."""
         return split_batch_size(self._by_type.get(gpu_type, self.application), self.batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> FixedBatchAgent:
         return self  # it never changes
+
+
+class PlanningAgent(FixedBatchAgent):
+    """Chooses the batch size of each epoch as its job planned, and learns nothing.
+
+    Parameters
+    ----------
+    application, batch_size
+        As of `FixedBatchAgent`.
+    plan
+        What the job planned; an epoch is a stretch of it.
+    """
+
+    plans: ClassVar[bool] = True
+
+    def __init__(self, application: Application, batch_size: int, plan: BatchPlan) -> None:
+        super().__init__(application, batch_size)
+        self._plan = plan
+
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
+        """Return the batch size of the epoch, in one pass; where it does not fit, the last before it that does."""
+        sizes = [size for size, _ in self._plan.stretches[epoch::-1]]
+        fitting = (size for size in sizes if (gpu_type, size) in self._plan.speeds)
+        return BatchChoice(next(fitting, sizes[0]), 0)

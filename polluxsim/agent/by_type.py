@@ -49,6 +49,7 @@ class AgentByType:
     """
 
     learns: ClassVar[bool] = True
+    plans: ClassVar[bool] = False
 
     def __init__(self, by_type: Mapping[str, OnType]) -> None:
         self._by_type = by_type
@@ -81,7 +82,7 @@ class AgentByType:
                 on.agent.follow(observation.statistics)
         self._known = {}
 
-    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the goodput-optimal choice on a type; before it was tried, the smallest batch that is allowed."""
         return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas)
 

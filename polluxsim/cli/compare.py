@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.table import TENANTS
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
@@ -18,12 +20,18 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.add_argument("--by", metavar="SETTING",
                         help="what counts, like policy or policy.p: pairs are alike in all other settings")  # fmt: skip
+    parser.add_argument("--ranks", choices=TENANTS, help="and each user's or queue's rank by mean wait, side by side")
     parser.set_defaults(action=_compare)
 
 
 def _compare(options: Namespace) -> int:
-    from polluxsim.look.comparing import as_text, compared
+    from polluxsim.look.comparing import as_text, by_setting, compared
+    from polluxsim.look.console import console
+    from polluxsim.look.ranks import rank_table
     from polluxsim.look.reading import runs_at
 
-    print(as_text(compared(runs_at(options.runs), options.by)))
+    runs = runs_at(options.runs)
+    print(as_text(compared(runs, options.by)))
+    if options.ranks:
+        console().print(rank_table(by_setting(runs, options.by), options.ranks))
     return 0

@@ -10,9 +10,18 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 
+SACCT = (
+    "sacct --allusers --parsable2 --starttime 2026-01-01 --endtime 2026-02-01 --format "
+    "JobID,JobName,User,Account,Partition,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,ReqTRES,AllocTRES "
+    "> sacct.txt"
+)
+"""What prints a log of Slurm's, with all columns that are read."""
+
+
 def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.description = "Read a cluster's log, check every row, and write it as Parquet."
+    parser.epilog = f"'slurm' reads what this prints on the cluster: {SACCT}"
     parser.add_argument("format", metavar="FORMAT", help="format of the log: philly, slurm, …")
     parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
     parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.cli import (
+    calibrate,
+    check,
     compare,
+    conformance,
     fit,
     generate,
     import_log,
@@ -35,7 +38,10 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
-    "run": {"run": "replay a workload under a policy; with -m, a sweep"},
+    "run, and judge policies": {
+        "run": "replay a workload under a policy; with -m, a sweep",
+        "check": "look for faults of a policy in 1,000 drawn worlds",
+    },
     "look at finished runs": {
         "table": "print them side by side",
         "compare": "print how far one setting is from others, by pairs",
@@ -50,13 +56,17 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "generate": "draw a workload like Philly's into a file",
         "sample": "draw a workload from the Philly trace into a file",
         "map": "put jobs with profiles in place of a trace's jobs",
+        "calibrate": "find which policy and cluster explain a log's waits",
         "fit": "fit profile cards to measurements",
     },
-    "the paper": {"reproduce": "reproduce a table or figure of it"},
+    "published numbers": {
+        "reproduce": "reproduce a table or figure of the paper, or another system's numbers",
+        "conformance": "all that the data at hand allow, in one table",
+    },
 }
 """What each command does, by what one wants; one screen shows them all."""
 
-WITH_OVERRIDES = {"reproduce", "whatif"}
+WITH_OVERRIDES = {"calibrate", "reproduce", "whatif"}
 """Commands that take KEY=VALUE."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
@@ -169,7 +179,7 @@ def _overview() -> str:
     """Return what the program is, and its commands by what they are for."""
     lines = ["A trace-driven discrete-event simulator of deep-learning cluster scheduling.", ""]
     for purpose, commands in COMMANDS.items():
-        lines += [f"{purpose}:", *(f"    {name:<11}{what}" for name, what in commands.items())]
+        lines += [f"{purpose}:", *(f"    {name:<13}{what}" for name, what in commands.items())]
     return "\n".join(lines)
 
 
@@ -182,6 +192,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "check": check.add,
     "table": table.add,
     "compare": compare.add,
     "plot": plot.add,
@@ -193,6 +204,8 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "generate": generate.add,
     "sample": sample.add,
     "map": map_trace.add,
+    "calibrate": calibrate.add,
     "fit": fit.add,
     "reproduce": reproduce.add,
+    "conformance": conformance.add,
 }

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from polluxsim.paper.outcome import Request
 
 ALL, LIST = "all", "list"
+DATA_FOLDER = "POLLUXSIM_DATA"
+"""Variable that says where other systems' data are."""
+
 DIFFERS = 1
 """Exit status of --check where a published number is not met."""
 
@@ -31,12 +34,13 @@ MEASURED_SEEDS = 6
 def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.description = "Run what a table or figure of the paper needs, compare it with what was published, draw it."
-    words = "table2, fig8a, … or all; 'list' names them; KEY=VALUE sets something of every run"
+    words = "table2, … or all of the paper's; muri, …; 'list' names them; KEY=VALUE sets something of every run"
     parser.add_argument("names", nargs="+", metavar="NAME", help=words)
     parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles (default: our cards)")
     parser.add_argument(
         "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"
     )
+    add_data(parser)
     parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help="default: %(default)s")
     words = "generated workloads (default: 8), or runs of each published one (6)"
     parser.add_argument("--seeds", type=int, metavar="N", help=words)
@@ -46,6 +50,13 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
     parser.set_defaults(action=_reproduce)
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Declare where other systems' data are."""
+    words = f"folder that holds rigid/, hetero/, osdi21/ (default: {DATA_FOLDER})"
+    default = os.environ.get(DATA_FOLDER)
+    parser.add_argument("--data", type=Path, default=default and Path(default), metavar="DIR", help=words)
 
 
 def _reproduce(options: Namespace) -> int:
@@ -59,14 +70,16 @@ def _reproduce(options: Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.look.console import console
     from polluxsim.paper.batch import batch_of
-    from polluxsim.paper.experiment import names, read_experiment
+    from polluxsim.paper.experiment import names, read_experiment, systems
 
     wanted = [word for word in options.names if "=" not in word]
     if LIST in wanted:
         return _list()
     chosen = names() if ALL in wanted else list(dict.fromkeys(wanted))
     if not chosen:
-        raise InvalidConfigError(f"no table or figure is named, allowed are {', '.join(names())} and {ALL}")
+        raise InvalidConfigError(
+            f"no table or figure is named, allowed are {', '.join([*names(), *systems()])} and {ALL}"
+        )
     experiments = [read_experiment(name) for name in chosen]
     request = _request(options, [word for word in options.names if "=" in word])
     request.inputs.load_profiles()
@@ -79,9 +92,9 @@ def _reproduce(options: Namespace) -> int:
 
 
 def _list() -> int:
-    from polluxsim.paper.experiment import names, read_experiment
+    from polluxsim.paper.experiment import names, read_experiment, systems
 
-    for name in names():
+    for name in (*names(), *systems()):
         print(f"{name:12}{read_experiment(name).title}")
     return 0
 
@@ -91,7 +104,7 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
     from polluxsim.paper.outcome import Request
     from polluxsim.paper.runs import Place
 
-    inputs = Inputs(options.profiles, options.workloads, options.jobs)
+    inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
     default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
     seeds = default if options.seeds is None else options.seeds
     for name, value in (("--seeds", seeds), ("--most-seeds", options.most_seeds)):

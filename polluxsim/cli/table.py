@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from polluxsim.storage import Run
 
 
+TENANTS = ("user", "queue")
+
 LONGEST_NAME = 24
 """Longer names of folders, as those of sweeps, are told by what differs."""
 
@@ -30,6 +32,7 @@ def add(parser: ArgumentParser) -> None:
                         help="a column, like p50_jct; may be given again (default: the usual six)")  # fmt: skip
     parser.add_argument("--against", metavar="SETTING",
                         help="what to compare with, like policy.p=-1 (default: nearest to the defaults)")  # fmt: skip
+    parser.add_argument("--by", choices=TENANTS, help="rank users or queues by how long their jobs wait")
     forms = parser.add_mutually_exclusive_group()
     kinds = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV, a column for each number", "json": "JSON"}
     for form, what in kinds.items():
@@ -39,10 +42,15 @@ def add(parser: ArgumentParser) -> None:
 
 def _table(options: Namespace) -> int:
     from polluxsim.look.console import console
+    from polluxsim.look.ranks import rank_table
     from polluxsim.look.slots import steady_gpus
     from polluxsim.look.table import comparison
 
-    if options.form or options.metric or options.against or not _are_few_runs(options.runs):
+    if options.by:
+        _refuse_beside_ranks(options)
+        results = {name: [run.result] for name, run in _runs(options.runs).items()}
+        console().print(rank_table(results, options.by))
+    elif options.form or options.metric or options.against or not _are_few_runs(options.runs):
         _print_settings(options)
     else:
         runs = _runs(options.runs)
@@ -50,6 +58,17 @@ def _table(options: Namespace) -> int:
             comparison({name: _summary(run) for name, run in runs.items()}, list(map(steady_gpus, runs.values())))
         )
     return 0
+
+
+def _refuse_beside_ranks(options: Namespace) -> None:
+    from polluxsim.errors import InvalidConfigError
+
+    given = {"metric": "--metric", "against": "--against", "form": f"--{options.form}"}
+    other = [text for name, text in given.items() if getattr(options, name)]
+    if other or not _are_few_runs(options.runs):
+        what = other[0] if other else "a sweep"
+        words = "allowed are up to four runs; of a sweep, 'polluxsim compare --ranks' has them"
+        raise InvalidConfigError(f"--by with {what}, {words}")
 
 
 def _are_few_runs(paths: Sequence[Path]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +37,8 @@ class Agents:
     def new(self, job: Job, truth: Truth) -> Agent:
         """Return a fresh agent for a job."""
         application = truth.profile.application
+        if job.plan is not None:
+            return PlanningAgent(application, job.batch_size, job.plan)
         usable = [name for name in self._node_sizes if name in truth.types] if len(self._node_sizes) > 1 else []
         if not self._traits.adaptive or application.gang_size is not None:
             by_type = {name: truth.on(name).application for name in usable}

@@ -108,13 +108,18 @@ class TimesAlone:
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
-            choice = self._scenario.agents.new(job, truth).choose(1, gang, gpu_type)
-            alone = wait + settings.restart_delay + truth.on(gpu_type).time_left((gang,), choice, 0, 0.0)
-            return alone * max(gang / share, 1.0)
+            return (wait + self._gang_time(job, truth.on(gpu_type), gang)) * max(gang / share, 1.0)
         try:
             return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus, gpu_type))
         except ProfileRangeError:
             return None
+
+    def _gang_time(self, job: Job, truth: Truth, gang: int) -> float:
+        agent, settings = self._scenario.agents.new(job, truth), self._scenario.settings
+        if agent.plans:
+            return run_alone(job, truth, agent, ((0, gang),), settings)
+        choice = agent.choose(1, gang, truth.gpu_type)
+        return settings.restart_delay + truth.time_left((gang,), choice, 0, 0.0)
 
     def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
         scenario, application = self._scenario, truth.profile.application

@@ -182,7 +182,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State) -> None:
     """Check that nodes are there, and that nothing is given twice."""
     up = state.nodes.present(state.agenda.now, decision.num_nodes)
-    free = state.nodes.free[: len(up)]
+    free = state.nodes.idle(len(up))
     for job_id, placement in new.items():
         _check_nodes(job_id, placement, len(up))
         for node, gpus in state.jobs.active[job_id].placement:
@@ -223,7 +223,8 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.most_replicas}")
     try:
         truth = job.truth.on(gpu_type)
-        return Move(job, placement, truth.pace(shape, job.agent.choose(len(placement), gpus, gpu_type)))
+        choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
+        return Move(job, placement, truth.pace(shape, choice))
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 

@@ -12,6 +12,7 @@ from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
+from polluxsim.models.planned import PlannedProfile
 from polluxsim.models.rigid import RigidProfile
 from polluxsim.models.scaling import ScalingProfile
 from polluxsim.policies.view import Traits, traits_of
@@ -95,6 +96,8 @@ class Scenario:
         """Return how a job trains: as its application, or for as long as is known of it."""
         if job.duration is None:
             return self.profiles[job.application]
+        if job.plan is not None:
+            return PlannedProfile(job.application, job.num_replicas, job.plan)
         if job.speeds:
             return ScalingProfile(job.num_replicas, job.duration, job.speeds)
         return RigidProfile(job.num_replicas, job.duration, type_speeds=job.type_speeds)
@@ -104,6 +107,8 @@ class Scenario:
 
         What was computed of an application serves all its jobs.
         """
+        if job.plan is not None:
+            return self._here(Truth(self.profile_of(job)))
         if job.duration is not None:
             return self._here(Truth(self.profile_of(job), self._paces[job.num_replicas, job.speeds]))
         if (known := self._truths.get(job.application)) is None:
@@ -126,7 +131,8 @@ class Scenario:
         if (checkpoints := self.settings.checkpoints) is None:
             return Rhythm() if self.cluster.outages or self.settings.job_failures else None
         rate = num_nodes * nodes.failure_rate(now, checkpoints.expected_rate)
-        return checkpoints.rhythm(job.application, rate)
+        interval = checkpoints.interval(job.application, rate)
+        return Rhythm(interval, checkpoints.cost_of(job.application), interval, at_epochs=checkpoints.every == "epoch")
 
     @cached_property
     def agents(self) -> Agents:

@@ -158,6 +158,11 @@ class OracleWindow:
         return self._active.segment.epoch
 
     @property
+    def batch_choice(self) -> BatchChoice:
+        """Return how it would split its batch now on the GPUs that its user asked for."""
+        return self._active.agent.choose(1, self._active.job.num_replicas, epoch=self.epoch)
+
+    @property
     def progress(self) -> float:
         """Return the work done [M0-steps]."""
         self._shutter.look()

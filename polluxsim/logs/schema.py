@@ -64,6 +64,8 @@ EXTRA_COLUMNS = {
         Column("gpu_type", pa.string(), "", "kind of GPU given or asked for"),
         Column("queueing_delay", pa.float64(), "s", "from submission to the first start"),
         Column("time_limit", pa.float64(), "s", "longest time on GPUs that its user promised; empty if none"),
+        Column("partition", pa.string(), "", "part of the cluster that it was submitted to"),
+        Column("array_limit", pa.int64(), "1", "jobs of its array that may run at once; empty if all may"),
         Column("usable_attempts", pa.int64(), "1", "attempts that held GPUs for a known time above 0"),
         Column("gpus_first", pa.int64(), "GPUs", "GPUs of the first attempt"),
         Column("gpus_max", pa.int64(), "GPUs", "most GPUs of any attempt"),

@@ -39,8 +39,10 @@ class TraceJob(NamedTuple):
         Its virtual cluster, account or cluster, how it ended, and whose it was; None if the trace does not say.
     queueing_delay, time_limit
         How long it waited, and the longest time on GPUs that its user promised [s]; None if the trace does not say.
-    gpu_type
-        Kinds of GPU given or asked for, with bars between them; None if the trace does not say.
+    partition, gpu_type
+        The part of the cluster and the kind of GPU; None if the trace does not say.
+    array_limit
+        Jobs of its array that may run at once; None if all may.
     """
 
     job: str
@@ -52,7 +54,9 @@ class TraceJob(NamedTuple):
     user: str | None = None
     queueing_delay: float | None = None
     time_limit: float | None = None
+    partition: str | None = None
     gpu_type: str | None = None
+    array_limit: int | None = None
 
     @property
     def gpu_time(self) -> float:
@@ -134,12 +138,18 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
     """Check what no schema says; a value that is missing where it must not be shows as NaN."""
-    limits = {"submit_time": MOST_SECONDS, "duration": MOST_SECONDS, "num_gpus": MAX_GPUS, "time_limit": MOST_SECONDS}
+    limits = {
+        "submit_time": MOST_SECONDS,
+        "duration": MOST_SECONDS,
+        "num_gpus": MAX_GPUS,
+        "time_limit": MOST_SECONDS,
+        "array_limit": MOST_SECONDS,
+    }
     for name, most in limits.items():
         values = columns[name].cast(pa.float64()).to_numpy()
         good = (values >= 0) & (values <= most)
         allowed = f"a number from 0 to {most:g}"
-        if name in ("duration", "time_limit"):
+        if name in ("duration", "time_limit", "array_limit"):
             good |= columns[name].is_null().to_numpy()
             allowed += ", or nothing"
         if not good.all():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from polluxsim.look.frames import Row
     from polluxsim.look.samples import Measured
+    from polluxsim.records import Result
     from polluxsim.storage import Run
 
 METRICS = ("avg_jct", "p50_jct", "p99_jct", "avg_queueing_delay", "makespan", "restarts", "gpu_hours", "max_fairness")
@@ -83,6 +84,13 @@ def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
         known = {name: change for name, change in changes.items() if change is not None}
         found.append(Against(first, other, known, _gains(runs, rows, labels, (first, other), pooled)))
     return found
+
+
+def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
+    """Return the runs of each setting, told apart as `compared` does."""
+    rows = rows_of(frame_of(runs))
+    labels, _ = _settings(rows, by) if by else (told_apart(rows), [])
+    return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
 
 
 def _settings(rows: Sequence[Row], by: str) -> tuple[list[str], list[str]]:

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+REPLAY = ".TraceReplay"
+"""Workloads that are a cluster's log."""
+
+
 def print_remarks(folders: Sequence[Path]) -> None:
     """Print on standard error what there is to say of finished runs, the first of each kind of remark."""
     infos = {folder: info_of(folder) for folder in folders}
     configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
-    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
+    for remarks in (_stood_still(infos), _start_costs(configs), _never_grown(configs), _alike(configs)):
         if (remark := next(remarks, None)) is not None:
             print(f"polluxsim: {remark}", file=sys.stderr)
 
@@ -31,6 +35,17 @@ def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
     for folder, info in infos.items():
         if info.get("standstill"):
             yield f"{folder.name}: cut off, as {info['standstill']}"
+
+
+def _start_costs(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which replays of a log have starts that cost time, which the log's durations hold already."""
+    for folder, config in configs.items():
+        if str(config["workload"].get("_target_")).endswith(REPLAY) and config["engine"]["restart_delay"]:
+            delay, interval = (config["engine"][name] for name in ("restart_delay", "round_interval"))
+            yield (
+                f"{folder.name}: each job begins at a round, every {interval:g} s, and each start takes {delay:g} s "
+                "before it trains; a log as it was: engine.restart_delay=0, and fewer seconds in engine.round_interval"
+            )
 
 
 def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:

@@ -17,10 +17,10 @@ from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.sweeps.progress_line import time_left
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from polluxsim.paper.experiment import Experiment
-    from polluxsim.paper.outcome import Request
+    from polluxsim.paper.outcome import Outcome, Request
 
 
 @dataclass
@@ -42,7 +42,13 @@ class Batch:
     counts: Counter[bool] = field(default_factory=Counter)
 
     def do(self, request: Request) -> None:
-        """Make, compare and write each experiment as soon as its runs are finished; one that fails is told."""
+        """Make, compare and write each experiment as soon as its runs are finished."""
+        for outcome in self.outcomes(request):
+            outcome.write(request)
+            self.counts.update(tally(outcome.findings))
+
+    def outcomes(self, request: Request) -> Iterator[Outcome]:
+        """Make and compare each experiment, and yield it as soon as its runs are finished; one that fails is told."""
         ahead = {run.key for plan in self.plans for run in plan.runs}
         started, finished = monotonic(), set[str]()
         for number, plan in enumerate(self.plans, start=1):
@@ -51,14 +57,14 @@ class Batch:
                 rest = time_left(len(finished), len(ahead), monotonic() - started)
                 where = f"{plan.experiment.name}, {number} of {len(self.plans)}"
                 print(f"{where}: {len(own - finished)} of {len(ahead - finished)} runs, {rest}", file=sys.stderr)
-            self._do_one(plan, request)
+            yield from self._outcome(plan, request)
             finished |= own
         if len(self.plans) > 1 and not self.failures:
             make([run for plan in self.plans for run in plan.runs], request.place)  # one table of all runs
 
-    def _do_one(self, plan: Plan, request: Request) -> None:
+    def _outcome(self, plan: Plan, request: Request) -> Iterator[Outcome]:
         try:
-            outcome = sure_enough(plan, request)
+            yield sure_enough(plan, request)
         except SweepInterrupted:
             raise
         except PolluxSimError as error:
@@ -66,9 +72,6 @@ class Batch:
                 raise
             self.failures[plan.experiment.name] = error
             _tell(plan.experiment.name, error)
-            return
-        outcome.write(request)
-        self.counts.update(tally(outcome.findings))
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 CONFIG_DIRS = (shipped("experiments"),)
 
-SETTINGS = ("title", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
+OTHERS = "conformance"
+"""Group of the files of other systems' published numbers; those of the paper are in `experiment`."""
+
+DATA = "{data}"
+"""Stands in an arm's overrides for the folder of other systems' data."""
+
+SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Arm:
         Jobs, as a multiple of the paper's 160.
     request
         What jobs ask for: "tuned" GPUs and batch sizes, or "realistic" ones.
+    is_long
+        Whether it takes minutes.
     overrides
         Hydra overrides that make it.
     """
@@ -41,7 +49,13 @@ class Arm:
     name: str
     load: float = 1.0
     request: str = "tuned"
+    is_long: bool = False
     overrides: tuple[str, ...] = ()
+
+    @property
+    def data(self) -> list[str]:
+        """Return what it needs of other systems' data: paths in their folder."""
+        return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,8 @@ class Experiment:
         Of its file.
     title
         What it shows.
+    system
+        Whose numbers they are.
     measure, draw
         Names of functions in `measures` and `drawings`.
     published
@@ -83,6 +99,17 @@ class Experiment:
     own_workload: bool = False
     published_runs: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    system: str = "Pollux"
+
+    @property
+    def group(self) -> str:
+        """Return the configuration group that its file is in."""
+        return group_of(self.name)
+
+    @property
+    def needs_data(self) -> bool:
+        """Return whether it runs on another system's data."""
+        return any(arm.data for arm in self.arms)
 
     @property
     def has_seeds(self) -> bool:
@@ -91,10 +118,25 @@ class Experiment:
 
 
 def names() -> list[str]:
-    """Return the names of all experiments that come with polluxsim, tables and figures first."""
-    found = (path.stem for path in (shipped("experiments") / "experiment").glob("*.yaml"))
-    with_values = [name for name in found if (shipped("experiments") / "experiment" / f"{name}.csv").is_file()]
-    return sorted(with_values, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
+    """Return the names of the paper's tables and figures, and of what else is on its runs."""
+    found = _in_group("experiment")
+    return sorted(found, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
+
+
+def systems() -> list[str]:
+    """Return the names of the experiments on other systems' published numbers."""
+    return sorted(_in_group(OTHERS))
+
+
+def group_of(name: str) -> str:
+    """Return the configuration group of an experiment's file."""
+    return OTHERS if name in systems() else "experiment"
+
+
+def _in_group(group: str) -> list[str]:
+    """Return the experiments of a group: its files that have published values beside them."""
+    found = (shipped("experiments") / group).glob("*.yaml")
+    return [path.stem for path in found if path.with_suffix(".csv").is_file()]
 
 
 def read_experiment(name: str) -> Experiment:
@@ -107,8 +149,8 @@ def read_experiment(name: str) -> Experiment:
     InvalidInputError
         If its published values are not.
     """
-    if name not in names():
-        raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(names())} and all")
+    if name not in (known := [*names(), *systems()]):
+        raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(known)} and all")
     section = _section(name)
     if unknown := sorted(set(section) - set(SETTINGS)):
         raise InvalidConfigError(
@@ -120,18 +162,19 @@ def read_experiment(name: str) -> Experiment:
         title=section["title"],
         measure=tuple(section["measure"]),
         draw=tuple(section["draw"]),
-        published=tuple(read_published(shipped("experiments") / "experiment" / f"{name}.csv")),
+        published=tuple(read_published(shipped("experiments") / group_of(name) / f"{name}.csv")),
         arms=tuple(_arms(section.get("arms") or {}, axis)),
         axis=next(iter(axis), ""),
         workloads=None if workloads is None else tuple(map(str, workloads)),
         own_workload=bool(section.get("own_workload", False)),
         published_runs=section.get("published_runs") or {},
         note=section.get("note", ""),
+        system=section.get("system", "Pollux"),
     )
 
 
 def _section(name: str) -> dict[str, Any]:
-    config = composer(CONFIG_DIRS).compose([f"+experiment={name}"])
+    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
     return cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
 
 
@@ -142,4 +185,5 @@ def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any
         chosen = {**settings, **({key: value} if key else {})}
         label = f"{name} {value:g}" if key else name
         load, request = float(chosen.pop("load", 1.0)), str(chosen.pop("request", "tuned"))
-        yield Arm(label, load, request, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
+        is_long = bool(chosen.pop("long", False))
+        yield Arm(label, load, request, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))

@@ -8,7 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.paper.experiment import DATA
 from polluxsim.sweeps.plan import quoted
 
 if TYPE_CHECKING:
@@ -43,11 +44,14 @@ class Inputs:
         generated ones.
     jobs
         Jobs of a generated workload at load 1.
+    data
+        Folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for.
     """
 
     profiles: Path | None = None
     workloads: Path | None = None
     jobs: int = JOBS
+    data: Path | None = None
 
     def __post_init__(self) -> None:
         if self.workloads is not None and not (self.workloads / "workloads").is_dir():
@@ -101,9 +105,26 @@ class Inputs:
             for seed in range(seeds)
         ]
 
-    def own(self) -> list[Unit]:
-        """Return the one unit of an experiment that has a workload of its own."""
-        return [Unit("", 0, (*self._profiles(), "seed=0"))]
+    def own(self, arm: Arm) -> list[Unit]:
+        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand.
+
+        Raises
+        ------
+        InvalidConfigError
+            If it needs data, and nobody said where they are.
+        """
+        if not (paths := arm.data):
+            return [Unit("", 0, (*self._profiles(), "seed=0"))]
+        if self.data is None:
+            raise InvalidConfigError(f"needed is the folder that holds {paths[0]}: --data DIR, or POLLUXSIM_DATA")
+        return [Unit("", 0, ("seed=0",))] if all((self.data / path).exists() for path in paths) else []
+
+    def placed(self, arm: Arm) -> list[str]:
+        """Return an arm's overrides with the folder of data in its place."""
+        return [self._placed(*text.partition(f"={DATA}/")) for text in arm.overrides]
+
+    def _placed(self, name: str, mark: str, path: str) -> str:
+        return f"{name}={quoted(str((self.data / path).resolve()))}" if mark and self.data else name
 
     def _profiles(self) -> tuple[str, ...]:
         return () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)

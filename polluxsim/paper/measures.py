@@ -45,6 +45,11 @@ def fairness(runs: Runs) -> Iterator[Sample]:
     return _of_jobs(runs, fairness_of)
 
 
+def deadlines(runs: Runs) -> Iterator[Sample]:
+    """Yield the share of the jobs with a deadline that met it, in every run."""
+    return _of_jobs(runs, deadlines_of)
+
+
 def overheads(runs: Runs) -> Iterator[Sample]:
     """Yield what re-allocations cost in every run."""
     return _of_jobs(runs, overheads_of)
@@ -59,7 +64,8 @@ def _of_jobs(runs: Runs, metrics: Callable[[pd.DataFrame], Mapping[str, float]])
 def times(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the completion times of one run [s]; a job that was cut off makes them infinite, as no bound is fair.
 
-    `makespan` counts from the first submission, `last completion` from the workload's start, as published figures do.
+    `makespan` counts from the first submission, `last completion` from the workload's start, as published figures do;
+    `99 % of the jobs` is the time of one job, where a percentile lies between two.
     """
     jct = jobs["jct"].fillna(np.inf).to_numpy()
     large = jct[(jobs["application"] == LARGE).to_numpy()]
@@ -67,6 +73,7 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
     found = {
         "average JCT": float(jct.mean()),
         "99th percentile JCT": float(np.percentile(jct, 99)),
+        "99 % of the jobs": float(np.sort(jct)[int(0.99 * len(jct))]),
         "makespan": end - float(jobs["submit_time"].min()),
         "last completion": end,
     }
@@ -81,6 +88,13 @@ def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
         "largest ρ but of ncf": float(values[jobs["application"] != "ncf"].max()),
         "jobs with ρ < 2": float((values < FAIR).mean()),
     }
+
+
+def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return which share of the jobs with a deadline met it [1], and the mean time of those that completed [s]."""
+    of = jobs[jobs["deadline"].notna()]
+    met = float((of["completion_time"] <= of["deadline"]).mean())
+    return {"deadlines met": met, "average JCT of the completed": float(jobs["jct"].mean())}
 
 
 def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
@@ -156,8 +170,8 @@ def stages(result: Result) -> list[int]:
 MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
     function.__name__: function
     for function in (
-        adaptation, autoscaling, best_batch_sizes, completion_times, efficiency_by_stage, fairness, fit_errors,
-        jobs_at_published_times, of_profiles, overheads, shares, usage,
+        adaptation, autoscaling, best_batch_sizes, completion_times, deadlines, efficiency_by_stage, fairness,
+        fit_errors, jobs_at_published_times, of_profiles, overheads, shares, usage,
     )
 }  # fmt: skip
 

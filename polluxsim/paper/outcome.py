@@ -93,7 +93,8 @@ class Outcome:
         stem = request.folder / experiment.name
         with appearing_whole(stem.with_suffix(".csv")) as path:
             to_frame(self.findings).to_csv(path, index=False, lineterminator="\n")
-        text = markdown(self.findings, experiment.title, [*below, f"On {request.inputs}."])
+        on = request.inputs.data if experiment.needs_data else request.inputs
+        text = markdown(self.findings, experiment.title, [*below, f"On {on}."])
         with appearing_whole(stem.with_suffix(".md")) as path:
             path.write_text(text, encoding="utf-8")
         for name, figure in draw(self.runs, self.findings).items():
@@ -103,7 +104,8 @@ class Outcome:
     def notes(self) -> list[str]:
         """Return what one has to know beside the table."""
         experiment, missing = self.runs.experiment, self.runs.missing
-        words = f"Not run, as {self.runs.inputs.workloads} has no workloads for it: {', '.join(missing)}."
+        where = self.runs.inputs.data if experiment.needs_data else self.runs.inputs.workloads
+        words = f"Not run, as {where} has no workloads for it: {', '.join(missing)}."
         return [*([words] if missing else []), *([experiment.note] if experiment.note else []), *notes(self.findings)]
 
 
@@ -130,5 +132,5 @@ def _still(widest: float) -> str:
 
 
 def _compared(runs: Runs) -> Outcome:
-    must_match = runs.inputs.must_match(needs_workloads=runs.experiment.has_seeds)
+    must_match = runs.experiment.needs_data or runs.inputs.must_match(needs_workloads=runs.experiment.has_seeds)
     return Outcome(runs, tuple(compare(Samples(measure(runs)), over_the_same_workloads(runs), must_match=must_match)))

@@ -72,7 +72,7 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
     InvalidConfigError
         If a run cannot be composed, or its parts cannot be built.
     """
-    runs = _Composing(composer(CONFIG_DIRS), experiment, extra)
+    runs = _Composing(composer(CONFIG_DIRS), experiment, inputs, extra)
     units = {arm: _units(experiment, inputs, arm, seeds) for arm in experiment.arms}
     return Plan(experiment, [run for arm in units for run in _runs_of(arm, units[arm], runs)])
 
@@ -82,16 +82,18 @@ class _Composing(NamedTuple):
 
     composer: Composer
     experiment: Experiment
+    inputs: Inputs
     extra: Sequence[str]
 
     def compose(self, arm: Arm, unit: Unit, extra: Iterable[str] = ()) -> tuple[tuple[str, ...], DictConfig]:
         """Return the overrides of a run, and its configuration."""
-        overrides = (f"+experiment={self.experiment.name}", *unit.overrides, *extra, *arm.overrides)
+        name = f"+{self.experiment.group}={self.experiment.name}"
+        overrides = (name, *unit.overrides, *extra, *self.inputs.placed(arm))
         return overrides, self.composer.compose(overrides)
 
 
 def _units(experiment: Experiment, inputs: Inputs, arm: Arm, seeds: int) -> list[Unit]:
-    return inputs.own() if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
+    return inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
 
 
 def _runs_of(arm: Arm, units: Sequence[Unit], runs: _Composing) -> list[Planned]:

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     EXACT = "exact"
     EVERY_JOB = "every job"
     WITHIN = "within"
+    POINTS = "points"
     INTERVAL = "interval"
     ABOVE = "above"
     BELOW = "below"
@@ -39,6 +40,9 @@ class Kind(StrEnum):
     AT_MOST = "at most"
     NONE = "none"
 
+
+SHARES = {Kind.WITHIN, Kind.POINTS}
+"""Kinds that are written as a number."""
 
 BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
 """Kinds for which the published value is a bound, and the sign that says so."""
@@ -52,7 +56,7 @@ class Rule(NamedTuple):
     kind
         In which way.
     width
-        Largest difference as a share of the published value, 0 where the kind has none [1].
+        Largest difference: a share of the published value, in points the share itself; 0 where the kind has none [1].
     """
 
     kind: Kind
@@ -62,6 +66,8 @@ class Rule(NamedTuple):
         share = f"{100 * self.width:g} %"
         if self.kind is Kind.WITHIN:
             return share
+        if self.kind is Kind.POINTS:
+            return f"{100 * self.width:g} points"
         return f"{self.kind} or {share}" if self.width else self.kind.value
 
 
@@ -173,14 +179,16 @@ def _published(row: Row) -> Published:
 
 def _rule(row: Row, column: str) -> Rule:
     text = row.text(column)
+    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points", text):
+        return Rule(Kind.POINTS, float(points[1]) / 100)
     found = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
     if found:
         width = float(found[2] or 0) / 100
         return Rule(Kind.INTERVAL if found[1] else Kind.WITHIN, width)
-    if text in {kind.value for kind in Kind} - {Kind.WITHIN}:
+    if text in {kind.value for kind in Kind} - SHARES:
         return Rule(Kind(text))
-    words = ", ".join(kind for kind in Kind if kind is not Kind.WITHIN)
-    raise row.error(column, f"a share like '3 %', 'interval or 25 %', or one of {words}")
+    words = ", ".join(kind for kind in Kind if kind not in SHARES)
+    raise row.error(column, f"a share like '3 %', '3 points', 'interval or 25 %', or one of {words}")
 
 
 def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
@@ -191,7 +199,7 @@ def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
             room = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
             equal = abs(value - bound) <= room * (1 + ROUNDING)
             return Verdict("equal" if equal else "not equal", equal)
-        case Kind.WITHIN:
+        case Kind.WITHIN | Kind.POINTS:
             return _within(ours, published, rule)
         case Kind.INTERVAL:
             return _in_interval(ours, published) or _within(ours, published, rule)
@@ -204,8 +212,10 @@ def _within(ours: Estimate, published: Published, rule: Rule) -> Verdict:
     if rule.kind is Kind.INTERVAL and not rule.width:
         return NOT_JUDGED._replace(words="no interval") if ours.low is None else Verdict("outside our interval", False)
     bound = published.in_base_units
-    passed = abs(ours.value - bound) <= rule.width * abs(bound)
-    return Verdict(f"{'within' if passed else 'outside'} {100 * rule.width:g} %", passed)
+    room = rule.width if rule.kind is Kind.POINTS else rule.width * abs(bound)
+    passed = abs(ours.value - bound) <= room
+    width = Rule(Kind.WITHIN, rule.width) if rule.kind is Kind.INTERVAL else rule
+    return Verdict(f"{'within' if passed else 'outside'} {width}", passed)
 
 
 def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
@@ -225,9 +235,14 @@ def _bounded(value: float, bound: float, kind: Kind) -> Verdict:
     return Verdict("holds" if passed else "does not hold", passed)
 
 
+def in_points(published: Published) -> bool:
+    """Return whether a difference is counted in points: of a change, and of a share that is judged so."""
+    return bool(published.against) or published.measured.kind is Kind.POINTS
+
+
 def difference(ours: float, published: Published) -> float:
-    """Return the difference as a share of the published value; of changes, in points of the change."""
+    """Return the difference, in points or as a share of the published value."""
     bound = published.in_base_units
-    if published.against:
+    if in_points(published):
         return ours - bound
     return ours / bound - 1 if bound else float("inf")

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from polluxsim.durations import HOUR, MINUTE
-from polluxsim.paper.published import BOUNDS, Kind
+from polluxsim.paper.published import BOUNDS, Kind, in_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,13 +113,14 @@ def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
     row = finding.published
     bound = "" if finding.rule.kind is Kind.NONE else BOUNDS.get(finding.rule.kind, "")
     shown = bound + value(row.in_base_units, row, unit) + (" (rerun)" if row.is_rerun else "")
-    return shown, _off(finding), finding.verdict.words
+    return shown, off(finding), finding.verdict.words
 
 
-def _off(finding: Finding) -> str:
+def off(finding: Finding) -> str:
+    """Return how far ours is from the published value, as text."""
     if finding.off is None:
         return ""
-    return f"{100 * finding.off:+.1f} points" if finding.published.against else f"{100 * finding.off:+.2f} %"
+    return f"{100 * finding.off:+.1f} points" if in_points(finding.published) else f"{100 * finding.off:+.2f} %"
 
 
 def unit_of(findings: Sequence[Finding]) -> str:

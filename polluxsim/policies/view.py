@@ -35,6 +35,11 @@ class Oracle(Protocol):
         """Return the epoch that the job is in, from 0."""
         ...
 
+    @property
+    def batch_choice(self) -> BatchChoice:
+        """Return how it would split its batch now on the GPUs that its user asked for."""
+        ...
+
     def optimiser_step_time(
         self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
     ) -> float:

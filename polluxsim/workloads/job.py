@@ -12,6 +12,7 @@ from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidInputError, short
+from polluxsim.models.planned import BatchPlan
 from polluxsim.models.rigid import RIGID
 from polluxsim.models.scaling import ELASTIC
 from polluxsim.types import MOST_SECONDS
@@ -86,6 +87,9 @@ class Job:
     speeds
         Speed by GPU count, in any unit, of a job without a profile that can run on others than `num_replicas` GPUs:
         pairs (GPUs, speed) with rising counts; `duration` is that on the GPUs asked for. Empty for one that cannot.
+    plan
+        How a job without a profile changes its batch size by itself, and how fast it is at which; `duration` is that
+        of the plan. None for one that does not.
 
     Raises
     ------
@@ -112,6 +116,7 @@ class Job:
     cancel_time: float | None = None
     speeds: Speeds = ()
     type_speeds: TypeSpeeds = ()
+    plan: BatchPlan | None = None
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():
@@ -167,6 +172,9 @@ class Job:
             raise self._error("speeds", f"those of a job with a duration, at its {self.num_replicas} GPUs and others")
         if self.type_speeds and (self.speeds or not self.is_rigid):
             raise self._error("type_speeds", "those of a job with a duration and without speeds by GPU count")
+
+        if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):
+            raise self._error("plan", "a BatchPlan, of a job with a duration")
 
     def _may_have_speeds(self) -> bool:
         return self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]
@@ -243,9 +251,9 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
 
-OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING)[2:]
-"""Fields that a job may have besides: all after `duration`, with what they are where nobody says."""
+OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING and field.name != "plan")[2:]
+"""Fields that a job may have besides, all after `duration` that a file can hold."""
 
-_OTHER_OPTIONS = tuple(name for name in OPTIONS if name not in ("user", "queue"))
+_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in ("user", "queue")), "plan")
 _other_options = attrgetter(*_OTHER_OPTIONS)
 _NO_OTHER_OPTIONS = tuple(field.default for field in fields(Job) if field.name in _OTHER_OPTIONS)

@@ -18,6 +18,7 @@ from polluxsim.errors import (
     UnknownApplicationError,
 )
 from polluxsim.logs.trace_table import read_trace
+from polluxsim.workloads.names import UniqueNames, shared
 from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import classify
@@ -168,13 +169,21 @@ class MappedTrace:
         usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         requests = requests_of(profiles, usable, tuned=self.tuned)
-        workload = map_jobs(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
+        pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
+        names = UniqueNames(job.job for job in jobs)
+        workload = Workload(tuple(_kept(*pair, names) for pair in pairs), source=self.path)
         if left := len(usable) - len(workload.jobs):
             left_out["no application by the rule"] = left
         report = MappingReport(len(jobs), left_out, Counter(job.application for job in workload.jobs))
         if not workload.jobs:
             raise InvalidInputError(f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}")
         return workload, report
+
+
+def _kept(of_trace: TraceJob, job: Job, names: UniqueNames) -> Job:
+    """Return a stand-in with the name and the owners of the job it stands for."""
+    name = names.next_of(of_trace.job)
+    return replace(job, job_id=name, user=shared(of_trace.user), queue=shared(of_trace.tenant))
 
 
 def map_jobs(
@@ -186,7 +195,21 @@ def map_jobs(
     *,
     source: str,
 ) -> Workload:
-    """Return the workload of profiled jobs that stand for jobs of a trace, with their submissions.
+    """Return the jobs of `stand_ins` as a workload, under new names: APPLICATION-NUMBER."""
+    pairs = stand_ins(jobs, rule, requests, profiles, rng, source=source)
+    return Workload(tuple(job for _, job in pairs), source=source)
+
+
+def stand_ins(
+    jobs: Sequence[TraceJob],
+    rule: MappingRule,
+    requests: Requests,
+    profiles: Mapping[str, Profile],
+    rng: np.random.Generator,
+    *,
+    source: str,
+) -> list[tuple[TraceJob, Job]]:
+    """Return each job of a trace that a rule has an application for, and the job of a profile that stands for it.
 
     Parameters
     ----------
@@ -210,7 +233,7 @@ def map_jobs(
     MappingRuleError
         If the rule raises an error of its own.
     """
-    mapped = list[Job]()
+    mapped: list[tuple[TraceJob, Job]] = []
     for job in jobs:
         if (application := _ask(rule, job, rng, source)) is None:
             continue
@@ -220,8 +243,8 @@ def map_jobs(
                 f"allowed are {', '.join(profiles)}"
             )
         request = requests.draw(application, job, rng)
-        mapped.append(Job(f"{application}-{len(mapped)}", job.submit_time, application, *request))
-    return Workload(tuple(mapped), source=source)
+        mapped.append((job, Job(f"{application}-{len(mapped)}", job.submit_time, application, *request)))
+    return mapped
 
 
 def _is_rule(rule: object) -> bool:

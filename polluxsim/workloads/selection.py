@@ -40,12 +40,11 @@ class Selection:
     statuses: Sequence[str] | None = ("completed",)
 
     def __post_init__(self) -> None:
-        for name, value in (("start", self.start), ("min_duration", self.min_duration)):
-            if not _is_number(value) or not 0 <= value < inf:
-                raise InvalidConfigError(f"{name} is {value!r}, allowed is a finite number ≥ 0")
-        for name, most in (("hours", self.hours), ("max_gpu_hours", self.max_gpu_hours)):
-            if (name != "hours" or most is not None) and not (_is_number(most) and most > 0):
-                raise InvalidConfigError(f"{name} is {most!r}, allowed is a number > 0")
+        check_window(self.start, self.hours)
+        if not _is_number(self.min_duration) or not 0 <= self.min_duration < inf:
+            raise InvalidConfigError(f"min_duration is {self.min_duration!r}, allowed is a finite number ≥ 0")
+        if not _is_number(self.max_gpu_hours) or not self.max_gpu_hours > 0:
+            raise InvalidConfigError(f"max_gpu_hours is {self.max_gpu_hours!r}, allowed is a number > 0")
         known = [status.value for status in JobStatus]
         for status in self.statuses or ():
             if status not in known:
@@ -80,6 +79,25 @@ class Selection:
         if job.gpu_time >= self.max_gpu_hours * HOUR:
             return f"{self.max_gpu_hours:g} GPU-hours or more"
         return ""
+
+
+def check_window(start: object, hours: object) -> None:
+    """Raise if a window is none.
+
+    Parameters
+    ----------
+    start, hours
+        When it begins, and how long it is; None is to the end [h].
+
+    Raises
+    ------
+    InvalidConfigError
+        If either is not what is allowed.
+    """
+    if not _is_number(start) or not 0 <= start < inf:
+        raise InvalidConfigError(f"start is {start!r}, allowed is a finite number ≥ 0")
+    if hours is not None and not (_is_number(hours) and hours > 0):
+        raise InvalidConfigError(f"hours is {hours!r}, allowed is a number > 0")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

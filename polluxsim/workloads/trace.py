@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
-from sys import intern
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line
 from polluxsim.gpu_types import types_in
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
+from polluxsim.workloads.names import UniqueNames, shared
+from polluxsim.workloads.selection import check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
+
+
+QUEUES = ("tenant", "partition")
 
 
 @dataclass(frozen=True)
@@ -41,14 +50,39 @@ class TraceReplay:
     cancel
         Whether jobs that the log says were cancelled are cancelled at the same time here, where the log says when,
         even if they wait longer; otherwise they run for as long as they did.
+    start, hours
+        The window: from when on, counted from the log's first submission, and for how long; None is to the end [h].
+    load_factor
+        Jobs arrive so many times as fast as they did.
+    share
+        Part of the jobs that is kept, drawn at random: a quarter of the log for a cluster of a quarter of its size.
+    seed
+        Of that draw.
+    queue
+        What jobs' queues are: the log's `tenant`, or its `partition`.
     """
 
     path: str
     most_gpus: int | None = None
     most_jobs: int | None = None
     cancel: bool = False
+    start: float = 0.0
+    hours: float | None = None
+    load_factor: float = 1.0
+    share: float = 1.0
+    seed: int = 0
+    queue: str = "tenant"
 
     def __post_init__(self) -> None:
+        check_window(self.start, self.hours)
+        for name, number, most in (("load_factor", self.load_factor, inf), ("share", self.share, 1.0)):
+            if not 0 < number <= most or number == inf:
+                what = "a number > 0" if most == inf else "a number > 0 and ≤ 1"
+                raise InvalidConfigError(f"workload.{name} is {number}, allowed is {what}")
+        if self.seed < 0:
+            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        if self.queue not in QUEUES:
+            raise InvalidConfigError(f"workload.queue is {self.queue!r}, allowed are {', '.join(QUEUES)}")
         for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
             if value is not None and value < 1:
                 raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ 1, or null")
@@ -69,32 +103,34 @@ class TraceReplay:
 
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
         jobs = read_trace(path)[1]
-        names = _Names(job.job for job in jobs)
+        names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
+        drawn = self._drawn(len(jobs))
         taken = 0
         for row, job in enumerate(jobs, start=1):
             if taken == self.most_jobs:
                 return
-            if what := self._why_not(job.num_gpus, job.duration):
+            if what := self._why_not(job, is_drawn=bool(drawn[row - 1])):
                 notes[what] += 1
                 continue
             if job.num_gpus != ceil(job.num_gpus):
                 notes["jobs with a share of a GPU given a whole one"] += 1
             taken += 1
             try:
-                yield self._job(job, names.next_of(job.job), row)
+                yield self._job(job, names.next_of(job.job), row, arrays)
             except InvalidJobError as error:
                 raise bad_line(path, row, str(error)) from None
 
-    def _job(self, job: TraceJob, name: str, row: int) -> Job:
+    def _job(self, job: TraceJob, name: str, row: int, arrays: _Arrays) -> Job:
         return Job.rigid(
             name,
-            job.submit_time,
+            self._submit_time(job),
             ceil(job.num_gpus),
             job.duration or 0.0,
             row,
-            user=_shared(job.user),
-            queue=_shared(job.tenant),
+            user=shared(job.user),
+            queue=shared(job.tenant if self.queue == "tenant" else job.partition),
             time_limit=job.time_limit or None,
+            after=arrays.before(job, name),
             cancel_time=self._cancel_time(job),
             gpu_types=_types(job.gpu_type),
         )
@@ -103,42 +139,49 @@ class TraceReplay:
         """Return when the log says that the job was cancelled, if that counts [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
-        return max(job.submit_time, job.submit_time + job.queueing_delay + job.duration)
+        submitted = self._submit_time(job)
+        return max(submitted, submitted + job.queueing_delay + job.duration)
 
-    def _why_not(self, num_gpus: float, duration: float | None) -> str:
+    def _submit_time(self, job: TraceJob) -> float:
+        """Return when a job is submitted here [s]."""
+        return (job.submit_time - self.start * HOUR) / self.load_factor
+
+    def _drawn(self, count: int) -> NDArray[np.bool_]:
+        """Return which jobs are drawn."""
+        drawn: NDArray[np.bool_] = np.random.default_rng(np.random.SeedSequence(self.seed)).random(count) < self.share
+        return drawn
+
+    def _why_not(self, job: TraceJob, *, is_drawn: bool) -> str:
         """Return why a job is left out, nothing if it is not."""
-        if not num_gpus:
+        end = inf if self.hours is None else (self.start + self.hours) * HOUR
+        if not self.start * HOUR <= job.submit_time < end:
+            return "jobs submitted outside the window left out"
+        if not is_drawn:
+            return "jobs not drawn left out"
+        if not job.num_gpus:
             return "jobs without a GPU left out"
-        if not duration:
+        if not job.duration:
             return "jobs without a known time on GPUs left out"
-        if self.most_gpus is not None and num_gpus > self.most_gpus:
+        if self.most_gpus is not None and job.num_gpus > self.most_gpus:
             return f"jobs with more than {self.most_gpus} GPUs left out"
         return ""
 
 
-class _Names:
-    """Names for jobs of a log, in which some logs use a name again: the first job keeps it, the others get a number."""
+class _Arrays:
+    """Job arrays of which only so many jobs may run at once: each waits for the one so many before it."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._given = set(names)
-        self._seen = Counter[str]()
+    def __init__(self) -> None:
+        self._members = defaultdict[str, list[str]](list)
 
-    def next_of(self, name: str) -> str:
-        """Return the name of the next job that the log calls so."""
-        self._seen[name] += 1
-        if self._seen[name] == 1:
-            return name
-        while (numbered := f"{name}#{self._seen[name]}") in self._given:
-            self._seen[name] += 1
-        self._given.add(numbered)
-        return numbered
+    def before(self, job: TraceJob, name: str) -> tuple[str, ...]:
+        """Return the job that this one waits for, and remember it."""
+        if not job.array_limit:
+            return ()
+        members = self._members[job.job.partition("_")[0]]
+        members.append(name)
+        return (members[-1 - job.array_limit],) if len(members) > job.array_limit else ()
 
 
 @lru_cache
 def _types(said: str | None) -> tuple[str, ...]:
     return tuple(gpu.name for gpu in types_in(said))
-
-
-def _shared(name: str | None) -> str | None:
-    """Return a name such that many jobs share one copy of it; None if it says nothing."""
-    return intern(name) if name and name.strip() else None

@@ -16,6 +16,7 @@ from polluxsim.files import appearing_whole
 from polluxsim.shipped import shipped
 from polluxsim.tables import Row, read_number, read_rows
 from polluxsim.workloads.fitting import why_not
+from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 
 if TYPE_CHECKING:
@@ -139,21 +140,28 @@ class Workload:
 
 @dataclass(frozen=True)
 class OneJob:
-    """A workload of one job that starts at its initial batch size on one GPU.
+    """A workload of one job that starts at its initial batch size.
 
     Parameters
     ----------
     application
         What it trains.
+    num_replicas
+        GPUs that its user asks for.
+    duration
+        How long it runs on these, whatever it trains; None is by the application's profile [s].
     """
 
     application: str
+    num_replicas: int = 1
+    duration: float | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
         profile = profiles.get(self.application)
-        batch_size = 1 if profile is None else profile.application.init_batch_size
-        return Workload((Job(f"{self.application}-1", 0.0, self.application, 1, batch_size),), source="one-job")
+        batch_size = self.num_replicas if profile is None else profile.application.init_batch_size
+        job = Job(f"{self.application}-1", 0.0, self.application, self.num_replicas, batch_size, duration=self.duration)
+        return Workload((job,), source="one-job")
 
 
 @dataclass(frozen=True)
@@ -163,13 +171,16 @@ class WorkloadFile:
     Parameters
     ----------
     path
-        CSV or Parquet, with the columns of `read_workload`; by default the workload that comes with polluxsim.
+        CSV or Parquet, with the columns of `read_workload`, or a job list of Gavel's (.trace); by default the workload
+        that comes with polluxsim.
     """
 
     path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
+        if self.path is not None and Path(self.path).suffix == ".trace":
+            return Workload(GavelList(self.path).jobs(), source=self.path)
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
@@ -303,8 +314,10 @@ def write_workload(workload: Workload, path: Path) -> None:
     Raises
     ------
     InvalidInputError
-        If the name of a job that others come after, or of a GPU type, has a semicolon.
+        If the name of a job that others come after, or of a GPU type, has a semicolon, or a job has a plan.
     """
+    if planned := next((job for job in workload.jobs if job.plan is not None), None):
+        raise workload.error(planned, "changes its batch size by a plan, which a workload file cannot say")
     defaults = {field.name: field.default for field in fields(Job)}
     options = [
         name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)

@@ -184,7 +184,7 @@ SAMPLES = {
             {
                 "job": "9002_3", "submit_time": 0.0, "duration": 90000.0, "num_gpus": 6.0, "user": "bob",
                 "tenant": "lab2", "status": "cancelled", "attempts": 3, "application": "sweep",
-                "num_nodes": 2, "queueing_delay": 0.0,
+                "num_nodes": 2, "queueing_delay": 0.0, "partition": "gpu", "gpu_type": None, "array_limit": 2,
             },
             {"job": "9001", "submit_time": 3600.0, "num_gpus": 4.0, "queueing_delay": 300.0},
             {"job": "9005", "submit_time": 18000.0, "duration": 1800.0, "status": "running", "tenant": "gpu"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
+from polluxsim.cli.import_log import SACCT
+from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.logs.importing import import_trace
 
@@ -99,7 +101,9 @@ def test_unknown_state_is_named(tmp_path):
 
 
 def test_header_must_tell_gpus_and_duration(tmp_path):
-    with pytest.raises(InvalidInputError, match="lacks 'AllocTRES' or 'ReqTRES', 'ElapsedRaw' or 'Elapsed' or 'End'"):
+    with pytest.raises(
+        InvalidInputError, match="lacks 'AllocTRES' or 'ReqTRES' or 'AllocGRES', 'ElapsedRaw' or 'Elapsed' or 'End'"
+    ):
         imported(tmp_path, "JobID|Submit|State", "1|2024-01-01T00:00:00|COMPLETED")
 
 
@@ -112,3 +116,73 @@ def test_bar_within_a_name_is_a_bad_row(tmp_path):
         skip_bad=True,
     )
     assert (report.jobs_written, report.bad[0].reason) == (1, "allowed are 6 cells")
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "kind"),
+    [
+        ("gpu:4", 4, None), ("gpu:a100:4", 4, "a100"), ("gpu:a100:4,gpu:v100:2", 6, None), ("gpu", 1, None),
+        ("gres:gpu:2", 2, None), ("gpu:a100:4(S:0-1),nic:1", 4, "a100"), ("gres/gpu:h100:8", 8, "h100"),
+    ],
+)  # fmt: skip
+def test_older_versions_write_gres(gres, gpus, kind, tmp_path):
+    _, rows = imported(tmp_path, "JobID|Submit|State|AllocGRES|ElapsedRaw", f"1|2024-01-01T00:00:00|COMPLETED|{gres}|9")
+    assert (rows[0]["num_gpus"], rows[0]["gpu_type"]) == (gpus, kind)
+
+
+@pytest.mark.parametrize("gres", ["gpu:a100:x", "gpu:9999999", "gpu::4"])
+def test_gres_that_is_none_is_named(gres, tmp_path):
+    with pytest.raises(InvalidInputError, match="line 2: column 'AllocGRES' is not a list with GPUs like gpu:4"):
+        imported(tmp_path, "JobID|Submit|State|AllocGRES|ElapsedRaw", f"1|2024-01-01T00:00:00|COMPLETED|{gres}|9")
+
+
+def test_headers_of_dumps_put_together_are_counted_and_skipped(tmp_path):
+    header = "JobID|Submit|State|Partition|AllocTRES|ElapsedRaw"
+    row = "{}|2024-01-01T00:00:00|COMPLETED|gpu|gres/gpu:a100=2|9"
+    report, rows = imported(tmp_path, header, row.format(1), header, row.format(2), header)
+    assert [(job["job"], job["partition"], job["gpu_type"]) for job in rows] == [
+        ("1", "gpu", "a100"),
+        ("2", "gpu", "a100"),
+    ]
+    assert [(tally.count, tally.reason) for tally in report.dropped] == [(2, "the header again")]
+
+
+def test_parts_of_a_heterogeneous_job_are_one_gang(tmp_path):
+    header, rest = "JobID|Submit|State|AllocTRES|ElapsedRaw", "2024-01-01T00:00:00|COMPLETED|gres/gpu"
+    rows = (
+        f"7+0|{rest}=2|9", f"7+0.batch|{rest}=2|9", f"7+1|{rest}=4|12", f"8+0|{rest}=1|5",
+        f"9|{rest}=1|5", f"7+2|{rest}=1|1",
+    )  # fmt: skip
+    report, jobs = imported(tmp_path, header, *rows)
+    assert [(job["job"], job["num_gpus"], job["duration"]) for job in jobs] == [
+        ("7+0", 6, 12), ("8+0", 1, 5), ("9", 1, 5), ("7+2", 1, 1),
+    ]  # fmt: skip
+    assert {tally.reason: tally.count for tally in report.dropped}[
+        "part of a heterogeneous job, one gang with its first"
+    ] == 1
+    assert report.rows_read == len(rows)
+
+
+def test_how_many_jobs_of_an_array_may_run_is_kept(tmp_path):
+    rest = "2024-01-01T00:00:00|{}|gres/gpu=1|9"
+    rows = [f"5_{i}|{rest.format('COMPLETED')}" for i in (1, 2, 3)]
+    rows += [f"6_1|{rest.format('COMPLETED')}", f"5_[4-9%2]|{rest.format('PENDING')}"]
+    _, jobs = imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", *rows)
+    assert [job["array_limit"] for job in jobs] == [2, 2, 2, None]
+
+
+def test_the_help_names_what_prints_such_a_log(tmp_path, capsys):
+    """And a log of just these columns is read, every one of them."""
+    with pytest.raises(SystemExit):
+        main(["import", "slurm", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "sacct --allusers --parsable2" in told
+    columns = SACCT.partition("--format ")[2].split()[0].split(",")
+    cells = dict.fromkeys(columns, "") | {
+        "JobID": "1", "JobName": "n", "User": "u", "Account": "a", "Partition": "p", "State": "COMPLETED",
+        "Submit": "2024-01-01T00:00:00", "Start": "2024-01-01T00:00:10", "ElapsedRaw": "9", "TimelimitRaw": "5",
+        "NNodes": "1", "AllocTRES": "gres/gpu:a100=2",
+    }  # fmt: skip
+    _, (job,) = imported(tmp_path, "|".join(columns), "|".join(cells.values()))
+    assert (job["user"], job["tenant"], job["partition"], job["gpu_type"]) == ("u", "a", "p", "a100")
+    assert (job["time_limit"], job["queueing_delay"], job["num_nodes"]) == (300, 10, 1)

@@ -12,7 +12,7 @@ from published_runs import COLUMNS, rows
 
 from polluxsim.cli.main import main
 from polluxsim.errors import SweepError
-from polluxsim.paper.experiment import names, read_experiment
+from polluxsim.paper.experiment import names, read_experiment, systems
 from polluxsim.paper.inputs import Inputs
 from polluxsim.paper.planning import Planned, planned
 from polluxsim.paper.runs import Place
@@ -196,7 +196,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
 
 def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("list") == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*names(), *systems()]
 
 
 def of_workload(osdi21: Path, folder: Path, number: str) -> Path:

@@ -215,7 +215,8 @@ def test_the_command_and_the_setting_give_the_same_jobs(
         assert main(["run", "policy=fifo", "engine.horizon=60", f"hydra.run.dir={name}", *setting]) == 0
     jobs = [pq.read_table(tmp_path / name / "jobs.parquet").to_pydict() for name in ("command", "setting")]
     assert jobs[0]["job"] == jobs[1]["job"]
-    assert len(jobs[0]["job"]) == 5
+    assert jobs[0]["job"] == ["short", "small", "medium", "large", "half"]
+    assert jobs[0]["queue"] == jobs[1]["queue"] == ["vc", "vc", "vc", None, "vc"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from polluxsim.cli.main import main
+from polluxsim.durations import HOUR
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
 from polluxsim.logs.importing import import_trace
@@ -20,6 +26,7 @@ from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.types import Cluster
 from polluxsim.workloads.trace import TraceReplay
+from polluxsim.workloads.workload import Job, Workload
 
 INFO = TraceInfo("itp", "made up", "own", "", "0")
 
@@ -131,3 +138,89 @@ def test_the_philly_trace_is_replayed_whole(data_folder: Path, tmp_path: Path) -
     for job, record in zip(few.jobs, result.job_records, strict=True):
         assert record.completion_time == pytest.approx(record.start_time + 30 + job.duration)
         assert 0 <= record.queueing_delay <= 60
+
+
+times = st.lists(st.floats(0, 10 * HOUR), min_size=1, max_size=20).map(sorted)
+
+
+@given(times, st.floats(0, 3), st.floats(0.5, 8), st.floats(0.25, 4))
+@settings(max_examples=30)
+def test_a_window_at_another_load_is_the_same_jobs_at_other_times(
+    tmp_path_factory: pytest.TempPathFactory, submissions: list[float], start: float, hours: float, factor: float
+) -> None:
+    first = submissions[0]
+    jobs = [(f"j{i}", time - first, 60.0 + i, 1.0) for i, time in enumerate(submissions)]
+    path = trace(tmp_path_factory.mktemp("t") / "t.parquet", *jobs)
+    inside = [job for job in jobs if start * HOUR <= job[1] < (start + hours) * HOUR]
+    replay = TraceReplay(path, start=start, hours=hours, load_factor=factor)
+    if not inside:
+        with pytest.raises(InvalidInputError, match="no job that held a GPU"):
+            replay.load({})
+        return
+    workload = replay.load({})
+    assert [(job.job_id, job.duration) for job in workload.jobs] == [(job[0], job[2]) for job in inside]
+    assert [job.submit_time * factor + start * HOUR for job in workload.jobs] == pytest.approx(
+        [job[1] for job in inside]
+    )
+    assert sum(int(note.split()[0]) for note in workload.notes) == len(jobs) - len(inside)
+
+
+def test_a_share_is_drawn_by_its_seed(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.parquet", *((f"j{i}", float(i), 60.0, 1.0) for i in range(1000)))
+    draws = [{job.job_id for job in TraceReplay(path, share=0.25, seed=seed).load({}).jobs} for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2]
+    assert all(200 < len(draw) < 300 for draw in draws)
+    assert len(TraceReplay(path, share=1.0).load({}).jobs) == 1000
+
+
+def slurm_log(path: Path, *rows: str) -> Path:
+    """Write rows of sacct as a trace."""
+    header = "JobID|User|Partition|State|Submit|Start|ElapsedRaw|AllocTRES"
+    path.with_suffix(".txt").write_text("\n".join([header, *rows]) + "\n")
+    import_trace("slurm", path.with_suffix(".txt"), path, time_zone="UTC")
+    return path
+
+
+def test_no_more_jobs_of_an_array_run_than_may(tmp_path: Path) -> None:
+    at = "2024-01-01T00:00:00"
+    rows = [f"5_{i}|u|gpu|COMPLETED|{at}|{at}|{600 + 7 * i}|gres/gpu=1" for i in range(8)]
+    path = slurm_log(tmp_path / "t.parquet", *rows, f"5_[8-9%3]|u|gpu|PENDING|{at}||0|gres/gpu=1")
+    result = simulate(TraceReplay(str(path), queue="partition").load({}), {}, Cluster.uniform(2, 8), Fifo())
+    spans = [(job.start_time, job.completion_time) for job in result.job_records]
+    at_once = [
+        sum(a <= start < b for a, b in spans if a is not None and b is not None)
+        for start, _ in spans
+        if start is not None
+    ]
+    assert max(at_once) == 3
+    assert len(at_once) == 8
+    assert {job.queue for job in result.job_records} == {"gpu"}
+
+
+def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log that FIFO with overtaking made on 16 GPUs."""
+    rng = np.random.default_rng(1)
+    jobs = tuple(
+        Job.rigid(f"{i}", 60.0 * i, int(rng.choice([1, 2, 8])), float(rng.integers(300, 6000))) for i in range(80)
+    )
+    free = EngineSettings(restart_delay=0.0, round_interval=10.0)
+    result = simulate(Workload(jobs), {}, Cluster.uniform(2, 8), Srtf(), settings=free)
+
+    def clock(seconds: float | None) -> str:
+        return str(np.datetime64("2024-01-01T00:00:00") + np.timedelta64(int(seconds or 0), "s"))
+
+    rows = [
+        f"{job.job}|u|gpu|COMPLETED|{clock(job.submit_time)}|{clock(job.start_time)}|{jobs[int(job.job)].duration}|gres/gpu={job.num_replicas}"
+        for job in result.job_records
+    ]
+    log = slurm_log(tmp_path / "log.parquet", *rows)
+    arguments = ("--policies", "fifo,srtf", "--gpus", "16,24", "--workers", "1", "--out", str(tmp_path / "runs"))
+    assert main(["calibrate", str(log), *arguments]) == 0
+    lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert len(lines) == 4
+    assert lines[0][:3] == ["srtf", "16", "0.00"]
+    assert float(lines[0][-1]) == 1.0
+    assert main(["calibrate", trace(tmp_path / "no.parquet", ("a", 0, 9, 1)), "--gpus", "8"]) == 2
+    assert "no job has a queueing delay" in capsys.readouterr().err
+    assert main(["calibrate", str(log), "--gpus", "12"]) == 2
+    assert "a cluster of 12 GPUs, allowed are whole nodes of 8" in capsys.readouterr().err

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow
+from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob
+from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, source_files
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
 from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import tzinfo
+    from pathlib import Path
 
 STATES = {
     **ENDED,
@@ -40,8 +42,14 @@ ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 """What sacct writes where a job has no time limit of its own."""
 
-GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d{1,7})", re.ASCII)
+GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
 """One entry of a TRES list for GPUs, of one type or of all."""
+
+GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))?(?:\([^)]*\))?", re.ASCII)
+"""One entry of a GRES list for GPUs, as older versions write them: gpu:4, gpu:a100:4; gpu alone is one."""
+
+THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
+"""The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""
 
 
 def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
@@ -54,7 +62,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     status = _status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
         return row.dropped(NEVER_RAN)
-    num_gpus = _gpus(row)
+    num_gpus, gpu_type = _gpus(row)
     if num_gpus == 0:
         return row.dropped(NO_GPU)
     submitted, start, end = row.time("Submit", zone), _time(row, "Start", zone), _time(row, "End", zone)
@@ -77,6 +85,9 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
             row.count("NNodes", at_least=1) if row.has("NNodes") else None,
             None if start is None else start - submitted,
             _time_limit(row),
+            row.word("Partition"),
+            gpu_type,
+            None,
         ),
         oddities=oddities_of_times(submitted, start, end, duration),
     )
@@ -91,31 +102,51 @@ def _status(row: LogRow) -> JobStatus | None:
 
 
 def _holds_nothing(row: LogRow) -> bool:
-    return "AllocTRES" in row.values and not row.has("AllocTRES")
+    return any(column in row.values and not row.has(column) for column in ("AllocTRES", "AllocGRES"))
 
 
-def _gpus(row: LogRow) -> int:
+class _Gpus(NamedTuple):
+    """GPUs of a job, and of which type where all are of one."""
+
+    number: int
+    type: str | None
+
+
+def _gpus(row: LogRow) -> _Gpus:
     """Return the GPUs that the job was given, or asked for where the log does not say what it was given."""
-    column = "AllocTRES" if row.has("AllocTRES") else "ReqTRES"
-    return _gpus_of_list(row, column) if row.has(column) else 0
+    if row.has("AllocTRES"):
+        return _gpus_of_list(row, "AllocTRES", _tres)
+    if row.has("AllocGRES"):
+        return _gpus_of_list(row, "AllocGRES", _gres)
+    return _gpus_of_list(row, "ReqTRES", _tres) if row.has("ReqTRES") else _Gpus(0, None)
 
 
-def _gpus_of_list(row: LogRow, column: str) -> int:
-    total, typed = None, 0
-    for entry in row.values[column].strip().split(","):
-        if not entry.startswith(("gres/gpu=", "gres/gpu:")):
-            if "=" not in entry:
-                raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
-            continue
-        match = GPUS.fullmatch(entry)
-        if not match or int(match[2]) > MAX_GPUS:
-            raise row.error(column, "a list with GPUs like gres/gpu=4 or gres/gpu:a100=4")
-        if match[1]:
-            typed += int(match[2])
-        else:
-            total = int(match[2])
+def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
+    entries = [found for text in row.values[column].strip().split(",") if (found := read(row, column, text))]
+    typed = {name: count for name, count in entries if name is not None}
     # The untyped entry counts the typed ones too, so that adding both would count them twice.
-    return typed if total is None else total
+    total = next((count for name, count in reversed(entries) if name is None), sum(typed.values()))
+    return _Gpus(total, next(iter(typed)) if len(typed) == 1 else None)
+
+
+def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
+    if not text.startswith(("gres/gpu=", "gres/gpu:")):
+        if "=" not in text:
+            raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
+        return None
+    match = GPUS.fullmatch(text)
+    if not match or int(match[2]) > MAX_GPUS:
+        raise row.error(column, "a list with GPUs like gres/gpu=4 or gres/gpu:a100=4")
+    return match[1], int(match[2])
+
+
+def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
+    if not text.removeprefix("gres").lstrip(":/").startswith("gpu"):
+        return None
+    match = GRES.fullmatch(text)
+    if not match or int(match[2] or 1) > MAX_GPUS:
+        raise row.error(column, "a list with GPUs like gpu:4 or gpu:a100:4")
+    return match[1], int(match[2] or 1)
 
 
 def _time(row: LogRow, column: str, zone: tzinfo) -> float | None:
@@ -146,18 +177,67 @@ def _time_limit(row: LogRow) -> float | None:
     return None
 
 
-SLURM = TableFormat(
+class SlurmFormat(TableFormat):
+    """Rows of sacct, of which some make one job together: the parts of a heterogeneous job are one gang."""
+
+    def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield what each row is, file by file."""
+        yield from _gangs(super().read(source, zone), _throttles(source_files(source, self.files)))
+
+
+def _throttles(paths: Iterable[Path]) -> dict[str, int]:
+    """Return how many jobs of an array may run at once, by the array's id, where the log tells."""
+    found = dict[str, int]()
+    for path in paths:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            matches = (match for line in lines if "%" in line and (match := THROTTLE.search(line)))
+            found |= {match[1]: int(match[2]) for match in matches}
+    return found
+
+
+def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[Entry]:
+    """Yield entries with the parts of each heterogeneous job, which follow each other, as one job."""
+    held: LogJob | None = None
+    for entry in entries:
+        if not isinstance(entry, LogJob):
+            yield entry
+        elif held is not None and _gang_of(held) == _gang_of(entry):
+            held = _together(held, entry)
+            yield Dropped(entry.place, "part of a heterogeneous job, one gang with its first")
+        else:
+            if held is not None:
+                yield held
+            limit = throttles.get(entry.job.partition("_")[0]) if "_" in entry.job else None
+            held = entry._replace(extras=(*entry.extras[:-1], limit))
+            if "+" not in entry.job:
+                yield held
+                held = None
+    if held is not None:
+        yield held
+
+
+def _gang_of(job: LogJob) -> str:
+    return job.job.partition("+")[0] if "+" in job.job else ""
+
+
+def _together(first: LogJob, part: LogJob) -> LogJob:
+    """Return a heterogeneous job with one part more: all GPUs for as long as the longest part."""
+    durations = [job.duration for job in (first, part) if job.duration is not None]
+    return first._replace(num_gpus=first.num_gpus + part.num_gpus, duration=max(durations, default=None))
+
+
+SLURM = SlurmFormat(
     name="slurm",
     citation="Slurm accounting, sacct --parsable2",
     caveat="sacct prints times in the time zone of the machine it ran on: name that zone",
     layout=Layout(
         columns=("Submit", "State"),
-        alternatives=(("JobID", "JobIDRaw"), ("AllocTRES", "ReqTRES"), ("ElapsedRaw", "Elapsed", "End")),
+        alternatives=(("JobID", "JobIDRaw"), ("AllocTRES", "ReqTRES", "AllocGRES"), ("ElapsedRaw", "Elapsed", "End")),
         delimiter="|",
         quoted=False,
     ),
     parse=_parse,
     clock=Clock.LOCAL,
-    extras=("application", "num_nodes", "queueing_delay", "time_limit"),
+    extras=("application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "array_limit"),
     files="*.txt",
 )

@@ -59,6 +59,8 @@ class TableFormat:
                 yield row if isinstance(row, BadRowError) else self._entry(row, zone)
 
     def _entry(self, row: LogRow, zone: tzinfo) -> Entry:
+        if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
+            return row.dropped("the header again")  # dumps that were put one behind the other
         try:
             return self.parse(row, zone)
         except BadRowError as error:

@@ -200,7 +200,8 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "label": shown.label,
         "end": shown.result.end_time,
         "jobs": [job.job for job in jobs],
-        "users": [job.user or job.queue or "" for job in jobs] if any(job.user or job.queue for job in jobs) else [],
+        "users": _names([job.user for job in jobs]),
+        "queues": _names([job.queue for job in jobs]),
         "applications": applications,
         "legend": [[name, application_colour(name)] for name in applications]
         if is_coloured_by_application(applications)
@@ -213,6 +214,11 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "livesNote": subject.lives_note,
     }
     return packed(run_columns(shown.result, shown.held, subject.lives), head)
+
+
+def _names(names: Sequence[str | None]) -> list[str]:
+    """Return whose each job is, "" for nobody; nothing at all where no job says it."""
+    return [name or "" for name in names] if any(names) else []
 
 
 def _template(name: str) -> Template:

@@ -72,6 +72,10 @@ def _starts_by(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     )
 
 
+def _awaits_shares(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It came after shares were last computed, which they are again at {clock(numbers['shares_due'])} or later."
+
+
 def _quota(numbers: Mapping[str, float]) -> str:
     return f"its queue now has {number_of(numbers['queue_gpus'], 'GPU')}, with a quota of {numbers['quota']:g}"
 
@@ -103,6 +107,7 @@ OF_GANGS: Mapping[str, Sentence] = {
     "would-delay": _would_delay,
     "starts-by": _starts_by,
     "starts-now": _starts_now,
+    "awaits-shares": _awaits_shares,
     "within-quota": _within_quota,
     "borrows": _borrows,
     "reclaimed": _reclaimed,

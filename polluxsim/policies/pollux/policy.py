@@ -66,6 +66,8 @@ class Pollux:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the best allocation found; of several GPU types it knows nothing, and jobs that mix them are cut."""
+        if not view.jobs:
+            return Decision({})
         if len(view.types) == 1:
             return self._allocate(view, rng)
         like, owners = with_like_nodes(view)

@@ -96,20 +96,25 @@ def test_rigid_jobs_have_no_efficiency_and_colours_of_their_own(browser: Any, tm
 def test_groups_of_jobs_are_stacked_and_told_in_a_table(browser: Any, tmp_path: Path) -> None:
     result = hand_made()
     users = dict(zip(("small", "large"), ("ann", "bob"), strict=True))
-    jobs = tuple(job._replace(user=users.get(job.job), num_replicas=4) for job in result.job_records)
+    queues = {"small": "prod"}
+    jobs = tuple(
+        job._replace(user=users.get(job.job), queue=queues.get(job.job), num_replicas=4) for job in result.job_records
+    )
     write_run(tmp_path / "run", replace(result, job_records=jobs), {"config": CONFIG, "seed": 7, "nodes": [[2, 4]]})
     page = page_of(browser, tmp_path, tmp_path / "run")
     rows = "return [...document.querySelectorAll('#group-rows tr')].map((row) => row.innerText.split(/\\s*\\t\\s*/))"
     assert [row[0] for row in page.run(rows)] == ["imagenet", "cifar10", "ncf"]
     choose(page, "group-by", "user")
     assert page.run(rows) == [
-        ["bob", "1", "1 h 58 min", "20 s", "9.6"],
-        ["ann", "1", "1 h 01 min", "1 min", "4.0"],
-        ["nobody named", "1", "1 h 57 min", "1 h 57 min", "0.0"],
+        ["bob", "1", "1 h 58 min", "20 s", "3", "9.6"],
+        ["ann", "1", "1 h 01 min", "1 min", "2", "4.0"],
+        ["nobody named", "1", "1 h 57 min", "1 h 57 min", "1", "0.0"],
     ]
     (said,) = page.hover(*over(page, "groups", 2400, 0.5))
     assert "ann 4" in said
     assert "bob 4" in said
+    choose(page, "group-by", "queue")
+    assert [row[0] for row in page.run(rows)] == ["nobody named", "prod"]
     choose(page, "group-by", "GPUs asked for")
     assert [row[:2] for row in page.run(rows)] == [["4 GPUs", "3"]]
 

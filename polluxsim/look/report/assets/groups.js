@@ -1,4 +1,4 @@
-// The chosen run by application, user or GPUs asked for: GPUs over time, one group on the other, and what each had.
+// The chosen run by application, user, queue or GPUs asked for: GPUs over time, one group on the other, and what each had.
 "use strict";
 polluxReport.groups = (() => {
   const { format, data, chart } = polluxReport;
@@ -6,6 +6,7 @@ polluxReport.groups = (() => {
   const KINDS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
     user: (run, job) => run.users[job] || "nobody named",
+    queue: (run, job) => run.queues[job] || "nobody named",
     "GPUs asked for": (run, job) => format.plural(run.jobAsked[job], "GPU"),
   };
   let figure, run, start, width, select;
@@ -19,7 +20,7 @@ polluxReport.groups = (() => {
 
   function show(next) {
     run = next;
-    const kinds = Object.keys(KINDS).filter((kind) => (kind !== "user" || run.users.length) && (kind !== "GPUs asked for" || run.jobAsked.some(Boolean)));
+    const kinds = Object.keys(KINDS).filter((kind) => (kind !== "user" || run.users.length) && (kind !== "queue" || run.queues.length) && (kind !== "GPUs asked for" || run.jobAsked.some(Boolean)));
     const before = select.value;
     select.replaceChildren(...kinds.map((kind) => format.element("option", { value: kind }, kind)));
     if (kinds.includes(before)) select.value = before;
@@ -42,8 +43,9 @@ polluxReport.groups = (() => {
     found.forEach((group, i) => { group.color = (select.value === "application" && colors.get(group.name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)`; });
     const shown = found.length > MOST ? [...found.slice(0, MOST - 1), { name: OTHERS, color: "#8a94a0" }] : found;
     stack(shown, of);
-    format.fill("group-rows", ...found.slice(0, 100).map(({ name, jobs, life, waited, service }) => format.element("tr", {},
-      format.element("th", { scope: "row" }, name), ...[format.number(jobs), format.span(life / jobs), format.span(waited / jobs), format.number(service / 3600, 1)]
+    const late = [...found].sort((a, b) => b.waited / b.jobs - a.waited / a.jobs);
+    format.fill("group-rows", ...found.slice(0, 100).map((group) => format.element("tr", {},
+      format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.waited / group.jobs), format.number(late.indexOf(group) + 1), format.number(group.service / 3600, 1)]
         .map((cell) => format.element("td", {}, cell)))));
     document.getElementById("group-name").textContent = select.value;
     format.fill("group-legend", ...shown.map(({ name, color }) => format.element("li", { style: ["--color", color] }, name)));

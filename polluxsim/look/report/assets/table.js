@@ -27,6 +27,7 @@ polluxReport.table = (() => {
       { name: "job", of: (job) => run.jobs[job] },
       { name: "application", of: (job) => run.applications[run.jobApplication[job]] },
       run.users.length && { name: "user", of: (job) => run.users[job] },
+      run.queues.length && { name: "queue", of: (job) => run.queues[job] },
       run.jobAsked.some((gpus) => gpus > 0) && { name: "asked", title: "GPUs asked for", of: (job) => run.jobAsked[job], say: format.number },
       { name: "status", of: (job) => data.statusOf(run, job) },
       { name: "submitted", of: (job) => run.jobSubmit[job], say: (time) => Number.isFinite(time) ? format.clock(time) : "never" },
