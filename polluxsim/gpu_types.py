@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -32,6 +34,29 @@ class GpuType(NamedTuple):
     peak: float = 0.0
     bandwidth: float = 0.0
 
+
+class NodeTypes(tuple[GpuType, ...]):
+    """The type of each node, by its number; who has which is gone through for once."""
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Sequence[int]]:
+        """Return the numbers of the nodes of each type, by its name, in order of their first nodes."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for node, gpu in enumerate(self):
+            found[gpu.name].append(node)
+        return found
+
+    @cached_property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the types by name, in the same order; one where there are none to say."""
+        return {name: self[nodes[0]] for name, nodes in self.nodes.items()} or {ANY.name: ANY}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
+        return self
+
+
+NOBODY_SAYS = NodeTypes()
+"""Of a cluster that says nothing of types."""
 
 ANY = GpuType("gpu")
 """The one type of a cluster that says nothing of types."""
@@ -85,3 +110,18 @@ def gpu_type(said: Any) -> GpuType:
 def as_said(gpu: GpuType) -> str | dict[str, Any]:
     """Return a type as `gpu_type` takes it."""
     return gpu.name if GPU_TYPES.get(gpu.name) == gpu else gpu._asdict()
+
+
+_OTHER_NAMES = {"v100m16": "v100", "v100m32": "v100-32", "2080ti": "rtx2080ti", "a100": "a100-40", "misc": ""}
+"""What some logs and lists of nodes call the types that are known, or say where they know none."""
+
+
+def types_in(said: str | None) -> tuple[GpuType, ...]:
+    """Return the types that a log or a list of nodes names, with bars between them; unknown ones have no figures.
+
+    >>> [gpu.name for gpu in types_in("T4|V100M32|G2")], types_in("")
+    (['t4', 'v100-32', 'g2'], ())
+    """
+    words = (word.strip().lower() for word in (said or "").split("|"))
+    names = dict.fromkeys(_OTHER_NAMES.get(word, word) for word in words)
+    return tuple(GPU_TYPES.get(name, GpuType(name)) for name in names if name)

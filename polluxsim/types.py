@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from polluxsim.errors import InvalidConfigError, short
-from polluxsim.gpu_types import ANY, GpuType, as_said, gpu_type
+from polluxsim.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type
 
 JobId: TypeAlias = str
 
@@ -196,7 +196,7 @@ class Cluster:
     failures: Outages | None = None
     spot: Outages | None = None
     repairs: Repairs | None = None
-    node_types: tuple[GpuType, ...] = ()
+    node_types: NodeTypes = NOBODY_SAYS
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node or not all(
@@ -268,7 +268,7 @@ class Cluster:
         kinds = [_group(group) for group in groups]
         types = tuple(gpu for count, _, gpu in kinds for _ in range(count) if gpu is not None)
         sizes = tuple(gpus for count, gpus, _ in kinds for _ in range(count))
-        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=types)
+        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types))
 
     @property
     def groups(self) -> list[list[Any]]:
@@ -282,10 +282,10 @@ class Cluster:
         kinds = groupby(zip(self.gpus_per_node, self.node_types, strict=True))
         return [[len(list(nodes)), gpus, as_said(gpu)] for (gpus, gpu), nodes in kinds]
 
-    @cached_property
+    @property
     def types(self) -> Mapping[str, GpuType]:
         """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
-        return {gpu.name: gpu for gpu in self.node_types} or {ANY.name: ANY}
+        return self.node_types.types
 
     @cached_property
     def by_type(self) -> Mapping[str, tuple[int, ...]]:
@@ -296,8 +296,9 @@ class Cluster:
         """
         if not self.node_types:
             return {ANY.name: self.gpus_per_node}
-        nodes = list(zip(self.gpus_per_node, self.node_types, strict=True))
-        return {name: tuple(gpus for gpus, gpu in nodes if gpu.name == name) for name in self.types}
+        return {
+            name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
+        }
 
     @cached_property
     def gpu_price(self) -> float:

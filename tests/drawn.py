@@ -40,6 +40,7 @@ from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isolated, MaxMin, MaxSum, MinMakespan
 from polluxsim.policies.shockwave.policy import Shockwave
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
+from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.themis import Themis
@@ -94,6 +95,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "proportional": Proportional,
     "afs": Afs,
     "jsa": EffectiveScaling,
+    "sia": Sia,
     "quotas": lambda: Quotas({"vision": 1}),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,

@@ -13,7 +13,7 @@ from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
-    from polluxsim.gpu_types import GpuType
+    from polluxsim.gpu_types import NodeTypes
     from polluxsim.types import Cluster, Placement
 
 NODE_DAYS = 1000 * DAY
@@ -100,7 +100,7 @@ class Nodes:
         return NodeCounts(len(self._up_at), self._least, self._cluster.num_nodes, self._cluster.gpus_per_node)
 
     @property
-    def types(self) -> tuple[GpuType, ...]:
+    def types(self) -> NodeTypes:
         """Return the GPU type of each node, empty where nobody says."""
         return self._cluster.node_types
 

@@ -172,7 +172,8 @@ class Simulation(Readings):
 
     def _round(self, event: Happening) -> None:
         state = self._state
-        if not state.rounds.begin(event.about) or not state.jobs.active:
+        somebody = state.jobs.active or state.scenario.traits.scales
+        if not state.rounds.begin(event.about) or not somebody:
             return
         if (why := self._standstill.at_round(state, self._world.num_coming)) is not None:
             self._stand_still(why)

@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.errors import PolicyError, short
-from polluxsim.gpu_types import ANY
+from polluxsim.gpu_types import ANY, NOBODY_SAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
 
-    from polluxsim.gpu_types import GpuType
+    from polluxsim.gpu_types import GpuType, NodeTypes
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
@@ -330,18 +330,18 @@ class ClusterView:
     standing: Standing | None = None
     round_interval: float = 0.0
     health: Health = HEALTHY
-    node_types: tuple[GpuType, ...] = ()
+    node_types: NodeTypes = NOBODY_SAYS
 
     @property
     def types(self) -> Mapping[str, GpuType]:
         """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
-        return {gpu.name: gpu for gpu in self.node_types} or {ANY.name: ANY}
+        return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
         """Return the numbers of the nodes of a type."""
         if not self.node_types:
             return range(len(self.gpus_per_node))
-        return [node for node, gpu in enumerate(self.node_types[: len(self.gpus_per_node)]) if gpu.name == gpu_type]
+        return self.node_types.nodes[gpu_type]
 
     def gpus_of(self, gpu_type: str) -> int:
         """Return the number of GPUs of a type."""
@@ -460,12 +460,15 @@ class Traits:
         Their agents take throughput for goodput.
     needs_profiles
         It can do nothing with a job that has no profile but a known duration.
+    scales
+        It says how many nodes there are, and is asked when no job is here, too.
     """
 
     adaptive: bool = False
     known_throughput: bool = False
     maximises_throughput: bool = False
     needs_profiles: bool = False
+    scales: bool = False
 
 
 class Policy(Protocol):

@@ -14,6 +14,7 @@ from polluxsim.engine.rounds import first_round
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import driven
 from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
@@ -199,6 +200,6 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     kept = (
         old
         if gpus == old.gpus_per_node
-        else Cluster(gpus, failures=old.failures, node_types=nodes.node_types[: len(gpus)])
+        else Cluster(gpus, failures=old.failures, node_types=NodeTypes(nodes.node_types[: len(gpus)]))
     )
     return kept, tuple(sorted(lost))

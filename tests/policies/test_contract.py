@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import traits_of
+from polluxsim.run.composing import composed
 from polluxsim.shipped import shipped
 from polluxsim.types import Cluster
 
@@ -22,9 +23,15 @@ CONFIGS = sorted(
 )
 
 
+def config_of(path: Path) -> DictConfig:
+    """Return a policy's configuration with what is chosen inside it."""
+    policy: DictConfig = composed({"policy": path.stem}, {}, 0).policy
+    return policy
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_policy_config_builds_a_policy_that_completes_jobs(path: Path) -> None:
-    policy = instantiate(OmegaConf.load(path))
+    policy = instantiate(config_of(path))
     jobs = [toy_job(f"{i}", 30.0 * i, 1 + i % 4) for i in range(12)]
     result = simulate(toy_workload(*jobs), {"toy": ToyProfile()}, Cluster((4, 2, 1)), policy)
     assert all(job.jct is not None for job in result.job_records)
@@ -35,8 +42,8 @@ def test_the_shipped_policies_are_these() -> None:
 
 
 def test_only_pollux_and_autoscalers_let_jobs_choose_their_batch_size() -> None:
-    adaptive = {path.stem for path in CONFIGS if traits_of(instantiate(OmegaConf.load(path))).adaptive}
-    assert adaptive == {"pollux", "autoscale-goodput", "autoscale-throughput"}
+    adaptive = {path.stem for path in CONFIGS if traits_of(instantiate(config_of(path))).adaptive}
+    assert adaptive == {"pollux", "sia", "autoscale-goodput", "autoscale-throughput"}
 
 
 def test_packing_takes_the_emptiest_nodes_first_and_keeps_what_it_can() -> None:

@@ -1,0 +1,277 @@
+"""Clusters that grow for many jobs: any policy, and a rule for how many nodes it gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
+
+from polluxsim.durations import HOUR
+from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.view import Change, Decision, Standing, Traits, traits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    from polluxsim.policies.view import Changes, ClusterView, JobView, NodeCounts, Policy
+    from polluxsim.types import JobId, Placement
+
+WEEK, DAY = 168, 24
+"""Hours after which a forecast takes things to be as they were."""
+
+
+class Scale(Protocol):
+    """Says how many nodes to have."""
+
+    def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
+        """Return how many nodes there should be."""
+        ...
+
+    def until(self, time: float) -> float:
+        """Return until when it answers the same if nothing happens [s]."""
+        ...
+
+
+@dataclass
+class _Limit:
+    """How many nodes the policy inside is shown."""
+
+    nodes: int = 0
+
+
+class _Shown:
+    """A job as the policy inside sees it: one on nodes that go holds nothing."""
+
+    def __init__(self, job: JobView, limit: _Limit) -> None:
+        self._job, self._limit = job, limit
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy asks for these before there is a job
+            raise AttributeError(name)
+        return getattr(self._job, name)
+
+    @property
+    def placement(self) -> Placement:
+        """Return the GPUs that it holds and can keep."""
+        held = self._job.placement
+        return held if all(node < self._limit.nodes for node, _ in held) else ()
+
+
+@dataclass
+class Scaled:
+    """Let a policy deal out the GPUs of a cluster that grows and shrinks by a rule.
+
+    Nodes that are not needed get nothing new, and go after a while, the last one first. Jobs that are still there are
+    moved, which costs them a restart; or the nodes wait for them. On a cluster of fixed nodes it is the policy alone.
+
+    Parameters
+    ----------
+    inner
+        Who deals out the GPUs.
+    scale
+        The rule.
+    idle_time
+        For how long nodes must not have been needed before they go [s].
+    moves
+        Whether jobs are moved away from nodes that go.
+
+    Source: the Kubernetes cluster autoscaler, which takes ten minutes and moves pods.
+    """
+
+    inner: Policy
+    scale: Scale
+    idle_time: float = 600.0
+    moves: bool = True
+    _surplus_since: float = field(default=inf, init=False, repr=False)
+    _limit: _Limit = field(default_factory=_Limit, init=False, repr=False)
+    _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
+    # What happened since the policy inside was last asked: it is not while no job is here.
+    _missed: list[Changes] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, value, method in (("inner", self.inner, "allocate"), ("scale", self.scale, "wanted")):
+            if not callable(getattr(value, method, None)):
+                raise InvalidConfigError(f"policy.{name} is {value!r}, allowed is what has a method {method}")
+        if not 0 <= self.idle_time < inf:
+            raise InvalidConfigError(f"policy.idle_time is {self.idle_time:g}, allowed is a finite number ≥ 0")
+
+    @property
+    def traits(self) -> Traits:
+        """Return what the policy inside is, and that nodes go and come when no job is here, too."""
+        return replace(traits_of(self.inner), scales=True)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Choose the number of nodes, and have the policy deal out what is to stay."""
+        self._missed.append(view.changes)
+        if (nodes := view.nodes) is None:
+            every = len(view.gpus_per_node)
+            return self._inside(self._shown(view, every, every), rng) if view.jobs else Decision({})
+        wanted = min(max(self.scale.wanted(view, nodes), nodes.least), nodes.most)
+        count = self._settled(view, nodes, wanted)
+        if not self.moves:
+            count = max(count, *(node + 1 for job in view.running for node, _ in job.placement), 0)
+        decision = self._inside(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
+        until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
+        outdated_by = decision.outdated_by | Change.ARRIVAL | Change.COMPLETION | Change.NODES
+        return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
+
+    def _inside(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        answer = self.inner.allocate(view, rng)
+        return answer if isinstance(answer, Decision) else Decision(answer)
+
+    def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
+        """Return how many nodes to have, where too many have to be so for a while before they go."""
+        if wanted >= nodes.requested:
+            self._surplus_since = inf
+            return wanted
+        self._surplus_since = min(self._surplus_since, view.time)
+        if view.time < self._surplus_since + self.idle_time:
+            return nodes.requested
+        self._surplus_since = inf
+        return wanted
+
+    def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
+        """Return a view of the nodes that stay, of which those beyond the wanted ones have no GPU to give."""
+        arrived = [job for missed in self._missed for job in missed.arrived]
+        ended = [job_id for missed in self._missed for job_id in missed.ended]
+        self._jobs |= {job.job_id: _Shown(job, self._limit) for job in arrived}
+        self._limit.nodes = count
+        jobs = [self._jobs[job.job_id] for job in view.jobs]
+        held = Counter(node for job in jobs for node, gpus in job.placement for _ in range(gpus))
+        sizes = tuple(
+            size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])
+        )
+        changes = replace(view.changes, arrived=[self._jobs[job.job_id] for job in arrived], ended=ended)
+        standing = Standing.of(sizes, jobs)
+        self._missed = []
+        for job_id in ended:
+            del self._jobs[job_id]
+        return replace(view, gpus_per_node=sizes, jobs=jobs, nodes=None, standing=standing, changes=changes)
+
+
+def nodes_for(nodes: NodeCounts, gpus: float) -> int:
+    """Return the fewest nodes with so many GPUs, or all there can be."""
+    return next((count for count in range(nodes.most) if nodes.gpus(count) >= gpus), nodes.most)
+
+
+@dataclass(frozen=True)
+class PendingGpus:
+    """As many nodes as hold all that users asked for: nodes are added for jobs that cannot be placed.
+
+    Source: the Kubernetes cluster autoscaler's rule.
+    """
+
+    def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
+        """Return the nodes for all jobs that are here."""
+        return nodes_for(nodes, view.demand)
+
+    def until(self, time: float) -> float:
+        """Return that only jobs change it."""
+        return inf
+
+
+@dataclass(frozen=True)
+class GoodputUse:
+    """As many nodes as are put to good use by all jobs together.
+
+    Use is the sum of the jobs' goodput, each over its own on one GPU, per GPU; GPUs go where they add most. A job of
+    which no goodput is known uses what it asked for in full.
+
+    Parameters
+    ----------
+    grow_above
+        Use above which more nodes are asked for, in (0, 1].
+    aim
+        Use that is aimed at, in (0, grow_above); below it nodes are given back.
+
+    Source: Pollux (OSDI '21), §5.4.1 for one job, here over all.
+    """
+
+    grow_above: float = 2 / 3
+    aim: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.aim < self.grow_above <= 1:
+            said = f"policy.scale.aim is {self.aim}, policy.scale.grow_above {self.grow_above}"
+            raise InvalidConfigError(f"{said}, allowed are 0 < aim < grow_above ≤ 1")
+
+    def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
+        """Return as many nodes as before where their use is good, else those whose use is nearest to the aim."""
+        gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
+        use = {count: _use(gains, nodes.gpus(count)) for count in range(max(nodes.least, 1), nodes.most + 1)}
+        if self.aim <= use.get(nodes.requested, 0.0) <= self.grow_above:
+            return nodes.requested
+        return min(use, key=lambda count: abs(use[count] - self.aim))
+
+    def until(self, time: float) -> float:
+        """Return that it is to be asked at every round, as goodputs change."""
+        return -inf
+
+
+def _use(gains: list[float], gpus: int) -> float:
+    return sum(gains[:gpus]) / gpus
+
+
+def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
+    """Yield what each GPU adds to a job's goodput over that on one GPU."""
+    if (model := job.goodput) is None:
+        yield from [1.0] * job.num_replicas
+        return
+    size, most = max(nodes.gpus_per_node), min(job.max_replicas, nodes.gpus(nodes.most))
+    alone = model.best(1, 1)[0]
+    counts = [1, *(2**power for power in range(1, most.bit_length()) if 2**power <= most)]
+    speedups = [model.best(-(-gpus // size), gpus)[0] / alone for gpus in counts]
+    yield 1.0
+    for (fewer, slow), (more, fast) in pairwise(zip(counts, speedups, strict=True)):
+        yield from [max(fast - slow, 0.0) / (more - fewer)] * (more - fewer)
+
+
+@dataclass
+class Forecast:
+    """Nodes for all jobs that are here, and for those that will come while a node starts, by hours and weekdays so far.
+
+    What comes is the mean of the GPUs asked for in the hours of the day alike and in those of the week alike.
+
+    Parameters
+    ----------
+    headroom
+        How much more than the forecast there is room for, as a share of it; below 0 for less.
+    ahead
+        For how long new jobs are to find room [s]; a node's start-up time at least.
+
+    Source: "A Predictive Autoscaler for Elastic Batch Jobs" (2020), with means by the hour for its neural network.
+    """
+
+    headroom: float = 1.0
+    ahead: float = 600.0
+    # GPUs asked for in each hour so far, by its number from the start.
+    _asked: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(**{"scale.ahead": self.ahead, "scale.headroom + 1": self.headroom + 1})
+
+    def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
+        """Return the nodes for who is here and who is to be expected."""
+        now = int(view.time // HOUR)
+        self._asked += [0.0] * (now + 1 - len(self._asked))
+        for job in view.changes.arrived:
+            self._asked[int(job.submit_time // HOUR)] += job.num_replicas
+        later = int((view.time + self.ahead) // HOUR)
+        coming = max(self._expected(now), self._expected(later)) * self.ahead / HOUR
+        return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
+
+    def until(self, time: float) -> float:
+        """Return when another hour begins, or comes into sight [s]."""
+        return min((at // HOUR + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
+
+    def _expected(self, hour: int) -> float:
+        """Return the GPUs that are asked for in such an hour on average, 0 where there was none yet."""
+        past = self._asked[:-1]
+        alike = [past[hour % period :: period] for period in (DAY, WEEK)]
+        means = [sum(found) / len(found) for found in alike if found]
+        return sum(means) / len(means) if means else 0.0

@@ -1,0 +1,151 @@
+"""Clusters that grow for many jobs: laws of the rules, whatever policy deals out the GPUs."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+from drawn import BY_CLOCK, PROFILES, AskedEveryRound, cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import toy_workload
+
+from polluxsim.cli.main import main
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidConfigError
+from polluxsim.metrics.summary import summarise
+from polluxsim.policies.backfill import Easy
+from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.scaling import Forecast, GoodputUse, PendingGpus, Scale, Scaled
+from polluxsim.policies.srtf import Srtf
+from polluxsim.policies.view import Policy
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job, Workload
+
+INSIDE = {
+    "fifo": lambda: Fifo(backfill=True),
+    "srtf": Srtf,
+    "easy": Easy,
+    "optimus": Optimus,
+    "pollux": Pollux,
+    "tiresias-l": lambda: BY_CLOCK["tiresias-l"](1.0),
+    "fair-queues": lambda: BY_CLOCK["fair-queues"](1.0),
+}
+SCALES = {"pending": PendingGpus, "goodput": GoodputUse, "forecast": Forecast}
+
+
+def scaled(inner: str, scale: str, idle_time: float, moves: bool) -> Policy:
+    return Scaled(INSIDE[inner](), SCALES[scale](), idle_time, moves)
+
+
+def elastic(cluster: Cluster) -> Cluster:
+    """Return a cluster of like nodes that grows to as many GPUs."""
+    return Cluster.elastic(cluster.num_gpus, least_nodes=1, gpus_per_node=2, startup_time=120.0, node_price=1.0)
+
+
+drawn = st.tuples(
+    st.sampled_from(sorted(INSIDE)), st.sampled_from(sorted(SCALES)), st.sampled_from([0.0, 300.0]), st.booleans()
+)
+
+
+@given(drawn, cases())
+@settings(max_examples=80)
+def test_every_job_completes_on_the_nodes_there_are(
+    how: tuple[str, str, float, bool], case: tuple[Cluster, Workload]
+) -> None:
+    cluster, workload = case
+    policy = scaled(*how)
+    result = simulate(workload, PROFILES, elastic(cluster), policy, seed=1)
+    assert all(job.completion_time is not None for job in result.job_records)
+    assert all(record.gpus_in_use <= 2 * record.nodes for record in result.round_records)
+    again = simulate(workload, PROFILES, elastic(cluster), AskedEveryRound(scaled(*how)), seed=1)
+    assert [job.completion_time for job in again.job_records] == [job.completion_time for job in result.job_records]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), min_size=1, max_size=8))
+@settings(max_examples=60)
+def test_nobody_waits_longer_than_a_node_takes_to_start(given: list[tuple[int, int, int]]) -> None:
+    """Where the cluster can grow enough for all, and nobody overtakes."""
+    jobs = [Job.rigid(f"{i}", 90.0 * at, gpus, 100.0 * length) for i, (at, gpus, length) in enumerate(given)]
+    cluster = Cluster.elastic(64, least_nodes=1, gpus_per_node=2, startup_time=180.0, node_price=1.0)
+    policy = Scaled(Fifo(), PendingGpus(), 300.0)
+    result = simulate(toy_workload(*jobs), {}, cluster, policy, settings=EngineSettings(restart_delay=0.0))
+    # A round to be noticed, the start, and a round to be placed.
+    assert all(job.queueing_delay is not None and job.queueing_delay <= 60 + 180 + 60 for job in result.job_records)
+
+
+def test_idle_nodes_go_after_a_while_and_jobs_on_them_move() -> None:
+    jobs = [Job.rigid("short", 0.0, 2, 600.0), Job.rigid("long", 0.0, 2, 6000.0)]
+    cluster = Cluster.elastic(8, least_nodes=1, gpus_per_node=2, startup_time=60.0, node_price=3600.0)
+    nodes, costs = {}, {}
+    for moves in (True, False):
+        policy = Scaled(Fifo(), PendingGpus(), 300.0, moves)
+        result = simulate(toy_workload(*jobs), {}, cluster, policy, settings=EngineSettings(restart_delay=0.0))
+        nodes[moves] = [(record.time, record.nodes) for record in result.round_records]
+        summary = summarise(result)
+        assert summary is not None
+        costs[moves] = summary.cost
+        assert result.job_records[1].num_restarts == moves
+    assert nodes[True][-1][1] == 1
+    assert nodes[False][-1][1] == 2
+    assert costs[True] < costs[False]
+
+
+def test_a_forecast_has_nodes_ready_for_what_came_at_that_hour_before() -> None:
+    """A burst at nine o'clock every day: from the second day on nobody waits for a node to start."""
+    jobs = [Job.rigid(f"{day}-{i}", 86400.0 * day + 9 * 3600 + 60.0, 2, 300.0) for day in range(4) for i in range(6)]
+    cluster = Cluster.elastic(16, least_nodes=1, gpus_per_node=2, startup_time=240.0, node_price=1.0)
+    waits = {}
+    for name, scale in {"pending": PendingGpus(), "forecast": Forecast(headroom=5.0)}.items():
+        result = simulate(toy_workload(*jobs), {}, cluster, Scaled(Fifo(backfill=True), scale, 0.0))
+        waits[name] = [
+            [job.queueing_delay for job in result.job_records if job.job.startswith(f"{day}-")] for day in range(4)
+        ]
+    assert waits["forecast"][0] == waits["pending"][0]
+    assert all(max(filter(None, day), default=0.0) >= 240.0 for day in waits["pending"])
+    assert all(day == [0.0] * 6 for day in waits["forecast"][1:])
+
+
+def test_goodput_decides_the_nodes_of_jobs_that_adapt() -> None:
+    """Many jobs need many nodes, though each could do with few; when they are gone the nodes go too."""
+    jobs = toy_workload(*(Job(f"{i}", 0.0, "toy", 1, 32) for i in range(8)))
+    cluster = Cluster.elastic(8, least_nodes=1, gpus_per_node=2, startup_time=60.0, node_price=1.0)
+    result = simulate(jobs, PROFILES, cluster, Scaled(Pollux(), GoodputUse(), 60.0), seed=1)
+    assert max(record.nodes for record in result.round_records) > 2
+    fixed = simulate(jobs, PROFILES, cluster, Pollux(), seed=1)
+    assert {record.nodes for record in fixed.round_records} == {1}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Scaled("fifo", PendingGpus()), "policy.inner is 'fifo', allowed is what has a method allocate"),
+        (lambda: Scaled(Fifo(), None), "policy.scale is None, allowed is what has a method wanted"),
+        (lambda: Scaled(Fifo(), PendingGpus(), -1.0), "policy.idle_time is -1, allowed is a finite number ≥ 0"),
+        (lambda: Forecast(headroom=-1.0), "policy.scale.headroom"),
+        (lambda: Forecast(ahead=0.0), "policy.scale.ahead is 0, allowed is a finite number > 0"),
+        (lambda: GoodputUse(grow_above=0.4), "allowed are 0 < aim < grow_above ≤ 1"),
+    ],
+)
+def test_what_cannot_be_is_named(make: object, message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        make()
+
+
+def test_any_policy_is_chosen_inside(tmp_path, capsys) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text("name,time,num_replicas,duration\na,0,8,600\nb,60,4,60\n")
+    how = ("policy=scaled", "policy@policy.inner=srsf", "policy/scale=forecast", "policy.scale.headroom=2")
+    rest = ("cluster=elastic", "workload=file", f"workload.path={path}", f"hydra.run.dir={tmp_path / 'run'}")
+    assert main(["run", *how, *rest]) == 0
+    assert "cost of nodes" in capsys.readouterr().out
+
+
+def test_a_run_under_way_can_be_copied() -> None:
+    policy = Scaled(Fifo(), Forecast())
+    assert deepcopy(policy) == policy
+    scale: Scale = deepcopy(policy).scale
+    assert scale == Forecast()
