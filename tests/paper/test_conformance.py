@@ -86,7 +86,7 @@ def test_no_data_is_one_line(
 
 
 def test_every_system_has_its_values_and_its_command() -> None:
-    assert {"muri", "elasticflow"} <= set(systems())
+    assert {"muri", "elasticflow", "gavel", "shockwave"} <= set(systems())
     assert not set(systems()) & set(names())
     for name in systems():
         experiment = read_experiment(name)
@@ -113,6 +113,7 @@ def test_published_numbers_are_met_but_for_one(data_folder: Path, tmp_path: Path
     """The file of its values says why that is not; the order of policies is published as well."""
     assert conformance("--data", data_folder, "--out", tmp_path) == 1
     table = pd.read_csv(tmp_path / "conformance.csv")
+    assert (table.loc[table["system"].isin(["Gavel", "Shockwave"]), "verdict"] == "met").sum() == 11 + 29
     table = table[table["system"].isin(["Muri", "ElasticFlow"])]
     off = table[table["verdict"] != "met"]
     assert off[["case", "number"]].to_numpy().tolist() == [["Tiresias-L trace4", "99 % of the jobs"]]
