@@ -71,7 +71,7 @@ class Leaderboard(NamedTuple):
         By scenario, the best first.
     overall
         By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of,
-        the least first; of those that served every job in one scenario or more.
+        the least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
     flips
         Of the ranking, the clearest first.
     absent
@@ -154,7 +154,7 @@ def _overall(standings: Mapping[str, Sequence[Standing]]) -> dict[str, tuple[flo
         for one in served:
             logs.setdefault(one.policy, []).append(log(_value(one.means, RANKED) / _value(served[0].means, RANKED)))
     ratios = {policy: (exp(sum(found) / len(found)), len(found)) for policy, found in logs.items()}
-    return dict(sorted(ratios.items(), key=lambda item: (-item[1][1], item[1][0])))
+    return dict(sorted(ratios.items(), key=lambda item: item[1]))
 
 
 def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Standing]]) -> list[Flip]:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from polluxsim.arena.leaderboard import Leaderboard, Standing
     from polluxsim.arena.scenarios import Suite
 
-LEFT, RIGHT, ROW = 165, 705, 22
+LEFT, RIGHT, ROW = 165, 690, 22
 """Where the axis begins and ends, and the height of a policy."""
 
-MOST = 1.5
-"""Changes beyond this share are drawn at the edge."""
+LEAST, MOST = -0.3, 1.5
+"""Changes beyond these shares are drawn at the edge."""
+
+STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 
 class Dot(NamedTuple):
@@ -81,14 +83,13 @@ def _panel(name: str, title: str, standings: Sequence[Standing]) -> Panel:
     known = [one for one in standings if RANKED in one.means]
     ends = [one.changes[RANKED].estimate for one in known if RANKED in one.changes]
     reach = min(max([0.1, *(estimate.high or estimate.value for estimate in ends)]), MOST)
-    back = max([0.02, *(-(estimate.low or estimate.value) for estimate in ends)])
-    scale = (RIGHT - LEFT) / (reach + min(back, MOST))
+    back = max(min([-0.02, *(estimate.low or estimate.value for estimate in ends)]), LEAST)
 
     def place(share: float) -> float:
-        return round(LEFT + (min(max(share, -back), reach) + min(back, MOST)) * scale, 1)
+        return round(LEFT + (min(max(share, back), reach) - back) / (reach - back) * (RIGHT - LEFT), 1)
 
     dots = [_dot(one, ROW * row + 16, place) for row, one in enumerate(known)]
-    step = next(step for step in (0.02, 0.05, 0.1, 0.25, 0.5) if reach / step <= 6)
+    step = next(step for step in STEPS if (reach - back) / step <= 7)
     ticks = [Tick(place(number * step), f"+{100 * number * step:.0f} %") for number in range(int(reach / step) + 1)]
     metrics = [metric for metric in METRICS if any(metric in one.means for one in standings)]
     return Panel(name, title, metrics, standings, dots, ticks, ROW * len(known) + 34)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MOST_FLIPS = 8
 """Of them, told."""
 
+FAR = 9.99
+"""Changes that are no longer told in full."""
+
 
 def name_of(metric: str) -> str:
     """Return a metric's name and unit, for a heading."""
@@ -80,6 +83,11 @@ def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def _end(share: float) -> str:
+    """Return an end of an interval in %; no mean falls by more than all, and beyond tenfold it does not matter."""
+    return ">+999" if share > FAR else f"{100 * max(share, -1.0):+.0f}".replace("-", "−")
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:+.0f} %".replace("-", "−")
 
@@ -99,7 +107,7 @@ def change_in_words(one: Standing, metric: str) -> str:
     if (change := one.changes.get(metric)) is None:
         return ""
     value, low, high = change.estimate
-    interval = "" if low is None or high is None else f" [{100 * low:+.0f}, {100 * high:+.0f}]".replace("-", "−")
+    interval = "" if low is None or high is None else f" [{_end(low)}, {_end(high)}]"
     return f"{'' if is_real(change.estimate) else '≈ '}{_percent(value)}{interval}"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from polluxsim.checks.worlds import World
     from polluxsim.workloads.workload import Job
 
-MOST_TRIES = 120
+MOST_TRIES = 80
 """Worlds that are tried at most …"""
 
 MOST_SECONDS = 30.0

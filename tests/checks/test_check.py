@@ -25,7 +25,7 @@ def first(name: str) -> Finding | None:
     """Return the first finding of the kind that was planted."""
     fault = Fault[EXPECTED[name]]
     worlds = range(0 if fault is Fault.GROWTH else 60)
-    faults = found(f"{FAULTS}:{name}", worlds, 0.5 if fault is Fault.HANG else None)
+    faults = found(f"{FAULTS}:{name}", worlds, 0.2 if fault is Fault.HANG else None)
     return next((finding for finding in faults if finding.fault is fault), None)
 
 
@@ -35,7 +35,7 @@ def test_a_planted_fault_is_found_in_a_small_world(name: str) -> None:
     assert finding is not None
     if finding.world is not None:
         assert len(finding.world.jobs) <= 4
-        assert finding.fault in {other.fault for other in checked_world(f"{FAULTS}:{name}", finding.world, timeout=0.5)}
+        assert finding.fault in {other.fault for other in checked_world(f"{FAULTS}:{name}", finding.world, timeout=0.2)}
         test = as_test(finding, f"{FAULTS}:{name}")
         if finding.fault is not Fault.HANG:
             namespace: dict[str, object] = {}
