@@ -171,7 +171,6 @@ REASON_UNITS = {
     "quota": "GPUs",
     "queue_gpus": "GPUs",
     "virtual_usage": "GPU s",
-    "arrears": "s",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

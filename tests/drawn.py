@@ -38,7 +38,6 @@ from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.themis import Themis
-from polluxsim.policies.themis_shares import ThemisShares
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records import Result
@@ -65,7 +64,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "sjf": ShortestJobFirst,
     "qssf": QuasiShortestService,
     "edf": EarliestDeadline,
-    "themis-shares": ThemisShares,
     "easy": Easy,
     "proportional": Proportional,
     "afs": Afs,

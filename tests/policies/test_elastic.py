@@ -17,7 +17,6 @@ from polluxsim.policies.afs import Afs, Bid, goes_first
 from polluxsim.policies.jsa import EffectiveScaling, best_counts
 from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.themis import Themis
-from polluxsim.policies.themis_shares import Claim, ThemisShares, fair_shares
 from polluxsim.policies.view import Policy
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job
@@ -147,30 +146,3 @@ def test_why_says_how_gpus_were_dealt(policy: Policy, job: str, words: str) -> N
     first = next(record for record in ended(start, policy).reason_records if record.job == job)
     assert words in sentence(first)
     assert "the policy says" not in sentence(first)
-
-
-claims = st.builds(Claim, st.integers(1, 4), *(st.floats(low, 1000.0) for low in (0.0, 10.0, 10.0)))
-
-
-@given(st.lists(claims, min_size=1, max_size=3), st.integers(4, 8))
-@settings(max_examples=60)
-def test_no_shares_have_a_smaller_largest_rho(found: list[Claim], num_gpus: int) -> None:
-    """Against every combination of shares in steps of 1/25."""
-    shares = fair_shares(found, num_gpus)
-    assert all(0 < share <= 1 for share in shares)
-    assert sum(claim.gpus * share for claim, share in zip(found, shares, strict=True)) <= num_gpus * (1 + 1e-9)
-    ours = max(claim.rho(share) for claim, share in zip(found, shares, strict=True))
-    steps = [index / 25 for index in range(1, 26)]
-    for choice in product(steps, repeat=len(found)):
-        if sum(claim.gpus * share for claim, share in zip(found, choice, strict=True)) <= num_gpus:
-            assert ours <= max(claim.rho(share) for claim, share in zip(found, choice, strict=True)) * (1 + 1e-6)
-
-
-def test_gangs_take_turns_by_what_they_are_due() -> None:
-    """Two like jobs that each need all GPUs: each has half of the time, so that both end late."""
-    jobs = [Job.rigid(name, 0.0, 4, 3600.0) for name in ("a", "b")]
-    result = simulate(toy_workload(*jobs), {}, Cluster.uniform(1, 4), ThemisShares(), settings=RULES)
-    first, second = sorted(job.completion_time or 0.0 for job in result.job_records)
-    assert second == 60.0 + 7200.0
-    assert first > 0.95 * second
-    assert max(job.num_restarts for job in result.job_records) > 10

@@ -64,9 +64,6 @@ _STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
     "virtual_usage": lambda numbers: (
         f"as its queue has had {gpu_hours(numbers['virtual_usage'])} GPU-hours for a weight of one"
     ),
-    "arrears": lambda numbers: (
-        f"with {clock(abs(numbers['arrears']))} {'more' if numbers['arrears'] >= 0 else 'less'} due to it than it had"
-    ),
     "multifactor": lambda numbers: f"with a multifactor priority of {numbers['multifactor']:.5g}",
     "priority": lambda numbers: f"with priority {numbers['priority']:g}",
 }
