@@ -171,6 +171,8 @@ REASON_UNITS = {
     "quota": "GPUs",
     "queue_gpus": "GPUs",
     "virtual_usage": "GPU s",
+    "time_had": "s",
+    "shares_due": "s",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

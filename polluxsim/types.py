@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from math import isfinite
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, short
+from polluxsim.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type
 
 JobId: TypeAlias = str
 
@@ -97,6 +99,8 @@ class Outage(NamedTuple):
         For how long it is known before [s].
     is_repair
         Whether somebody has to repair them, and a spare node may take the place of one.
+    drain
+        For how long before it they take no further jobs [s].
     """
 
     nodes: tuple[int, ...]
@@ -105,6 +109,7 @@ class Outage(NamedTuple):
     kind: str
     warning: float = 0.0
     is_repair: bool = False
+    drain: float = 0.0
 
 
 class Outages(Protocol):
@@ -180,6 +185,8 @@ class Cluster:
         When nodes are reclaimed by whom they are rented from, None if they never are.
     repairs
         Who repairs nodes.
+    node_types
+        GPU type of each node, by node number; empty where nobody says, and all are alike.
     """
 
     gpus_per_node: tuple[int, ...]
@@ -189,6 +196,7 @@ class Cluster:
     failures: Outages | None = None
     spot: Outages | None = None
     repairs: Repairs | None = None
+    node_types: NodeTypes = NOBODY_SAYS
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node or not all(
@@ -197,6 +205,10 @@ class Cluster:
             raise InvalidConfigError(
                 f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
                 f"one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
+            )
+        if self.node_types and len(self.node_types) != self.num_nodes:
+            raise InvalidConfigError(
+                f"cluster: types of {len(self.node_types)} nodes, allowed are those of all {self.num_nodes}, or none"
             )
         if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
             raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")
@@ -237,28 +249,61 @@ class Cluster:
     @classmethod
     def of_groups(
         cls,
-        groups: Sequence[Sequence[int]],
+        groups: Sequence[Sequence[Any] | Mapping[str, Any]],
         failures: Outages | None = None,
         spot: Outages | None = None,
         repairs: Repairs | None = None,
     ) -> Cluster:
-        """Return a cluster of several kinds of nodes, given as [number of nodes, GPUs per node] for each kind."""
-        if not all(len(group) == 2 and type(group[0]) is int and 0 <= group[0] <= MOST_NODES for group in groups):
-            raise InvalidConfigError(
-                f"cluster: {groups}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each"
-            )
-        return cls(
-            tuple(gpus for count, gpus in groups for _ in range(count)), failures=failures, spot=spot, repairs=repairs
-        )
+        """Return a cluster of several kinds of nodes.
+
+        Parameters
+        ----------
+        groups
+            For each kind, [number of nodes, GPUs per node], or [nodes, GPUs, type], or {nodes: …, gpus: …, type: …}. A
+            type is a name of `GPU_TYPES`, or one's own: {name: …, memory: …, price: …} [GB; $/h for a GPU]. All kinds
+            say theirs, or none does.
+        failures, spot, repairs
+            As of the cluster.
+        """
+        kinds = [_group(group) for group in groups]
+        types = tuple(gpu for count, _, gpu in kinds for _ in range(count) if gpu is not None)
+        sizes = tuple(gpus for count, gpus, _ in kinds for _ in range(count))
+        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types))
 
     @property
-    def groups(self) -> list[list[int]]:
+    def groups(self) -> list[list[Any]]:
         """Return the nodes as `of_groups` takes them.
 
         >>> Cluster((4, 4, 8)).groups
         [[2, 4], [1, 8]]
         """
-        return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
+        if not self.node_types:
+            return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
+        kinds = groupby(zip(self.gpus_per_node, self.node_types, strict=True))
+        return [[len(list(nodes)), gpus, as_said(gpu)] for (gpus, gpu), nodes in kinds]
+
+    @property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
+        return self.node_types.types
+
+    @cached_property
+    def by_type(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the GPUs of each node of a type, by its name, in the order of `types`.
+
+        >>> Cluster.of_groups([[1, 8, "a100-40"], [2, 4, "t4"]]).by_type
+        {'a100-40': (8,), 't4': (4, 4)}
+        """
+        if not self.node_types:
+            return {ANY.name: self.gpus_per_node}
+        return {
+            name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
+        }
+
+    @cached_property
+    def gpu_price(self) -> float:
+        """Return the rent of all GPUs by their types [$/h]."""
+        return sum(gpus * gpu.price for gpus, gpu in zip(self.gpus_per_node, self.node_types, strict=False))
 
     @property
     def outages(self) -> tuple[Outages, ...]:
@@ -274,3 +319,17 @@ class Cluster:
     def num_gpus(self) -> int:
         """Return the number of GPUs on all nodes."""
         return sum(self.gpus_per_node)
+
+
+def _group(group: Any) -> tuple[int, int, GpuType | None]:
+    """Return how many nodes a group has, of how many GPUs of which type."""
+    said = group
+    if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type"}:
+        said = [group.get("nodes"), group.get("gpus"), *([group["type"]] if "type" in group else [])]
+    is_list = isinstance(said, Sequence) and len(said) in (2, 3)
+    if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
+        raise InvalidConfigError(
+            f"cluster: {short(group)}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each, "
+            "and their type behind them; or {nodes: …, gpus: …, type: …}"
+        )
+    return said[0], said[1], gpu_type(said[2]) if len(said) == 3 else None

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from math import inf
 
-import numpy as np
 from hypothesis import strategies as st
-from toy import ToyProfile, toy_job, toy_workload
+from toy import toy_job, toy_workload
 
+from polluxsim.checks.driving import AskedEveryRound
+from polluxsim.checks.toy import PROFILES
+from polluxsim.checks.worlds import Listed
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
@@ -34,15 +35,33 @@ from polluxsim.policies.priority import Priority
 from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
+from polluxsim.policies.shares.allox import AlloX
+from polluxsim.policies.shares.rounds import RoundsOfShares
+from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isolated, MaxMin, MaxSum, MinMakespan
+from polluxsim.policies.shockwave.policy import Shockwave
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
+from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Decision, Policy, traits_of
+from polluxsim.policies.view import Policy, traits_of
 from polluxsim.records import Result
 from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
+
+__all__ = [
+    "BY_CLOCK",
+    "POLICIES",
+    "PROFILES",
+    "AskedEveryRound",
+    "Listed",
+    "begun",
+    "cases",
+    "check_fork",
+    "ended",
+    "failing",
+]
 
 # Policies whose parameters are times, made for clocks that run so many times as slow.
 BY_CLOCK: dict[str, Callable[[float], Policy]] = {
@@ -54,6 +73,14 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
     "themis": lambda clock: Themis(lease=240.0 * clock, fairness=0.5),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
+    "max-min": lambda clock: RoundsOfShares(MaxMin(), reset_interval=300.0 * clock),
+    "max-sum": lambda clock: RoundsOfShares(MaxSum(), reset_interval=300.0 * clock),
+    "min-makespan": lambda clock: RoundsOfShares(MinMakespan(100.0 * clock, 1e6 * clock), 300.0 * clock),
+    "finish-time-fairness": lambda clock: RoundsOfShares(FinishTimeFairness(), 300.0 * clock),
+    "isolated": lambda clock: RoundsOfShares(Isolated(), 300.0 * clock, overtaking=False),
+    "allox": lambda clock: RoundsOfShares(AlloX(), 300.0 * clock),
+    "shockwave": lambda clock: Shockwave(window=4, resolve=2, weight_of_longest=1e-3 / clock),
+    "first-come-shares": lambda clock: RoundsOfShares(FirstCome(), 300.0 * clock, idle_newcomers=True),
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
     **{name: partial(make, 1.0) for name, make in BY_CLOCK.items()},
@@ -68,6 +95,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "proportional": Proportional,
     "afs": Afs,
     "jsa": EffectiveScaling,
+    "sia": Sia,
     "quotas": lambda: Quotas({"vision": 1}),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,
@@ -76,11 +104,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
     "pollux-annealing": Pollux,
 }
-PROFILES = {
-    "toy": ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)),
-    "slow": ToyProfile(name="slow", seconds=4.0, epochs=(100.0, 200.0)),
-}
-
 clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda sizes: Cluster(tuple(sizes)))
 policies = st.sampled_from(sorted(POLICIES))
 
@@ -131,17 +154,6 @@ policies_and_cases = policies.flatmap(
 )
 
 
-class AskedEveryRound:
-    """A policy whose decisions never stand."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.traits = traits_of(policy)
-
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        return replace(self._policy.allocate(view, rng), valid_until=-inf)
-
-
 def begun(
     workload: Workload, cluster: Cluster, policy: Policy, rules: EngineSettings | None = None, seed: int = 1
 ) -> Simulation:
@@ -190,20 +202,7 @@ def check_fork(run: Simulation, policy: Policy, uninterrupted: tuple[object, ...
     assert told(ended(third, third_policy)) == uninterrupted
 
 
-class Listed:
-    """Outages as they are named."""
-
-    def __init__(self, *outages: Outage) -> None:
-        self.outages = outages
-
-    def units(self, num_nodes: int) -> range:
-        return range(len(self.outages))
-
-    def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
-        return None if number else self.outages[unit]
-
-
 def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
     """Return a cluster of nodes with 4 GPUs, of which some are down from a time on, for so long."""
-    listed = Listed(*(Outage((node,), start, duration, "test") for node, start, duration in outages))
+    listed = Listed(tuple(Outage((node,), start, duration, "test") for node, start, duration in outages))
     return Cluster.uniform(nodes, 4, listed)

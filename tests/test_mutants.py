@@ -39,7 +39,7 @@ from polluxsim.tables import read_number
 from polluxsim.workloads.elasticflow import ElasticFlowJobs
 from polluxsim.workloads.muri import MuriJobs
 from polluxsim.workloads.trace import TraceReplay
-from polluxsim.workloads.workload import Workload, read_workload
+from polluxsim.workloads.workload import Workload, WorkloadFile, read_workload
 
 MUTANTS = int(os.environ.get("POLLUXSIM_MUTANTS", "60"))
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -57,6 +57,7 @@ ELASTICFLOW = {
     "bert.csv": "global_batch_size,1,2,4\n64,0.5,0.8,nan\n128,0.25,,1.0\n",
 }
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time,priority\na,4,1500,99,bert,200,0\n"
+GAVEL = "LM (batch size 5)\tx\tx\t-s\t1\t119350\t1\tgns\t1\t-1\t99\t30\nLM\tx\tx\t-s\t1\t11\t1\t1\t-1\t60\n"
 
 
 @cache
@@ -125,6 +126,9 @@ def kinds(whole: Path) -> dict[str, Kind]:
     def muri(rng: random.Random, folder: Path) -> None:
         (folder / "m.csv").write_bytes(broken_text(MURI.encode(), rng, ","))
 
+    def gavel(rng: random.Random, folder: Path) -> None:
+        (folder / "jobs.trace").write_bytes(broken_text(GAVEL.encode(), rng, "\t"))
+
     found = (
         Kind("log", log, read_log),
         Kind("card", card, read_profiles),
@@ -135,11 +139,12 @@ def kinds(whole: Path) -> dict[str, Kind]:
         Kind("run", run, look_at_run),
         Kind("elasticflow", elasticflow, read_elasticflow),
         Kind("muri", muri, read_muri),
+        Kind("gavel", gavel, read_gavel),
     )
     return {kind.name: kind for kind in found}
 
 
-KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run", "elasticflow", "muri")
+KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run", "elasticflow", "muri", "gavel")
 
 
 def read_elasticflow(folder: Path) -> None:
@@ -149,6 +154,10 @@ def read_elasticflow(folder: Path) -> None:
 
 def read_muri(folder: Path) -> None:
     assert all(job.duration for job in MuriJobs(str(folder / "m.csv")).load({}).jobs)
+
+
+def read_gavel(folder: Path) -> None:
+    assert all(job.duration for job in WorkloadFile(str(folder / "jobs.trace")).load({}).jobs)
 
 
 def read_log(folder: Path) -> None:

@@ -3,62 +3,16 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, StepTime
+from polluxsim.checks.toy import ToyProfile
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-
-@dataclass(frozen=True)
-class ToyProfile:
-    """Every optimiser step takes `seconds`, whatever the placement, and a batch of M is worth M/M0 steps.
-
-    So on K GPUs with a batch of K·M0 a job makes K/seconds M0-steps a second: perfect scaling.
-    """
-
-    name: str = "toy"
-    seconds: float = 1.0
-    epochs: Sequence[float] = (100.0, 200.0)
-    init_batch_size: int = 10
-    max_atomic_batch_size: int = 640
-
-    @property
-    def application(self) -> Application:
-        return Application(
-            self.name,
-            init_batch_size=self.init_batch_size,
-            max_batch_size=64 * self.init_batch_size,
-            min_atomic_batch_size=1,
-            max_atomic_batch_size=self.max_atomic_batch_size,
-            num_epochs=len(self.epochs),
-        )
-
-    @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        return (self.init_batch_size, 64 * self.init_batch_size)
-
-    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        return StepTime(self.seconds, self.seconds / 2)
-
-    def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        return GradientStatistics(sqr=0.0, var=1.0)
-
-    def epoch_end(self, epoch: int) -> float:
-        return self.epochs[epoch]
-
-    def total_iterations(self, batch_size: int) -> float:
-        return self.epochs[-1] * self.init_batch_size / batch_size
-
-    def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        if epoch == len(self.epochs) - 1:
-            return 1.0
-        return (self.epochs[-1] - self.epochs[epoch]) * self.init_batch_size / batch_size
+__all__ = ["ToyProfile", "toy_job", "toy_workload", "write_artifact", "write_jobs"]
 
 
 def toy_job(name: str, submit_time: float = 0.0, gpus: int = 1, application: str = "toy", **options: Any) -> Job:

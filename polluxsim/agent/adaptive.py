@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from polluxsim.gpu_types import ANY
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.fitting import fit_throughput
@@ -42,6 +43,7 @@ class AdaptiveAgent:
     """
 
     learns: ClassVar[bool] = True
+    plans: ClassVar[bool] = False
 
     def __init__(
         self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False
@@ -66,21 +68,29 @@ class AdaptiveAgent:
         """Return what has been learnt, None before the first observation."""
         return self._model
 
+    def goodput_on(self, gpu_type: str) -> GoodputModel | None:
+        """Return what has been learnt, on whatever type."""
+        return self._model
+
     def observe(self, observation: Observation) -> None:
         """Take note of the gradient statistics, and fit again if this way to run is new."""
-        nodes, replicas, atomic, step_time, statistics = observation
+        nodes, replicas, atomic, step_time, statistics, _ = observation
         if (nodes, replicas, atomic) not in self._observed:
             self._observed[nodes, replicas, atomic] = step_time
             self._most_observed = max(self._most_observed, replicas)
             self._fit()
         elif statistics == self._statistics:
             return
+        self.follow(statistics)
+
+    def follow(self, statistics: GradientStatistics) -> None:
+        """Take note of the gradient statistics, on whatever GPUs they were measured."""
         self._statistics = statistics
         assumed = ALL_NOISE if self._maximises_throughput else statistics
         if self._params is not None:
             self._model = GoodputModel(self._application, self._params, assumed)
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""
         if self._model is not None:
             return self._model.best(num_nodes, num_replicas)[1]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
+from polluxsim.gpu_types import ANY
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application, StepTime
-    from polluxsim.types import BatchChoice
 
 
 class Observation(NamedTuple):
@@ -26,6 +30,8 @@ class Observation(NamedTuple):
         Measured times of a pass [s].
     statistics
         Gradient statistics measured now.
+    gpu_type
+        Type of the GPUs, by name.
     """
 
     num_nodes: int
@@ -33,6 +39,7 @@ class Observation(NamedTuple):
     atomic_batch_size: int
     step_time: StepTime
     statistics: GradientStatistics
+    gpu_type: str = ANY.name
 
 
 class Agent(Protocol):
@@ -41,6 +48,11 @@ class Agent(Protocol):
     @property
     def learns(self) -> bool:
         """Return whether observations can change what it says; if not, nothing is asked of it between placements."""
+        ...
+
+    @property
+    def plans(self) -> bool:
+        """Return whether it may choose another batch size in another epoch, though it learns nothing."""
         ...
 
     @property
@@ -53,12 +65,16 @@ class Agent(Protocol):
         """Return what has been learnt, None before the first fit or where nothing is."""
         ...
 
+    def goodput_on(self, gpu_type: str) -> Goodput | None:
+        """Return what has been learnt of a GPU type, or can be said of it by what was learnt of others."""
+        ...
+
     def observe(self, observation: Observation) -> None:
         """Take note of how the job runs."""
         ...
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
-        """Return the batch size for a placement on so many nodes and GPUs."""
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
+        """Return the batch size for a placement on so many nodes and GPUs of a type, in an epoch."""
         ...
 
 
@@ -71,22 +87,55 @@ class FixedBatchAgent:
         Limits of the atomic batch size.
     batch_size
         Total batch size [examples].
+    by_type
+        The limits on each type of GPU, by its name, where they differ.
     """
 
     learns: ClassVar[bool] = False
+    plans: ClassVar[bool] = False
     goodput: ClassVar[None] = None
 
-    def __init__(self, application: Application, batch_size: int) -> None:
+    def __init__(
+        self, application: Application, batch_size: int, by_type: Mapping[str, Application] | None = None
+    ) -> None:
         self.application = application
+        self._by_type = by_type or {}
         self.batch_size = batch_size
         self.max_replicas = application.most_replicas(batch_size)
+
+    def goodput_on(self, gpu_type: str) -> None:
+        """Return nothing: nothing is learnt."""
 
     def observe(self, observation: Observation) -> None:
         """Ignore the observation: nothing is learnt."""
 
-    def choose(self, num_nodes: int, num_replicas: int) -> BatchChoice:
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Split the batch over the GPUs."""
-        return split_batch_size(self.application, self.batch_size, num_replicas)
+        return split_batch_size(self._by_type.get(gpu_type, self.application), self.batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> FixedBatchAgent:
         return self  # it never changes
+
+
+class PlanningAgent(FixedBatchAgent):
+    """Chooses the batch size of each epoch as its job planned, and learns nothing.
+
+    Parameters
+    ----------
+    application, batch_size
+        As of `FixedBatchAgent`.
+    plan
+        What the job planned; an epoch is a stretch of it.
+    """
+
+    plans: ClassVar[bool] = True
+
+    def __init__(self, application: Application, batch_size: int, plan: BatchPlan) -> None:
+        super().__init__(application, batch_size)
+        self._plan = plan
+
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
+        """Return the batch size of the epoch, in one pass; where it does not fit, the last before it that does."""
+        sizes = [size for size, _ in self._plan.stretches[epoch::-1]]
+        fitting = (size for size in sizes if (gpu_type, size) in self._plan.speeds)
+        return BatchChoice(next(fitting, sizes[0]), 0)

@@ -8,6 +8,8 @@ from math import log
 from typing import TYPE_CHECKING
 
 from polluxsim.applications.interpolation import bracket, interpolated, log_interpolated
+from polluxsim.models.overlap import overlapped
+from polluxsim.models.profile import ProfileRangeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,6 +175,53 @@ class NoiseScales:
 
 
 @dataclass(frozen=True)
+class OtherType:
+    """The step time on another type of GPU, by the seven figures of θ_sys.
+
+    Parameters
+    ----------
+    max_atomic_batch_size
+        Most examples per GPU and pass that fit its memory [examples].
+    alpha_grad, beta_grad
+        Time of a pass: constant part and part per example [s; s/example].
+    alpha_node, beta_node
+        Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU]; None where only
+        one node was measured.
+    alpha_local, beta_local
+        The same within one node [s; s/GPU].
+    gamma
+        Overlap with computing, 1 (none) to 10 (nearly full).
+    error
+        Root mean square of log(fitted step time / measured) [1].
+    """
+
+    max_atomic_batch_size: int
+    alpha_grad: float
+    beta_grad: float
+    alpha_node: float | None
+    beta_node: float | None
+    alpha_local: float
+    beta_local: float
+    gamma: float
+    error: float
+
+    def __call__(self, num_nodes: int, num_replicas: int, atomic_batch_size: float) -> tuple[float, float]:
+        """Return the time of a pass, and of one that synchronises [s; s].
+
+        Raises
+        ------
+        ProfileRangeError
+            On several nodes, if only one was measured.
+        """
+        grad = self.alpha_grad + self.beta_grad * atomic_batch_size
+        alpha, beta = (self.alpha_local, self.beta_local) if num_nodes == 1 else (self.alpha_node, self.beta_node)
+        if alpha is None or beta is None:
+            raise ProfileRangeError(f"its speed on {num_nodes} nodes of this type is not known, allowed is one")
+        sync = alpha + beta * (num_replicas - 2) if num_replicas > 1 else 0.0
+        return grad, overlapped(grad, sync, self.gamma)
+
+
+@dataclass(frozen=True)
 class FitError:
     """How far a card is from what it was fitted to, over one class of placements.
 
@@ -232,6 +281,10 @@ class Card:
         The gradient statistics.
     fit_errors
         By placement class, for the classes that were measured.
+    gpu_type
+        Type of GPU that all this was measured on; None if nobody says.
+    types
+        The step time on other types, by name; all else is alike.
     """
 
     about: About
@@ -242,3 +295,5 @@ class Card:
     corrections: Corrections
     noise: NoiseScales
     fit_errors: Mapping[str, FitError] = field(default_factory=dict)
+    gpu_type: str | None = None
+    types: Mapping[str, OtherType] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from polluxsim.applications.card import (
     FitError,
     GradTimes,
     NoiseScales,
+    OtherType,
     SyncTimes,
 )
 from polluxsim.applications.card_profile import CardProfile
@@ -115,6 +116,8 @@ def read_card(path: Path) -> Card:
         corrections=_corrections(root.section("corrections")),
         noise=_noise(root.section("noise"), application.num_epochs),
         fit_errors=_fit_errors(root.section("fit_errors")),
+        gpu_type=root.text("gpu_type") if root.has("gpu_type") else None,
+        types=_types(root, application) if root.has("types") else {},
     )
     root.finish()
     return card
@@ -206,6 +209,29 @@ def _fit_errors(section: Section) -> dict[str, FitError]:
         row.finish()
     section.finish()
     return errors
+
+
+def _types(root: Section, application: Application) -> dict[str, OtherType]:
+    if not root.has("gpu_type"):
+        raise root.error("types", "together with gpu_type, the type that the rest is of")
+    section = root.section("types")
+    types = {name: _other_type(section.section(name), application) for name in section.keys()}  # noqa: SIM118
+    section.finish()
+    return types
+
+
+def _other_type(row: Section, application: Application) -> OtherType:
+    allowed = dict.fromkeys(("alpha_grad", "beta_grad", "alpha_local", "beta_local"), SECONDS_OR_NONE)
+    allowed |= {"gamma": GAMMA, "error": ERROR}
+    if row.has("alpha_node") or row.has("beta_node"):
+        allowed |= dict.fromkeys(("alpha_node", "beta_node"), SECONDS_OR_NONE)
+    figures: dict[str, Any] = {"alpha_node": None, "beta_node": None}
+    figures |= {name: row.number(name, range_) for name, range_ in allowed.items()}
+    most = row.integer("max_atomic_batch_size", Range(application.min_atomic_batch_size, COUNT.most))
+    if not figures["alpha_grad"] + figures["beta_grad"]:
+        raise row.error("alpha_grad", "above 0, where beta_grad is 0")
+    row.finish()
+    return OtherType(max_atomic_batch_size=most, **figures)
 
 
 def _same_length(section: Section, *keys: str) -> None:

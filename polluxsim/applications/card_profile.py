@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,11 @@ from polluxsim.applications.card import place_in_use
 from polluxsim.applications.placement_classes import compactness
 from polluxsim.models.efficiency import GradientStatistics, gain
 from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import ProfileRangeError, StepTime
+from polluxsim.models.profile import DoesNotFitError, ProfileRangeError, StepTime
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polluxsim.applications.card import Card
     from polluxsim.models.profile import Application
 
@@ -25,14 +27,29 @@ class CardProfile:
     ----------
     card
         The figures.
+    other_type
+        Name of the type of GPU in the card's `types`; None for the one that it was measured on.
     """
 
     card: Card
+    other_type: str | None = None
 
-    @property
+    @cached_property
     def application(self) -> Application:
-        """Return the application's properties."""
-        return self.card.application
+        """Return the application's properties, with what fits the memory of the type."""
+        if self.other_type is None:
+            return self.card.application
+        most = self.card.types[self.other_type].max_atomic_batch_size
+        return replace(self.card.application, max_atomic_batch_size=most)
+
+    @cached_property
+    def by_type(self) -> Mapping[str, CardProfile]:
+        """Return the profiles of the types that the card knows, by name; empty if it does not say which it is of."""
+        if self.card.gpu_type is None:
+            return {}
+        return {self.card.gpu_type: CardProfile(self.card)} | {
+            name: CardProfile(self.card, name) for name in self.card.types
+        }
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time on any placement.
@@ -106,6 +123,9 @@ class CardProfile:
 
     def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         card, num_replicas = self.card, sum(gpus_by_node)
+        if self.other_type is not None:
+            grad, step = card.types[self.other_type](len(gpus_by_node), num_replicas, atomic_batch_size)
+            return StepTime(step, step - grad)
         grad = card.grad(num_replicas, min(gpus_by_node), atomic_batch_size)
         if num_replicas == 1:
             return StepTime(grad + card.sync.alone, card.sync.alone)
@@ -126,11 +146,14 @@ class CardProfile:
             raise ProfileRangeError(
                 f"{limits.name}: no step time on {gpus_by_node} GPUs, allowed is 1 or more on a node"
             )
-        if not limits.min_atomic_batch_size <= atomic_batch_size <= limits.max_atomic_batch_size:
-            raise ProfileRangeError(
-                f"{limits.name}: no step time for {atomic_batch_size} examples per GPU, "
-                f"allowed are {limits.min_atomic_batch_size} to {limits.max_atomic_batch_size}"
+        allowed = f"allowed are {limits.min_atomic_batch_size} to {limits.max_atomic_batch_size}"
+        if atomic_batch_size > limits.max_atomic_batch_size:
+            where = self.other_type or self.card.gpu_type or "a GPU"
+            raise DoesNotFitError(
+                f"{limits.name}: {atomic_batch_size} examples do not fit in memory of {where}, {allowed}"
             )
+        if atomic_batch_size < limits.min_atomic_batch_size:
+            raise ProfileRangeError(f"{limits.name}: no step time for {atomic_batch_size} examples per GPU, {allowed}")
 
     def _check_epoch(self, epoch: int) -> None:
         if not 0 <= epoch < self.application.num_epochs:

@@ -10,7 +10,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from polluxsim.applications.card import Card
+    from polluxsim.applications.card import Card, OtherType
     from polluxsim.models.profile import Application
 
 FORMAT = 1
@@ -19,7 +19,9 @@ FORMAT = 1
 
 def card_text(card: Card) -> str:
     """Return a card as the text of its file."""
-    return "\n".join([*_head(card), *_grad_text(card), *_corrections_text(card), *_noise_text(card), ""])
+    return "\n".join(
+        [*_head(card), *_grad_text(card), *_corrections_text(card), *_noise_text(card), *_types_text(card), ""]
+    )
 
 
 _LIMITS = {
@@ -51,6 +53,7 @@ def _head(card: Card) -> list[str]:
             f"{key}: {_quoted(getattr(card.about, key))}"
             for key in ("title", "optimizer", "target", "source", "license")
         ),
+        *([f"gpu_type: {_quoted(card.gpu_type)}  # what it was measured on"] if card.gpu_type else []),
         "",
         "application:",
         *_lines(*_limits(card.application)),
@@ -125,6 +128,29 @@ def _noise_text(card: Card) -> list[str]:
         "  noise_scale:  # [examples]",
         *(f"    - {_row(row)}  # epochs {start} to {end - 1}" for start, end, row in stages),
     ]
+
+
+POOR = 0.15
+"""A fit with a larger root mean square of its log errors is called poor."""
+
+
+def _types_text(card: Card) -> list[str]:
+    if not card.types:
+        return []
+    return [
+        "",
+        "# The same on other types of GPU: a pass takes alpha_grad + beta_grad m, synchronisation of K GPUs",
+        "# alpha + beta (K - 2), within a node (local) or over several (node; none where one was measured);",
+        "# error is the root mean square of log(fitted step time / measured).",
+        "types:",
+        *(f"  {name}: {_other_type(other)}" for name, other in card.types.items()),
+    ]
+
+
+def _other_type(other: OtherType) -> str:
+    figures = {name: value for name, value in vars(other).items() if value is not None}
+    text = ", ".join(f"{name}: {_figure(value)}" for name, value in figures.items())
+    return f"{{{text}}}" + ("  # a poor fit" if other.error > POOR else "")
 
 
 def _lines(*entries: tuple[str, object, str]) -> list[str]:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.cli import (
+    arena,
     calibrate,
+    check,
     compare,
     conformance,
     fit,
@@ -35,9 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BAD_INPUT = 2
+WHAT = "A trace-driven discrete-event simulator of deep-learning cluster scheduling."
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
-    "run": {"run": "replay a workload under a policy; with -m, a sweep"},
+    "run, and judge policies": {
+        "run": "replay a workload under a policy; with -m, a sweep",
+        "check": "look for faults of a policy in 1,000 drawn worlds",
+        "arena": "compare policies on named scenarios, with a leaderboard",
+    },
     "look at finished runs": {
         "table": "print them side by side",
         "compare": "print how far one setting is from others, by pairs",
@@ -56,13 +63,13 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "fit": "fit profile cards to measurements",
     },
     "published numbers": {
-        "reproduce": "reproduce a table or figure of the paper, or another system's numbers",
+        "reproduce": "reproduce a table or figure of a paper",
         "conformance": "all that the data at hand allow, in one table",
     },
 }
 """What each command does, by what one wants; one screen shows them all."""
 
-WITH_OVERRIDES = {"calibrate", "reproduce", "whatif"}
+WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "whatif"}
 """Commands that take KEY=VALUE."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
@@ -156,9 +163,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="polluxsim",
-        usage="polluxsim COMMAND [OPTION ...]",
+        usage=f"polluxsim COMMAND [OPTION ...]   ('polluxsim COMMAND --help' says more)\n{WHAT}",
         description=_overview(),
-        epilog="'polluxsim COMMAND --help' says more of each; '--version' says which this is.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
@@ -172,8 +178,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _overview() -> str:
-    """Return what the program is, and its commands by what they are for."""
-    lines = ["A trace-driven discrete-event simulator of deep-learning cluster scheduling.", ""]
+    """Return the commands by what they are for."""
+    lines = []
     for purpose, commands in COMMANDS.items():
         lines += [f"{purpose}:", *(f"    {name:<13}{what}" for name, what in commands.items())]
     return "\n".join(lines)
@@ -188,6 +194,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "check": check.add,
+    "arena": arena.add,
     "table": table.add,
     "compare": compare.add,
     "plot": plot.add,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.agent.adaptive import AdaptiveAgent
     from polluxsim.agent.agent import Agent
     from polluxsim.engine.truth import Truth
     from polluxsim.models.throughput import ThroughputParams
@@ -21,30 +24,49 @@ class Agents:
     ----------
     traits
         What the policy is.
-    gpus_per_node
-        GPUs of the largest node, on which jobs that taught θ_sys were packed, where it is known from the start.
+    node_sizes
+        GPUs of the largest node of each type, on which jobs that taught θ_sys were packed, where that is known from the
+        start.
     """
 
-    def __init__(self, traits: Traits, gpus_per_node: int) -> None:
+    def __init__(self, traits: Traits, node_sizes: Mapping[str, int]) -> None:
         self._traits = traits
-        self._gpus_per_node = gpus_per_node
-        self._known: dict[str, ThroughputParams] = {}
+        self._node_sizes = node_sizes
+        self._known: dict[tuple[str, str], ThroughputParams] = {}
 
     def new(self, job: Job, truth: Truth) -> Agent:
         """Return a fresh agent for a job."""
         application = truth.profile.application
+        if job.plan is not None:
+            return PlanningAgent(application, job.batch_size, job.plan)
+        usable = [name for name in self._node_sizes if name in truth.types] if len(self._node_sizes) > 1 else []
         if not self._traits.adaptive or application.gang_size is not None:
-            return FixedBatchAgent(application, job.batch_size)
+            by_type = {name: truth.on(name).application for name in usable}
+            return FixedBatchAgent(application, job.batch_size, by_type)
+        if not usable:
+            return self._adaptive(truth)
         # Compiled code, which takes a while to load, is for those who need it.
+        from polluxsim.agent.by_type import AgentByType, OnType  # noqa: PLC0415
+
+        truths = [truth.on(name) for name in usable if not job.gpu_types or name in job.gpu_types]
+        return AgentByType(
+            {each.gpu_type: OnType(self._adaptive(each), each.speed_alone, self._size(each)) for each in truths}
+        )
+
+    def _adaptive(self, truth: Truth) -> AdaptiveAgent:
         from polluxsim.agent.adaptive import AdaptiveAgent  # noqa: PLC0415
 
         known = self._throughput(truth) if self._traits.known_throughput else None
-        return AdaptiveAgent(application, known, maximises_throughput=self._traits.maximises_throughput)
+        maximises_throughput = self._traits.maximises_throughput
+        return AdaptiveAgent(truth.profile.application, known, maximises_throughput=maximises_throughput)
 
     def _throughput(self, truth: Truth) -> ThroughputParams:
         from polluxsim.models.known import known_throughput  # noqa: PLC0415
 
-        name = truth.profile.application.name
-        if (known := self._known.get(name)) is None:
-            known = self._known[name] = known_throughput(truth.profile, self._gpus_per_node)
+        key = truth.profile.application.name, truth.gpu_type
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = known_throughput(truth.profile, self._size(truth))
         return known
+
+    def _size(self, truth: Truth) -> int:
+        return self._node_sizes.get(truth.gpu_type) or max(self._node_sizes.values())

@@ -36,7 +36,7 @@ def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settin
         Interval, delay and rule of time; interference and horizon do not matter to a job alone.
     """
     alone, rule, shape = ActiveJob(job, truth, agent), settings.time_rule, gpus_by_node(placement)
-    pace = truth.pace(shape, agent.choose(len(placement), sum(shape)))
+    pace = truth.pace(shape, agent.choose(len(placement), sum(shape), truth.gpu_type))
     alone.place(placement, pace, 0.0, settings.restart_delay, rule)
     alone.begin_segment(0.0, rule)
     next_round = 1
@@ -73,7 +73,8 @@ class TimesAlone:
         """Return the completion time of a job on a share of the cluster, as much of it as it can use [s].
 
         It starts at the first round after its submission, as it can on the shared cluster. A gang needs
-        its GPUs all at once, and has them so much of the time where its share is smaller.
+        its GPUs all at once, and has them so much of the time where its share is smaller. Of several GPU types it has
+        its share of each in turn: what that does to ρ is the mean over types, by their GPUs.
 
         Parameters
         ----------
@@ -88,32 +89,51 @@ class TimesAlone:
         -------
         float or None
             None where the profile says nothing about so many GPUs, which the job need not have had in the run.
+
+        Source: several types, Sia (SOSP '23), §5.
         """
+        cluster = self._scenario.cluster
+        if len(cluster.types) == 1:
+            return self._time_on(job, share, submit_time, next(iter(cluster.types)))
+        gpus = {name: sum(cluster.by_type[name]) for name in self._scenario.speeds_of(job)}
+        shares = {name: share * there / cluster.num_gpus for name, there in gpus.items()}
+        times = {name: self._time_on(job, part, submit_time, name) for name, part in shares.items()}
+        known = {name: time for name, time in times.items() if time is not None}
+        rate = sum(gpus[name] / time for name, time in known.items())
+        return sum(gpus[name] for name in known) / rate if known else None
+
+    def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
+        """Return the completion time on GPUs of one type."""
         settings = self._scenario.settings
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
-            choice = self._scenario.agents.new(job, truth).choose(1, gang)
-            alone = wait + settings.restart_delay + truth.time_left((gang,), choice, 0, 0.0)
-            return alone * max(gang / share, 1.0)
+            return (wait + self._gang_time(job, truth.on(gpu_type), gang)) * max(gang / share, 1.0)
         try:
-            return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus))
+            return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus, gpu_type))
         except ProfileRangeError:
             return None
 
-    def _run_time(self, job: Job, truth: Truth, gpus: int) -> float:
+    def _gang_time(self, job: Job, truth: Truth, gang: int) -> float:
+        agent, settings = self._scenario.agents.new(job, truth), self._scenario.settings
+        if agent.plans:
+            return run_alone(job, truth, agent, ((0, gang),), settings)
+        choice = agent.choose(1, gang, truth.gpu_type)
+        return settings.restart_delay + truth.time_left((gang,), choice, 0, 0.0)
+
+    def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
         scenario, application = self._scenario, truth.profile.application
-        agent = scenario.agents.new(job, truth)
+        nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
         batch_size = application.max_batch_size if agent.learns else job.batch_size
-        gpus = min(gpus, application.most_replicas(batch_size), scenario.cluster.num_gpus)
-        key = (job.application, job.duration, job.speeds, batch_size, gpus)
+        gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
+        key = (job.application, job.duration, job.speeds, batch_size, gpus, gpu_type)
         if (known := self._run_times.get(key)) is not None:
             return known
-        placement = pack(scenario.cluster.gpus_per_node, gpus) or ()
+        placement, there = pack(nodes, gpus) or (), truth.on(gpu_type)
         if agent.learns:
-            time = run_alone(job, truth, agent, placement, scenario.settings)
+            time = run_alone(job, there, agent, placement, scenario.settings)
         else:
-            choice = agent.choose(len(placement), gpus)
-            time = scenario.settings.restart_delay + truth.time_left(gpus_by_node(placement), choice, 0, 0.0)
+            choice = agent.choose(len(placement), gpus, gpu_type)
+            time = scenario.settings.restart_delay + there.time_left(gpus_by_node(placement), choice, 0, 0.0)
         self._run_times[key] = time
         return time

@@ -10,6 +10,7 @@ from operator import index, is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
+from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.view import Change, Decision
 from polluxsim.types import gpus_by_node
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.state import State
     from polluxsim.engine.truth import Pace
     from polluxsim.types import JobId, Placement
@@ -159,7 +161,7 @@ def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
     if not decision.others_keep:
         new |= dict.fromkeys(state.jobs.placed.keys() - decision.allocation.keys(), ())
     _check_free(new, decision, state)
-    moves = [_move(state.jobs.active[job_id], placement) for job_id, placement in new.items()]
+    moves = [_move(state.jobs.active[job_id], placement, state.nodes) for job_id, placement in new.items()]
     return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
 
 
@@ -180,7 +182,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State) -> None:
     """Check that nodes are there, and that nothing is given twice."""
     up = state.nodes.present(state.agenda.now, decision.num_nodes)
-    free = state.nodes.free[: len(up)]
+    free = state.nodes.idle(len(up))
     for job_id, placement in new.items():
         _check_nodes(job_id, placement, len(up))
         for node, gpus in state.jobs.active[job_id].placement:
@@ -210,18 +212,35 @@ def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
             raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, allowed are 1 or more")
 
 
-def _move(job: ActiveJob, placement: Placement) -> Move:
+def _move(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
     """Return a change of GPUs, with how the job will train there."""
     if not placement:
         return Move(job, placement, None)
+    gpu_type = _gpu_type(job, placement, nodes)
     shape = gpus_by_node(placement)
     gpus = sum(shape)
     if gpus > job.most_replicas:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {job.most_replicas}")
     try:
-        return Move(job, placement, job.truth.pace(shape, job.agent.choose(len(placement), gpus)))
+        truth = job.truth.on(gpu_type)
+        choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
+        return Move(job, placement, truth.pace(shape, choice))
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
+
+
+def _gpu_type(job: ActiveJob, placement: Placement, nodes: Nodes) -> str:
+    """Return the type of a placement, which has one, and one that the job can use."""
+    gpu_type, *others = nodes.types_of(placement)
+    if others:
+        mixed = " and ".join((gpu_type, *others))
+        raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, allowed is one type")
+    allowed = job.job.gpu_types
+    if allowed and gpu_type not in allowed and gpu_type != ANY.name:
+        raise InvalidAllocationError(
+            f"gave job {job.job_id!r} GPUs of {gpu_type}: {placement}, allowed for it are {', '.join(allowed)}"
+        )
+    return gpu_type
 
 
 def _plain(job_id: JobId, placement: object) -> Placement:

@@ -162,7 +162,8 @@ class RecordedFailures:
     ----------
     path
         CSV or Parquet with columns node (from 0), time and down_until [s]; an empty `down_until` is for good. Optional
-        are `kind`, a word, and `warning`, for how long it is known before [s], as that of maintenance is.
+        are `kind`, a word, `warning`, for how long it is known before [s], as that of maintenance is, and `drain`, for
+        how long before the node takes no further jobs [s].
     """
 
     path: str
@@ -201,5 +202,6 @@ def _line(row: Row) -> _Line:
     if row.has("down_until"):
         until = row.number("down_until", above=time)
     kind = row.text("kind") if row.has("kind") else "failure"
-    warning = row.number("warning", at_least=0) if row.has("warning") else 0.0
-    return _Line(row, Outage((row.integer("node", at_least=0),), time, until - time, kind, warning))
+    warning, drain = (row.number(name, at_least=0) if row.has(name) else 0.0 for name in ("warning", "drain"))
+    outage = Outage((row.integer("node", at_least=0),), time, until - time, kind, warning, drain=drain)
+    return _Line(row, outage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from copy import deepcopy
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.engine.rhythm import Rhythm
@@ -55,8 +56,8 @@ class ActiveJob:
     """
 
     __slots__ = (
-        "_ahead", "_has_observed", "agent", "agent_is_steady", "interference", "job", "order", "pace", "segment",
-        "serial", "tenure", "truth",
+        "_ahead", "_has_observed", "_trained", "agent", "agent_is_steady", "interference", "job", "order",
+        "pace", "segment", "serial", "tenure", "truth",
     )  # fmt: skip
 
     def __init__(self, job: Job, truth: Truth, agent: Agent, order: int = 0) -> None:
@@ -71,6 +72,7 @@ class ActiveJob:
         self.interference = 0.0
         self.agent_is_steady = False
         self._has_observed = False
+        self._trained = 0.0  # time that it has trained before it was given its GPUs [s]
         # When the epochs after the present one end if nothing changes, the last first.
         self._ahead: list[tuple[float, bool]] = []
 
@@ -110,7 +112,7 @@ class ActiveJob:
     @property
     def goes_by_epochs(self) -> bool:
         """Return whether something has to be done for it at the end of every epoch: else all its course is known."""
-        return self.agent.learns or self.segment.rhythm is not None
+        return self.agent.learns or self.agent.plans or self.segment.rhythm is not None
 
     def losses_at(self, now: float, rule: TimeRule) -> Losses:
         """Return what checkpoints and failures took from it up to now."""
@@ -121,6 +123,7 @@ class ActiveJob:
         """Give the job another placement and its pace there, or none; `begin_segment` must follow where it has one."""
         progress = self.segment.progress_at(now, rule)
         self.tenure.losses = self.losses_at(now, rule)
+        self._trained = self._time_trained(now)
         self.tenure.hold(placement, now, restart_delay)
         self.pace = pace
         self.serial += 1
@@ -161,6 +164,8 @@ class ActiveJob:
         self._ahead = rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
         if (rhythm := before.rhythm_at(now, rule)) is not None:
             self._ahead = [rhythm.delayed(Milestone(*each), start) for each in self._ahead]
+        if self._time_up < self._ahead[0][0]:
+            self._ahead[0] = Milestone(max(self._time_up, start))
         end = Milestone(*self._ahead[0])
         self._train(epoch, progress, start, Milestone(*self._ahead.pop()), rhythm)
         return end
@@ -213,6 +218,9 @@ class ActiveJob:
         self._observe()
         epoch, now = self.segment.epoch, self.segment.milestone.time
         rhythm = self.segment.rhythm_at(now, rule)
+        if now >= self._time_up:
+            self.segment = Segment(epoch, self.segment.progress_at(now, rule), now, rhythm=rhythm)
+            return True
         self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], now, rhythm=rhythm and rhythm.at_epoch_end())
         if epoch + 1 == len(self.truth.epoch_ends):
             return True
@@ -226,6 +234,17 @@ class ActiveJob:
         new._ahead = self._ahead[:]
         return new
 
+    def _time_trained(self, now: float) -> float:
+        here = now - self.tenure.since - self.tenure.delay
+        return self._trained + (max(here, 0.0) if self.placement else 0.0)
+
+    @property
+    def _time_up(self) -> float:
+        """Return when it has trained for as long as it may, if it keeps its GPUs [s]."""
+        if self.job.plan is None:
+            return inf
+        return self.tenure.since + self.tenure.delay + self.job.plan.most_time - self._trained
+
     @property
     def _pace(self) -> Pace:
         if self.pace is None:
@@ -233,11 +252,12 @@ class ActiveJob:
         return self.pace
 
     def _choose_again(self) -> bool:
-        before, tenure = self._pace.choice, self.tenure
-        choice = self.agent.choose(len(tenure.placement), tenure.num_replicas)
-        if choice == before:
+        before, tenure = self._pace, self.tenure
+        nodes, gpus = len(tenure.placement), tenure.num_replicas
+        choice = self.agent.choose(nodes, gpus, before.gpu_type, self.segment.epoch)
+        if choice == before.choice:
             return False
-        self.pace = self.truth.pace(tenure.shape, choice)
+        self.pace = self.truth.on(before.gpu_type).pace(tenure.shape, choice)
         return True
 
     def _observe(self) -> None:

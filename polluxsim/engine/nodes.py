@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from polluxsim.columns import Records
 from polluxsim.durations import DAY, HOUR
+from polluxsim.gpu_types import ANY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
+    from polluxsim.gpu_types import NodeTypes
     from polluxsim.types import Cluster, Placement
 
 NODE_DAYS = 1000 * DAY
@@ -37,6 +39,8 @@ class Nodes:
         Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
     coming
         When nodes go down, as far as that is known before [s].
+    draining
+        Nodes that take no further jobs until they go down, and when that is [s].
     num_failures
         How often each node has gone down.
     outages
@@ -47,6 +51,7 @@ class Nodes:
         self.free = list(cluster.gpus_per_node)
         self.down: dict[int, OutageRecord] = {}
         self.coming: dict[int, float] = {}
+        self.draining: dict[int, float] = {}
         self.num_failures = [0] * cluster.num_nodes
         self.outages = Records(OutageRecord)
         self._health: Health | None = None
@@ -67,7 +72,7 @@ class Nodes:
         now
             [s].
         """
-        self._node_seconds, self._gpu_seconds = self._paid_for(now)
+        self._paid = self._paid_for(now)
         self._since = now
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
         self.free += new
@@ -95,16 +100,45 @@ class Nodes:
         return NodeCounts(len(self._up_at), self._least, self._cluster.num_nodes, self._cluster.gpus_per_node)
 
     @property
+    def types(self) -> NodeTypes:
+        """Return the GPU type of each node, empty where nobody says."""
+        return self._cluster.node_types
+
+    def types_of(self, placement: Placement) -> tuple[str, ...]:
+        """Return the GPU types of a placement by name, each once."""
+        if not (types := self._cluster.node_types):
+            return (ANY.name,)
+        return tuple(dict.fromkeys(types[node].name for node, _ in placement))
+
+    @property
     def hourly_cost(self) -> float:
-        """Return the price of all requested nodes for an hour."""
-        return len(self._up_at) * self._cluster.node_price
+        """Return the price of all requested nodes for an hour, and of their GPUs where their types have one."""
+        return len(self._up_at) * self._cluster.node_price + self._cluster.gpu_price
 
     def are_coming(self, now: float) -> bool:
         """Return whether nodes that were requested, or are down, will be up later."""
         return self._up_at[-1] > now or (bool(self.down) and any(down.until < inf for down in self.down.values()))
 
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
-        """Return the GPUs of each node that is there, the first `at_most` of them; 0 of one that is down."""
+        """Return the GPUs of each node that is there, the first `at_most` of them.
+
+        A node that is down has none, and one that drains those that are held.
+        """
+        if self.draining:
+            return tuple(
+                gpus - self.free[node] if node in self.draining else gpus
+                for node, gpus in enumerate(self._there(now, at_most))
+            )
+        return self._there(now, at_most)
+
+    def idle(self, num_nodes: int) -> list[int]:
+        """Return the GPUs of each of the first nodes that nobody holds, and that may be given."""
+        free = self.free[:num_nodes]
+        for node in self.draining:
+            free[node] = 0
+        return free
+
+    def _there(self, now: float, at_most: int | None) -> tuple[int, ...]:
         if at_most is None and self._least == len(self._cluster.gpus_per_node):
             return self._present
         # Nodes come up in the order in which they were requested.
@@ -122,7 +156,9 @@ class Nodes:
     def fall(self, node: int, now: float, until: float, kind: str) -> None:
         """Let a node, of which nobody holds GPUs, have none until a time [s], or until it comes up anyway if later."""
         self.num_failures[node] += 1
-        self.coming.pop(node, None)
+        for announced in (self.coming, self.draining):
+            if announced.get(node, inf) <= now:
+                del announced[node]
         gpus = self._cluster.gpus_per_node[node]
         down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
         self.down[node] = down._replace(until=max(until, down.until))
@@ -132,6 +168,10 @@ class Nodes:
         """Let it be known that a node goes down at a time [s]."""
         self.coming[node] = time
         self._health = None
+
+    def drain(self, node: int, time: float) -> None:
+        """Let a node take no further jobs until it goes down at a time [s]."""
+        self.draining[node] = time
 
     def rise(self, node: int, now: float) -> None:
         """Let a node have its GPUs again, unless it is down for longer."""
@@ -188,7 +228,7 @@ class Nodes:
 
     def cost(self, now: float) -> float:
         """Return what all nodes have cost up to now."""
-        return self._paid_for(now)[0] / HOUR * self._cluster.node_price
+        return self._paid_for(now)[0] / HOUR * self._cluster.node_price + now / HOUR * self._cluster.gpu_price
 
     def mean_gpus(self, now: float) -> float:
         """Return the GPUs that were paid for, on average since time 0."""

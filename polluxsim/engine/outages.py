@@ -78,14 +78,21 @@ class Downtime:
             return
         due = Due(source, unit, number, outage)
         agenda.at(outage.start, Rank.ARRIVAL, self._begin, due)
-        if outage.warning:
-            agenda.at(max(agenda.now, outage.start - outage.warning), Rank.ARRIVAL, self._warn, due)
+        for ahead, action in ((outage.warning, self._warn), (outage.drain, self._drain)):
+            if ahead:
+                agenda.at(max(agenda.now, outage.start - ahead), Rank.ARRIVAL, action, due)
 
     def _warn(self, event: Happening) -> None:
         """Let policies know of an outage that is to come."""
         outage = event.about.what
         for node in outage.nodes:
             self._state.nodes.warn(node, outage.start)
+        self._state.rounds.note(Change.NODES)
+
+    def _drain(self, event: Happening) -> None:
+        outage = event.about.what
+        for node in outage.nodes:
+            self._state.nodes.drain(node, outage.start)
         self._state.rounds.note(Change.NODES)
 
     def _begin(self, event: Happening) -> None:

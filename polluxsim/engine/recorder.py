@@ -143,7 +143,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, s
         work = all_work if status is Status.COMPLETED else active.segment.progress_at(now, rule)
     submit_time = inf if active is None and job.after else job.submit_time
     start, is_complete = tenure.start_time, status is Status.COMPLETED
-    run_time, restart_time, restart_service = tenure.times(now, settings.restart_delay)
+    run_time, restart_time, restart_service = tenure.times(now)
     work = (
         0.0 if active is None else active.truth.epoch_ends[-1] if is_complete else active.segment.progress_at(now, rule)
     )

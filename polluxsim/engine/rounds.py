@@ -70,6 +70,7 @@ class Rounds:
         self._agenda = agenda
         self._interval = interval
         self._action = action
+        self._has_progressed = False
         self._due: int | None = None
         self._last = 0
         self._stands_until = -inf
@@ -81,6 +82,11 @@ class Rounds:
         """Take note of an arrival."""
         self._arrived.append(view)
         self.note(Change.ARRIVAL)
+
+    def evicted(self, job_id: JobId, *, was_training: bool) -> None:
+        """Take note that a job lost its GPUs."""
+        self._has_progressed |= was_training
+        self.note(Change.EVICTION, job_id)
 
     def note(self, change: Change, job_id: JobId = "") -> None:
         """Take note of a change, which calls a round and may put the present decision out of date."""
@@ -113,8 +119,9 @@ class Rounds:
 
     @property
     def is_news(self) -> bool:
-        """Return whether something happened since the last round that may let jobs progress, besides nodes' failing."""
-        return self.has_changed and not self._named.keys() <= {Change.NODES, Change.EVICTION}
+        """Return whether something happened since the last round that may let jobs progress, or one that failed did."""
+        failing = self._named.keys() <= {Change.NODES, Change.EVICTION}
+        return self._has_progressed or (self.has_changed and not failing)
 
     @property
     def policy_is_due(self) -> bool:
@@ -150,6 +157,6 @@ class Rounds:
 
     def end(self, next_needed: float) -> None:
         """Call the next round: when the decision ends, or when something needs one [s]; ∞ is never."""
-        self.has_changed = False
+        self.has_changed = self._has_progressed = False
         if (first := min(self._stands_until, next_needed)) < inf:
             self.call(max(first, self._agenda.now))

@@ -12,9 +12,11 @@ from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
+from polluxsim.models.planned import PlannedProfile
 from polluxsim.models.rigid import RigidProfile
 from polluxsim.models.scaling import ScalingProfile
 from polluxsim.policies.view import Traits, traits_of
+from polluxsim.workloads.fitting import speeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +85,7 @@ class Scenario:
         InvalidInputError
             Naming the first job that cannot.
         """
-        workload.check(self.profiles, self.cluster)
+        workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
         if workload.jobs:
@@ -94,16 +96,34 @@ class Scenario:
         """Return how a job trains: as its application, or for as long as is known of it."""
         if job.duration is None:
             return self.profiles[job.application]
+        if job.plan is not None:
+            return PlannedProfile(job.application, job.num_replicas, job.plan)
         if job.speeds:
             return ScalingProfile(job.num_replicas, job.duration, job.speeds)
-        return RigidProfile(job.num_replicas, job.duration)
+        return RigidProfile(job.num_replicas, job.duration, type_speeds=job.type_speeds)
 
     def truth_of(self, job: Job) -> Truth:
-        """Return the truth about a job; what was computed of an application serves all its jobs."""
+        """Return the truth about a job, on the one type of a cluster that has one.
+
+        What was computed of an application serves all its jobs.
+        """
+        if job.plan is not None:
+            return self._here(Truth(self.profile_of(job)))
         if job.duration is not None:
-            return Truth(self.profile_of(job), self._paces[job.num_replicas, job.speeds])
+            return self._here(Truth(self.profile_of(job), self._paces[job.num_replicas, job.speeds]))
         if (known := self._truths.get(job.application)) is None:
-            known = self._truths[job.application] = Truth(self.profile_of(job))
+            known = self._truths[job.application] = self._here(Truth(self.profile_of(job)))
+        return known
+
+    def _here(self, truth: Truth) -> Truth:
+        types = self.cluster.types
+        return truth.on(next(iter(types))) if len(types) == 1 and self.cluster.node_types else truth
+
+    def speeds_of(self, job: Job) -> Mapping[str, float]:
+        """Return the speed of a job as it was submitted, by the types of the cluster that it can use [steps/s]."""
+        key = job if job.is_rigid else (job.application, job.num_replicas, job.batch_size, job.gpu_types)
+        if (known := self._speeds.get(key)) is None:
+            known = self._speeds[key] = speeds_of(job, self.profile_of(job), self.cluster, shrinks=self.traits.adaptive)
         return known
 
     def rhythm(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> Rhythm | None:
@@ -111,12 +131,17 @@ class Scenario:
         if (checkpoints := self.settings.checkpoints) is None:
             return Rhythm() if self.cluster.outages or self.settings.job_failures else None
         rate = num_nodes * nodes.failure_rate(now, checkpoints.expected_rate)
-        return checkpoints.rhythm(job.application, rate)
+        interval = checkpoints.interval(job.application, rate)
+        return Rhythm(interval, checkpoints.cost_of(job.application), interval, at_epochs=checkpoints.every == "epoch")
 
     @cached_property
     def agents(self) -> Agents:
         """Return what makes the agents of the jobs."""
-        return Agents(self.traits, max(self.cluster.gpus_per_node))
+        return Agents(self.traits, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
+
+    @cached_property
+    def _speeds(self) -> dict[object, Mapping[str, float]]:
+        return {}
 
     @cached_property
     def _truths(self) -> dict[str, Truth]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from polluxsim.engine.checkpoints import Checkpoints
+from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError
@@ -44,6 +44,8 @@ class EngineSettings:
         When jobs save what they have trained; None is never, but for when a policy moves them.
     job_failures
         How often jobs fail by themselves; None is never.
+    free_moves
+        Whether only jobs that held no GPUs pay the restart delay, and others change theirs at no cost.
     """
 
     round_interval: float = 60.0
@@ -54,6 +56,7 @@ class EngineSettings:
     reasons: str = "changes"
     checkpoints: Checkpoints | None = None
     job_failures: JobFailures | None = None
+    free_moves: bool = False
 
     def __post_init__(self) -> None:
         _require(

@@ -26,8 +26,9 @@ def shown(state: State, now: float) -> ClusterView:
         standing=Standing(
             JobWindows(state.shutter, len(jobs.placed), jobs.running_views),
             JobWindows(state.shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
-            tuple(nodes.free[: len(up)]),
+            tuple(nodes.idle(len(up))),
             jobs.demand,
         ),
         health=nodes.health,
+        node_types=nodes.types,
     )

@@ -20,20 +20,22 @@ class Tenure:
         Re-allocations since the first start that a policy ordered.
     is_lost
         Whether a failure took its last GPUs.
+    delay
+        Time from which on it trains on its GPUs, since it was given them [s].
     losses
         What checkpoints and failures took from it, but for the GPUs it holds.
     """
 
     __slots__ = (
-        "is_lost", "losses", "num_replicas", "num_restarts", "placement", "restart_service", "restart_time", "run_time",
-        "service", "shape", "since", "start_time",
+        "delay", "is_lost", "losses", "num_replicas", "num_restarts", "placement", "restart_service", "restart_time",
+        "run_time", "service", "shape", "since", "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.placement: Placement = ()
         self.shape: tuple[int, ...] = ()
         self.num_replicas = 0
-        self.since = 0.0
+        self.since = self.delay = 0.0
         self.service = self.run_time = self.restart_time = self.restart_service = 0.0
         self.num_restarts = 0
         self.losses = NO_LOSSES
@@ -44,17 +46,17 @@ class Tenure:
         """Return time held × GPUs so far [GPU s]."""
         return self.service + (now - self.since) * self.num_replicas
 
-    def times(self, now: float, restart_delay: float) -> tuple[float, float, float]:
+    def times(self, now: float) -> tuple[float, float, float]:
         """Return how long it has held GPUs, and how much of that went into starts and restarts [s; s; GPU s]."""
         held = now - self.since if self.num_replicas else 0.0
-        restart = min(held, restart_delay)
+        restart = min(held, self.delay)
         return self.run_time + held, self.restart_time + restart, self.restart_service + restart * self.num_replicas
 
     def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
         """Let go of the GPUs held so far, and hold others, or none."""
-        self.run_time, self.restart_time, self.restart_service = self.times(now, restart_delay)
+        self.run_time, self.restart_time, self.restart_service = self.times(now)
         self.service = self.attained_service(now)
-        self.since = now
+        self.since, self.delay = now, restart_delay
         self.placement = placement
         self.shape = gpus_by_node(placement)
         self.num_replicas = sum(self.shape)

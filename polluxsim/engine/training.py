@@ -104,7 +104,8 @@ class Training:
     def _move(self, move: Move) -> None:
         state, settings, now = self._state, self._state.scenario.settings, self._state.agenda.now
         job = move.job
-        job.place(move.placement, move.pace, now, settings.restart_delay, state.shutter.rule)
+        delay = 0.0 if settings.free_moves and job.placement else settings.restart_delay
+        job.place(move.placement, move.pace, now, delay, state.shutter.rule)
         state.nodes.take(move.placement)
         state.jobs.moved(job)
         if not move.placement:
@@ -119,11 +120,12 @@ class Training:
         if warning and settings.checkpoints is not None:
             cost = settings.checkpoints.cost_of(job.job.application)
             saving = cost if cost <= warning else None
+        was_training = job.is_training(now)
         state.nodes.give_back(job.placement)
         job.lose(now, settings.restart_delay, state.shutter.rule, saving)
         state.jobs.moved(job)
         state.records.changed(now, job)
-        state.rounds.note(Change.EVICTION, job.job_id)
+        state.rounds.evicted(job.job_id, was_training=was_training)
         # Nothing was said of it yet as it is now.
         state.inquiry.ended(job.job_id)
         state.inquiry.submitted(job.job_id)

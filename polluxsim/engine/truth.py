@@ -6,10 +6,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import Observation
+from polluxsim.gpu_types import ANY
 from polluxsim.models.efficiency import gain
+from polluxsim.models.profile import ProfileRangeError, by_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.models.profile import Profile, StepTime
     from polluxsim.types import BatchChoice
@@ -28,6 +30,8 @@ class Pace:
         GPUs on each node.
     choice
         Atomic batch size and accumulation steps.
+    gpu_type
+        Of the GPUs, by name.
 
     Attributes
     ----------
@@ -42,10 +46,13 @@ class Pace:
         If the profile says nothing about this.
     """
 
-    __slots__ = ("_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "shape", "step")
+    __slots__ = (
+        "_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "gpu_type", "shape", "step",
+    )  # fmt: skip
 
-    def __init__(self, profile: Profile, shape: tuple[int, ...], choice: BatchChoice) -> None:
+    def __init__(self, profile: Profile, shape: tuple[int, ...], choice: BatchChoice, gpu_type: str) -> None:
         self._profile = profile
+        self.gpu_type = gpu_type
         self.shape = shape
         self.choice = choice
         self.batch_size = choice.batch_size(sum(shape))
@@ -65,7 +72,8 @@ class Pace:
     def observation(self, epoch: int) -> Observation:
         """Return what an agent observes in an epoch."""
         statistics = self._profile.gradient_statistics(self.batch_size, epoch)
-        return Observation(len(self.shape), sum(self.shape), self.choice.atomic_batch_size, self.step, statistics)
+        atomic = self.choice.atomic_batch_size
+        return Observation(len(self.shape), sum(self.shape), atomic, self.step, statistics, self.gpu_type)
 
     def rates(self, start: int, end: int) -> list[float]:
         """Return the progress per second in the epochs from `start` to before `end` [M0-steps/s]."""
@@ -76,7 +84,7 @@ class Pace:
 
 
 class Truth:
-    """One application's true speed, with what was computed of it once.
+    """One application's true speed on one GPU type, with what was computed of it once.
 
     Parameters
     ----------
@@ -84,6 +92,8 @@ class Truth:
         Where the truth comes from.
     paces
         Those known already, of a profile of the same speed.
+    gpu_type
+        The type, by name.
 
     Attributes
     ----------
@@ -95,15 +105,46 @@ class Truth:
         M0 [examples].
     """
 
-    __slots__ = ("_paces", "_times_left", "application", "epoch_ends", "init_batch_size", "profile")
+    __slots__ = (
+        "_of_types", "_paces", "_times_left", "application", "epoch_ends", "gpu_type", "init_batch_size", "profile",
+    )  # fmt: skip
 
-    def __init__(self, profile: Profile, paces: Paces | None = None) -> None:
+    def __init__(self, profile: Profile, paces: Paces | None = None, gpu_type: str = ANY.name) -> None:
         self.profile = profile
+        self.gpu_type = gpu_type
         self.application = profile.application
         self.init_batch_size = self.application.init_batch_size
         self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
         self._paces: Paces = {} if paces is None else paces
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
+        self._of_types: dict[str, Truth] = {gpu_type: self}
+
+    @property
+    def types(self) -> Mapping[str, Profile]:
+        """Return the profiles by GPU type; empty if nothing is known of types."""
+        return by_type(self.profile)
+
+    def on(self, gpu_type: str) -> Truth:
+        """Return the truth about a GPU type; where nothing is known of types, all are alike.
+
+        Raises
+        ------
+        ProfileRangeError
+            If there is no profile of this type.
+        """
+        if (known := self._of_types.get(gpu_type)) is None:
+            if (types := self.types) and gpu_type not in types:
+                raise ProfileRangeError(
+                    f"{self.application.name} has no profile for {gpu_type}, allowed are {', '.join(types)}"
+                )
+            known = self._of_types[gpu_type] = Truth(types[gpu_type], None, gpu_type) if types else self
+        return known
+
+    @property
+    def speed_alone(self) -> float:
+        """Return the speed of one GPU at the largest atomic batch size [examples/s]."""
+        most = self.application.max_atomic_batch_size
+        return most / self.profile.step_time((1,), most).step_time
 
     def pace(self, shape: tuple[int, ...], choice: BatchChoice) -> Pace:
         """Return the pace on a shape of placement at a batch size.
@@ -115,7 +156,7 @@ class Truth:
         """
         key = (shape, choice)
         if (known := self._paces.get(key)) is None:
-            known = self._paces[key] = Pace(self.profile, shape, choice)
+            known = self._paces[key] = Pace(self.profile, shape, choice, self.gpu_type)
         return known
 
     def time_left(self, shape: tuple[int, ...], choice: BatchChoice, epoch: int, progress: float) -> float:

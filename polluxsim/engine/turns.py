@@ -180,7 +180,7 @@ class Simulation(Readings):
             return
         self._training.pass_epochs()
         self._chosen_anew = self._training.end_interval()
-        if state.rounds.policy_is_due and state.nodes.num_up(self.time):
+        if state.rounds.policy_is_due and any(state.nodes.present(self.time)):
             self._open()
         else:
             self._end_round(())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,15 @@ from polluxsim.errors import ViewClosedError
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.time_rules import TimeRule
-    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.engine.truth import Truth
+    from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.policies.view import JobView
     from polluxsim.types import BatchChoice, JobId, Placement
+    from polluxsim.workloads.workload import Job
+
+    SpeedsOf = Callable[[Job], Mapping[str, float]]
 
 
 class Shutter:
@@ -51,9 +56,9 @@ class Shutter:
 class JobWindow:
     """A `JobView` of one job of a run, made once: what its user said is here, the rest is looked up."""
 
-    __slots__ = ("_active", "_shutter", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
+    __slots__ = ("_active", "_shutter", "_speeds_of", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
 
-    def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
+    def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
         job = active.job
         self.job_id: JobId = job.job_id
         self.submit_time = job.submit_time
@@ -62,12 +67,13 @@ class JobWindow:
         self.oracle = OracleWindow(active, shutter)
         self._active = active
         self._shutter = shutter
+        self._speeds_of = speeds_of
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
-        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
+        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._speeds_of)
 
     @property
     def user(self) -> str | None:
@@ -92,6 +98,10 @@ class JobWindow:
     @property
     def gpu_types(self) -> tuple[str, ...]:
         return self._active.job.gpu_types
+
+    @property
+    def plan(self) -> BatchPlan | None:
+        return self._active.job.plan
 
     @property
     def min_replicas(self) -> int | None:
@@ -122,6 +132,15 @@ class JobWindow:
         self._shutter.look()
         return self._active.agent.goodput
 
+    @property
+    def speeds(self) -> Mapping[str, float]:
+        return self._speeds_of(self._active.job)
+
+    @property
+    def goodputs(self) -> Mapping[str, Goodput | None]:
+        self._shutter.look()
+        return {name: self._active.agent.goodput_on(name) for name in self.speeds}
+
 
 class OracleWindow:
     """An `Oracle` of one job of a run: nothing of its progress is computed before it is asked for."""
@@ -144,22 +163,32 @@ class OracleWindow:
         return self._active.segment.epoch
 
     @property
+    def batch_choice(self) -> BatchChoice:
+        """Return how it would split its batch now on the GPUs that its user asked for."""
+        return self._active.agent.choose(1, self._active.job.num_replicas, epoch=self.epoch)
+
+    @property
     def progress(self) -> float:
         """Return the work done [M0-steps]."""
         self._shutter.look()
         return self._active.segment.progress_at(self._shutter.time, self._shutter.rule)
 
-    def optimiser_step_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
+    def optimiser_step_time(
+        self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
+    ) -> float:
         """Return the true time of one optimiser step on a placement [s]."""
-        return self._truth.optimiser_step_time(gpus_by_node, choice)
+        return self._on(gpu_type).optimiser_step_time(gpus_by_node, choice)
 
     def remaining_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
         return self._truth.profile.remaining_iterations(batch_size, self.epoch)
 
-    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
+    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
         """Return the true time to completion if this placement and batch choice were kept [s]."""
-        return self._truth.time_left(gpus_by_node, choice, self.epoch, self.progress)
+        return self._on(gpu_type).time_left(gpus_by_node, choice, self.epoch, self.progress)
+
+    def _on(self, gpu_type: str | None) -> Truth:
+        return self._truth if gpu_type is None else self._truth.on(gpu_type)
 
 
 class JobWindows(Sequence["JobView"]):

@@ -103,7 +103,7 @@ class World:
         active = ActiveJob(job, truth, state.scenario.agents.new(job, truth), self._submitted)
         self._submitted += 1
         self.num_expected -= 1
-        view = JobWindow(active, state.shutter)
+        view = JobWindow(active, state.shutter, state.scenario.speeds_of)
         state.jobs.add(active, view)
         state.inquiry.submitted(job.job_id)
         state.rounds.arrived(view)

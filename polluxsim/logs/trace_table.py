@@ -39,8 +39,10 @@ class TraceJob(NamedTuple):
         Its virtual cluster, account or cluster, how it ended, and whose it was; None if the trace does not say.
     queueing_delay, time_limit
         How long it waited, and the longest time on GPUs that its user promised [s]; None if the trace does not say.
-    partition, gpu_type
-        The part of the cluster and the kind of GPU; None if the trace does not say.
+    partition
+        The part of the cluster; None if the trace does not say.
+    gpu_type
+        Kinds of GPU given or asked for, with bars between them; None if the trace does not say.
     array_limit
         Jobs of its array that may run at once; None if all may.
     """

@@ -104,10 +104,10 @@ def cluster_of(run: Run) -> Cluster:
 def num_gpus(run: Run) -> int | None:
     """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
     if isinstance(recorded := run.info.get("nodes"), list):
-        return sum(int(count) * int(gpus) for count, gpus in recorded)
+        return sum(int(count) * int(gpus) for count, gpus, *_ in recorded)
     cluster: dict[str, Any] = {key: value for key, value in settings_of(run).items() if key.startswith("cluster.")}
     if isinstance(groups := cluster.get("cluster.groups"), list):
-        return sum(int(count) * int(gpus) for count, gpus in groups)
+        return sum(int(count) * int(gpus) for count, gpus, *_ in groups)
     nodes, gpus = cluster.get("cluster.num_nodes"), cluster.get("cluster.gpus_per_node")
     return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.look.groups import policy_name, settings_of
+from polluxsim.look.pauses import Pauses
 from polluxsim.look.series import active_jobs, waiting_jobs
 from polluxsim.look.slots import Slot, cluster_of, is_rented, stays
+from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,19 +53,27 @@ def events(run: Run) -> Iterator[Event]:
     A node is a process and a GPU a thread. While a job holds a GPU, there is a slice with the job's name for every
     stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
     its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
+    Checkpoints are slices within a job's, but for those at the ends of epochs, which no file tells.
     An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
-    mark, and a slice on each of its GPUs.
+    mark, and a slice on each of its GPUs. Each job has a track of its own too, with the times in which it waited.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster)
+    jobs = JobTracks(run.result, *tracks.next)
     yield from tracks.metadata()
+    yield from jobs.metadata()
     yield from _outages(run, tracks)
     yield from _counters(run)
     applications = {job.job: job.application for job in run.result.job_records}
     delay = float(run.info.get("config", {}).get("engine", {}).get("restart_delay", 0.0))
-    flows = 0
+    pauses, flows = Pauses(run, cluster.num_nodes), 0
     for stay in stays(run.result.allocation_records, cluster, run.result.end_time):
-        slices = list(_slices(stay, delay, applications.get(stay.job, "?")))
+        application = applications.get(stay.job, "?")
+        slices = list(_slices(stay, delay, application))
+        for start, end in pauses.of(stay, application):
+            first, last = microseconds(start), microseconds(end)
+            slices.append({"ph": "X", "name": "checkpoint", "cat": "checkpoint", "ts": first, "dur": last - first})
+        yield from jobs.stay(stay, slices)
         for slot in stay.slots:
             for each in slices:
                 yield {**tracks.of(slot), **each}
@@ -71,6 +81,7 @@ def events(run: Run) -> Iterator[Event]:
         if slices and stay.came_from is not None and stay.start == stay.placed:
             flows += 1
             yield from _flow(flows, stay.came_from, stay, tracks)
+    yield from jobs.ends()
 
 
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
@@ -125,22 +136,23 @@ class _Tracks:
     def of(self, slot: Slot) -> Event:
         return {"pid": CLUSTER_PID + 1 + slot.node, "tid": self._first_tids[slot.node] + slot.gpu}
 
+    @property
+    def next(self) -> tuple[int, int]:
+        """Return the numbers of the first process and thread that are nobody's."""
+        return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1]
+
     def metadata(self) -> Iterator[Event]:
         """Yield the names of all tracks, in their order."""
-        yield _meta("process_name", {"pid": CLUSTER_PID}, name="cluster")
-        yield _meta("process_sort_index", {"pid": CLUSTER_PID}, sort_index=0)
+        yield meta("process_name", {"pid": CLUSTER_PID}, name="cluster")
+        yield meta("process_sort_index", {"pid": CLUSTER_PID}, sort_index=0)
         for node, gpus in enumerate(self._sizes):
             process = {"pid": CLUSTER_PID + 1 + node}
-            yield _meta("process_name", process, name=f"node {node}")
-            yield _meta("process_sort_index", process, sort_index=node + 1)
+            yield meta("process_name", process, name=f"node {node}")
+            yield meta("process_sort_index", process, sort_index=node + 1)
             for gpu in range(gpus):
                 thread = self.of(Slot(node, gpu))
-                yield _meta("thread_name", thread, name=f"GPU {gpu}")
-                yield _meta("thread_sort_index", thread, sort_index=gpu)
-
-
-def _meta(kind: str, track: Event, **values: object) -> Event:
-    return {"ph": "M", "name": kind, **track, "args": values}
+                yield meta("thread_name", thread, name=f"GPU {gpu}")
+                yield meta("thread_sort_index", thread, sort_index=gpu)
 
 
 def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
@@ -154,7 +166,7 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
         "nodes": len({slot.node for slot in stay.slots}),
         "restarts": stay.restarts,
     }
-    start, ready, end = (_microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
+    start, ready, end = (microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
     ready = min(max(start, ready), end)
     if ready > start:
         name = "restart" if stay.restarts else "start"
@@ -165,15 +177,15 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
 
 def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:
     """Yield both ends of an arrow: within the last microsecond of the old slice, and at the start of the new one."""
-    last = max(_microseconds(old.end) - 1, _microseconds(old.start))
+    last = max(microseconds(old.end) - 1, microseconds(old.start))
     yield {"ph": "s", **FLOW, "id": number, **tracks.of(old.slots[0]), "ts": last}
-    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **tracks.of(new.slots[0]), "ts": _microseconds(new.start)}
+    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **tracks.of(new.slots[0]), "ts": microseconds(new.start)}
 
 
 def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
     """Yield a mark for each outage of a node, and a slice for each of its GPUs."""
     for outage in run.result.outage_records:
-        start, end = (_microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
+        start, end = (microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
         yield {
             "ph": "i",
             "s": "p",
@@ -218,8 +230,4 @@ def _zeros(time: float) -> Iterator[Event]:
 
 def _counted(time: float, names: Sequence[tuple[str, str]], values: Sequence[float]) -> Iterator[Event]:
     for (name, unit), value in zip(names, values, strict=False):
-        yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": _microseconds(time), "args": {unit: value}}
-
-
-def _microseconds(time: float) -> int:
-    return round(time * 1e6)
+        yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": microseconds(time), "args": {unit: value}}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,6 +22,40 @@ if TYPE_CHECKING:
 
 NUM_CANDIDATES = 50
 """Total batch sizes tried for a placement. Source: artifact of Pollux (OSDI '21)."""
+
+
+class Goodput(Protocol):
+    """What is known of a job's goodput on one type of GPU."""
+
+    def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
+        """Return the largest goodput on a placement, and the batch choice that reaches it."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScaledGoodput:
+    """Goodput on a type that was never tried, by the ratio of two speeds on one GPU.
+
+    Parameters
+    ----------
+    model
+        What was learnt on another type.
+    ratio
+        Speed on one GPU of this type over that of the other.
+    gpus_per_node
+        GPUs of a node of the other type: how many nodes a placement has is counted there.
+
+    Source: the published simulator of Sia (SOSP '23).
+    """
+
+    model: GoodputModel
+    ratio: float
+    gpus_per_node: int
+
+    def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
+        """Return the largest goodput of so many GPUs on the other type, scaled, and the batch choice there."""
+        goodput, choice = self.model.best(ceil(num_replicas / self.gpus_per_node), num_replicas)
+        return goodput * self.ratio, choice
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from polluxsim.errors import InvalidConfigError, PolluxSimError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polluxsim.models.efficiency import GradientStatistics
 
 
 class ProfileRangeError(PolluxSimError):
     """A question outside what a profile has measured."""
+
+
+class DoesNotFitError(ProfileRangeError):
+    """More examples on a GPU than its memory holds."""
 
 
 class StepTime(NamedTuple):
@@ -98,6 +104,9 @@ class Application:
 class Profile(Protocol):
     """How fast and how well an application trains: measured tables, or a card fitted to them.
 
+    One that knows several GPU types has an attribute `by_type` besides, with the profile on each; they differ in their
+    step times and in what fits in memory.
+
     Epochs are counted from 0; progress is in M0-steps since the start of training.
     """
 
@@ -136,3 +145,9 @@ class Profile(Protocol):
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the end of training at a fixed batch size."""
         ...
+
+
+def by_type(profile: Profile) -> Mapping[str, Profile]:
+    """Return the profiles of the GPU types that a profile knows, by name; empty if it says nothing of types."""
+    known: Mapping[str, Profile] = getattr(profile, "by_type", {})
+    return known

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
 
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, ProfileRangeError, StepTime
+from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
+"""GPU types, each with the speed on it over that at which a job lasts its duration; 0 where it does not fit."""
 
 RIGID = "rigid"
 """Name of the application of jobs without a profile."""
@@ -62,7 +69,25 @@ class KnownDuration:
 
 @dataclass(frozen=True, slots=True)
 class RigidProfile(KnownDuration):
-    """One rigid job as a `Profile`: it runs on the GPUs it asks for, no more and no fewer."""
+    """One rigid job as a `Profile`: it runs on the GPUs it asks for, no more and no fewer.
+
+    Parameters
+    ----------
+    num_replicas, duration
+        As of `KnownDuration`.
+    speed
+        Steps a second.
+    type_speeds
+        The same by GPU type, where it differs; then it runs on no other types.
+    """
+
+    speed: float = 1.0
+    type_speeds: TypeSpeeds = ()
+
+    @property
+    def by_type(self) -> Mapping[str, RigidProfile]:
+        """Return the same job on each type that it is known on."""
+        return {name: RigidProfile(self.num_replicas, self.duration, speed) for name, speed in self.type_speeds}
 
     @property
     def application(self) -> Application:
@@ -75,15 +100,17 @@ class RigidProfile(KnownDuration):
         return (self.num_replicas,)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return one second, wherever its GPUs are.
+        """Return the time of a step, wherever its GPUs are.
 
         Raises
         ------
         ProfileRangeError
-            If it is given another number of GPUs.
+            If it is given another number of GPUs, or does not fit on them.
         """
         if sum(gpus_by_node) != self.num_replicas:
             raise ProfileRangeError(
                 f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"
             )
-        return StepTime(1.0, 0.0)
+        if not self.speed:
+            raise DoesNotFitError("it does not fit in memory there")
+        return StepTime(1.0 / self.speed, 0.0)

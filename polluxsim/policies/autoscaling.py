@@ -55,6 +55,8 @@ class Autoscaler:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return all GPUs that are up and that the first job may have, and the number of nodes to have next."""
+        if not view.jobs:
+            return Decision({})
         job = view.jobs[0]
         num_nodes = None if view.nodes is None else self._num_nodes(job, view.nodes)
         up = view.gpus_per_node[:num_nodes]

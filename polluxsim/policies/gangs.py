@@ -79,7 +79,7 @@ def schedule_gangs(
     """
     order = _Remembered(order)
     explain = partial(_reasons, view, order, overtaking=overtaking, describe=describe)
-    if view.demand <= view.num_gpus:
+    if view.demand <= view.num_gpus and len(view.types) == 1:
         # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
         new = {job.job_id: free.pack(job.num_replicas) or () for job in waiting}
@@ -90,7 +90,7 @@ def schedule_gangs(
             outdated_by=Change.ARRIVAL,
             explain=partial(_all_fit, view, order, describe),
         )
-    admitted = _admitted(order, view.num_gpus, overtaking=overtaking)
+    admitted = _admitted(order, Budget(view), overtaking=overtaking)
     outdated_by = Change.ARRIVAL
     if len(admitted) < len(view.jobs):
         outdated_by |= Change.COMPLETION | Change.NODES
@@ -110,32 +110,63 @@ def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobV
     return islice((job for job in order if job.job_id in wanted), len(wanted))
 
 
-def _placements(view: ClusterView, admitted: Iterable[JobView]) -> dict[JobId, Placement]:
+def _placements(view: ClusterView, admitted: Iterable[tuple[JobView, str]]) -> dict[JobId, Placement]:
     """Return the placements of the jobs that are to run: those who do so already first, the others packed in order."""
     placements = {}
     new = []
-    for job in admitted:
-        if placement := job.placement:
+    for job, gpu_type in admitted:
+        if (placement := job.placement) and view.type_of(placement) == gpu_type:
             placements[job.job_id] = placement
         else:
-            new.append(job)
+            new.append((job, gpu_type))
     free = FreeGpus(view.free)
     for job in view.running if len(placements) < len(view.running) else ():
         if job.job_id not in placements:
             free.give_back(job.placement)
-    for job in new:
-        if found := free.pack(job.num_replicas):
+    nodes = {name: view.nodes_of(name) for name in view.types} if len(view.types) > 1 else {}
+    for job, gpu_type in new:
+        if found := free.pack(job.num_replicas, nodes.get(gpu_type, ())):
             placements[job.job_id] = found
     return placements
 
 
-def _admitted(order: Iterable[JobView], budget: int, *, overtaking: bool) -> list[JobView]:
+class Budget:
+    """The GPUs of each type that are left, as one job after the other takes some.
+
+    Parameters
+    ----------
+    view
+        The cluster, all of whose GPUs are there to be given.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._left = {name: view.gpus_of(name) for name in view.types}
+
+    @property
+    def left(self) -> int:
+        """Return the GPUs that are left of all types."""
+        return sum(self._left.values())
+
+    def take(self, job: JobView) -> str | None:
+        """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits."""
+        for name in self._left if len(self._left) == 1 else self._wanted(job):
+            if job.num_replicas <= self._left[name]:
+                self._left[name] -= job.num_replicas
+                return name
+        return None
+
+    def _wanted(self, job: JobView) -> Sequence[str]:
+        speeds, here = job.speeds, self._view.type_of(job.placement) if job.placement else None
+        return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
+
+
+def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, str]]:
     admitted = []
     for job in order:
-        if job.num_replicas <= budget:
-            budget -= job.num_replicas
-            admitted.append(job)
-            if not budget:
+        if (gpu_type := budget.take(job)) is not None:
+            admitted.append((job, gpu_type))
+            if not budget.left:
                 break
         elif not overtaking:
             break
@@ -168,11 +199,12 @@ def _reasons(
     Kinds: `gang-fits`; `gang-does-not-fit`, where the others are the nearest jobs ahead that got GPUs; and
     `behind-head-of-line`, where the other is the first job that does not fit and lets nobody past.
     """
-    asked, left, head = set(jobs), view.num_gpus, None
+    asked, budget, head = set(jobs), Budget(view), None
     ahead = deque[str](maxlen=NEAREST)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(order, start=1):
-        fits = head is None and job.num_replicas <= left
+        left = budget.left
+        fits = head is None and budget.take(job) is not None
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
             if head is not None:
@@ -184,7 +216,6 @@ def _reasons(
             if len(reasons) == len(asked):
                 break
         if fits:
-            left -= job.num_replicas
             ahead.append(job.job_id)
         elif head is None and not overtaking:
             head = job

@@ -87,7 +87,8 @@ class Multifactor:
 
     def _fair_shares(self, view: ClusterView) -> dict[str, float]:
         """Return 2^(−U/S) of every user with jobs here."""
-        used = {job.user or NOBODY: self._usage.of(job.user or NOBODY, view.time) for job in view.jobs}
+        users = dict.fromkeys(job.user or NOBODY for job in view.jobs)
+        used = {user: self._usage.of(user, view.time) for user in users}
         all_shares = sum(self.shares.get(user, 1.0) for user in used)
         all_used = sum(used.values()) or 1.0
         return {

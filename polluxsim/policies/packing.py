@@ -35,8 +35,15 @@ class FreeGpus:
             self._free[node] += gpus
             self._total += gpus
 
-    def pack(self, num_replicas: int) -> Placement | None:
+    def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job, and take them.
+
+        Parameters
+        ----------
+        num_replicas
+            GPUs to find.
+        nodes
+            Where; by default on any.
 
         Returns
         -------
@@ -44,12 +51,12 @@ class FreeGpus:
             Repeatedly as many GPUs as needed of the node with the most free ones (the lowest number at a tie);
             None, and nothing taken, if there are too few.
         """
-        if num_replicas > self._total:
+        if num_replicas > (sum(self._free[node] for node in nodes) if nodes else self._total):
             return None
         placement = []
         while num_replicas:
-            most = max(self._free)
-            node = self._free.index(most)
+            most = max(map(self._free.__getitem__, nodes)) if nodes else max(self._free)
+            node = next(node for node in nodes if self._free[node] == most) if nodes else self._free.index(most)
             taken = min(most, num_replicas)
             placement.append((node, taken))
             self._free[node] -= taken

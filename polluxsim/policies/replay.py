@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.policies.packing import fits, remove
+from polluxsim.errors import InvalidInputError, short
+from polluxsim.policies.packing import fits, pack, remove
 from polluxsim.policies.view import Traits
 from polluxsim.storage import read_run
-from polluxsim.tables import read_rows
-from polluxsim.types import JobId, Placement, placement_from_nodes
+from polluxsim.tables import read_number, read_rows
+from polluxsim.types import JobId, Placement, num_replicas, placement_from_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,16 +73,21 @@ class Change(NamedTuple):
 class Timeline:
     """Answers with what each job was last recorded with.
 
-    A job that takes longer than it did in the recorded run keeps its GPUs while no other is recorded with them.
+    A job that takes longer than it did in the recorded run keeps its GPUs while no other is recorded with them, or to
+    its end.
 
     Parameters
     ----------
     path
-        A run's folder; or a CSV file with `time` [s], `job` and `allocation` (a node for each GPU, blanks between), a
+        A run's folder; or a recorded run of Gavel's or Shockwave's simulator (.json), whose workers are nodes of one
+        GPU; or a CSV file with `time` [s], `job` and `allocation` (a node for each GPU, blanks between), a
         row whenever a job's GPUs change or more often, and optionally `batch_size` [examples] and `completion_time`
         [s], which only the last row of a job has.
     adaptive
         Whether jobs choose their own batch sizes; null if any of them did in the recorded run.
+    late_first
+        Whether a job that takes longer keeps its GPUs though another is recorded with them, which then gets others, or
+        misses the round; null if the record goes by rounds (.json), where lateness is what is left of a round.
 
     Raises
     ------
@@ -89,8 +95,9 @@ class Timeline:
         If there is no such record, or it is not what it should be.
     """
 
-    def __init__(self, path: str, adaptive: bool | None = None) -> None:
+    def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:
         self._path = path
+        self._late_first = Path(path).suffix == ".json" if late_first is None else late_first
         self._changes = defaultdict[JobId, list[Change]](list)
         for change in _recorded(Path(path)):
             self._changes[change.job].append(change)
@@ -111,11 +118,14 @@ class Timeline:
         """
         recorded = {job.job_id: self._at(job.job_id, view.time) for job in view.jobs}
         allocation = {job_id: placement for job_id, (placement, _) in recorded.items() if placement}
+        late = {job_id: last for job_id, (placement, last) in recorded.items() if last and not placement}
+        if self._late_first:
+            return _side_by_side(view.gpus_per_node, late | allocation)
         free = view.gpus_per_node
         for placement in allocation.values():
             free = remove(free, placement) if fits(free, placement) else free
-        for job_id, (placement, last) in recorded.items():
-            if not placement and last and fits(free, last):
+        for job_id, last in late.items():
+            if fits(free, last):
                 allocation[job_id], free = last, remove(free, last)
         return allocation
 
@@ -129,11 +139,33 @@ class Timeline:
         return changes[-1].placement, next((change.placement for change in reversed(changes) if change.placement), ())
 
 
+def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocation:
+    """Return placements such that the first keep theirs, and the others get as many GPUs elsewhere or none."""
+    if not all(fits(gpus_per_node, placement) for placement in wanted.values()):
+        return wanted  # of another cluster, which the engine names
+    free, given = list(gpus_per_node), dict[JobId, Placement]()
+    for job_id, placement in wanted.items():
+        if fits(free, placement):
+            given[job_id] = placement
+            for node, gpus in placement:
+                free[node] -= gpus
+    for job_id in [job_id for job_id in wanted if job_id not in given]:
+        if (found := pack(free, num_replicas(wanted[job_id]))) is not None:
+            given[job_id], free = found, list(remove(free, found))
+    return given
+
+
 def _recorded(path: Path) -> Iterator[Change]:
     if path.is_dir():
         for record in read_run(path).result.allocation_records:
             yield Change(record.time, record.job, tuple(zip(record.nodes, record.gpus, strict=True)), record.batch_size)
-        return
+    elif path.suffix == ".json":
+        yield from _scheduled(path)
+    else:
+        yield from _listed(path)
+
+
+def _listed(path: Path) -> Iterator[Change]:
     for row in read_rows(path, COLUMNS):
         is_over = bool(row.values.get("completion_time"))
         size = row.integer("batch_size", 0) if row.values.get("batch_size") else 0
@@ -145,3 +177,44 @@ def _placement(row: Row) -> Placement:
     if not all(node.isascii() and node.isdigit() for node in nodes):
         raise row.error("allocation", "a node number for each GPU, with blanks between")
     return placement_from_nodes(map(int, nodes))
+
+
+def _scheduled(path: Path) -> Iterator[Change]:
+    """Yield what changes from round to round; rounds are at multiples of their length, from 0."""
+    schedule, length = _rounds(path)
+    held = dict[JobId, Placement]()
+    for number, entry in enumerate([*schedule, {}]):
+        now = {job: _workers(path, number, job, workers) for job, workers in _mapping(path, number, entry).items()}
+        for job in held | now:
+            if now.get(job) != held.get(job):
+                yield Change(number * length, job, now.get(job, ()), 0)
+        held = now
+
+
+def _rounds(path: Path) -> tuple[list[object], float]:
+    """Return the rounds of a record and how long each is [s]."""
+    try:
+        record = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise InvalidInputError(f"{path}: not JSON") from None
+    record = record if isinstance(record, dict) else {}
+    schedule, length = record.get("schedule"), read_number(record.get("round_s"))
+    if not isinstance(schedule, list) or length is None or length <= 0:
+        raise InvalidInputError(f"{path}: needed are a list schedule, and round_s, a number of seconds above 0")
+    return schedule, length
+
+
+def _mapping(path: Path, number: int, entry: object) -> Mapping[JobId, object]:
+    if not isinstance(entry, dict):
+        raise InvalidInputError(f"{path}, round {number}: {short(entry)}, allowed are jobs with their workers")
+    return entry
+
+
+def _workers(path: Path, number: int, job: JobId, workers: object) -> Placement:
+    if not isinstance(workers, list) or not all(type(worker) is int and worker >= 0 for worker in workers):
+        raise InvalidInputError(f"{path}, round {number}: job {job!r} has {short(workers)}, allowed are worker numbers")
+    if len(set(workers)) != len(workers):
+        raise InvalidInputError(f"{path}, round {number}: job {job!r} has a worker twice")
+    return placement_from_nodes(workers)

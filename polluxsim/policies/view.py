@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from math import ceil, inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.errors import PolicyError, short
+from polluxsim.gpu_types import ANY, NOBODY_SAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
 
-    from polluxsim.models.goodput import GoodputModel
+    from polluxsim.gpu_types import GpuType, NodeTypes
+    from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.types import Allocation, BatchChoice, JobId, Placement
 
@@ -32,16 +36,28 @@ class Oracle(Protocol):
         """Return the epoch that the job is in, from 0."""
         ...
 
-    def optimiser_step_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
-        """Return the true time of one optimiser step on a placement [s]."""
+    @property
+    def progress(self) -> float:
+        """Return the work done [M0-steps]."""
+        ...
+
+    @property
+    def batch_choice(self) -> BatchChoice:
+        """Return how it would split its batch now on the GPUs that its user asked for."""
+        ...
+
+    def optimiser_step_time(
+        self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
+    ) -> float:
+        """Return the true time of one optimiser step on a placement [s]; by default on the type measured first."""
         ...
 
     def remaining_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
         ...
 
-    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice) -> float:
-        """Return the true time to completion if this placement and batch choice were kept [s]."""
+    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
+        """Return the true time to completion if this placement and batch choice were kept [s]; type as above."""
         ...
 
 
@@ -71,6 +87,8 @@ class JobView(Protocol):
         Types of GPUs it can use, by name; empty for any.
     min_replicas
         Least GPUs its user lets it run on; None if not said.
+    plan
+        How it changes its batch size by itself; None for one that does not.
     placement
         The GPUs it holds, empty if none.
     attained_service
@@ -80,7 +98,13 @@ class JobView(Protocol):
     max_replicas
         Most GPUs it should be given now, by what its agent has seen and its user allows.
     goodput
-        What its agent has learnt of its goodput; None before the first fit, and for jobs that do not adapt.
+        What its agent has learnt of its goodput; None before the first fit, and for jobs that do not adapt. Of several
+        GPU types, it is that of the type it ran on last.
+    goodputs
+        The same by the types of the cluster that it can use: of one that it never ran on, by what it learnt on others
+        and the ratio of its speeds on one GPU; None before it ran on any.
+    speeds
+        How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
     oracle
         The truth, for policies that say openly that they use it.
     """
@@ -108,6 +132,8 @@ class JobView(Protocol):
     @property
     def min_replicas(self) -> int | None: ...
     @property
+    def plan(self) -> BatchPlan | None: ...
+    @property
     def placement(self) -> Placement: ...
     @property
     def attained_service(self) -> float: ...
@@ -117,6 +143,10 @@ class JobView(Protocol):
     def max_replicas(self) -> int: ...
     @property
     def goodput(self) -> GoodputModel | None: ...
+    @property
+    def goodputs(self) -> Mapping[str, Goodput | None]: ...
+    @property
+    def speeds(self) -> Mapping[str, float]: ...
     @property
     def oracle(self) -> Oracle: ...
 
@@ -141,6 +171,9 @@ class JobSnapshot(NamedTuple):
     time_limit: float | None = None
     gpu_types: tuple[str, ...] = ()
     min_replicas: int | None = None
+    goodputs: Mapping[str, Goodput | None] = MappingProxyType({})
+    speeds: Mapping[str, float] = MappingProxyType({})
+    plan: BatchPlan | None = None
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
@@ -284,6 +317,8 @@ class ClusterView:
         time.
     health
         Which nodes are down, and how often each was.
+    node_types
+        GPU type of each node; empty where nobody says, and all are alike.
     """
 
     time: float
@@ -295,6 +330,26 @@ class ClusterView:
     standing: Standing | None = None
     round_interval: float = 0.0
     health: Health = HEALTHY
+    node_types: NodeTypes = NOBODY_SAYS
+
+    @property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
+        return self.node_types.types
+
+    def nodes_of(self, gpu_type: str) -> Sequence[int]:
+        """Return the numbers of the nodes of a type."""
+        if not self.node_types:
+            return range(len(self.gpus_per_node))
+        return self.node_types.nodes[gpu_type]
+
+    def gpus_of(self, gpu_type: str) -> int:
+        """Return the number of GPUs of a type."""
+        return sum(self.gpus_per_node[node] for node in self.nodes_of(gpu_type))
+
+    def type_of(self, placement: Placement) -> str:
+        """Return the GPU type of a placement, by name."""
+        return self.node_types[placement[0][0]].name if self.node_types else ANY.name
 
     def round_at(self, time: float) -> float:
         """Return the time of the first round that is not before a time [s]."""

@@ -14,6 +14,7 @@ from polluxsim.engine.rounds import first_round
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import driven
 from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
@@ -180,6 +181,7 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     both = min(old.num_nodes, new.num_nodes)
     if (
         new.gpus_per_node[:both] != old.gpus_per_node[:both]
+        or new.node_types[:both] != old.node_types[:both]
         or None is not old.least_nodes
         or None is not new.least_nodes
     ):
@@ -195,5 +197,9 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     while len(gpus) > old.num_nodes and len(gpus) - 1 in lost:
         lost.remove(len(gpus) - 1)
         gpus = gpus[:-1]
-    kept = old if gpus == old.gpus_per_node else Cluster(gpus, failures=old.failures)
+    kept = (
+        old
+        if gpus == old.gpus_per_node
+        else Cluster(gpus, failures=old.failures, node_types=NodeTypes(nodes.node_types[: len(gpus)]))
+    )
     return kept, tuple(sorted(lost))

@@ -60,7 +60,7 @@ class LocalWorkers:
         """Do all runs, those that seem to take longest first; return those that failed."""
         count = min(self._workers, len(entries))
         others = set(active_children())
-        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_start)
+        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=begin_worker)
         try:
             failed = self._work(pool, count, Order(entries))
             pool.shutdown()
@@ -105,7 +105,7 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
     return [Told(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
 
 
-def _start() -> None:
+def begin_worker() -> None:
     """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

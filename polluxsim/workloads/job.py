@@ -12,6 +12,7 @@ from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidInputError, short
+from polluxsim.models.planned import BatchPlan
 from polluxsim.models.rigid import RIGID
 from polluxsim.models.scaling import ELASTIC
 from polluxsim.types import MOST_SECONDS
@@ -19,6 +20,7 @@ from polluxsim.types import MOST_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from polluxsim.models.rigid import TypeSpeeds
     from polluxsim.models.scaling import Speeds
     from polluxsim.types import JobId
 
@@ -79,9 +81,15 @@ class Job:
         Fewest and most GPUs its user can do with; None if nobody says.
     cancel_time
         When its user gives up [s since the start of the workload].
+    type_speeds
+        Of a job without a profile whose speed differs by GPU type: pairs (type, speed), 1 where it lasts `duration`, 0
+        where it does not fit in memory; it runs on no other type. Empty if it is as fast on any.
     speeds
         Speed by GPU count, in any unit, of a job without a profile that can run on others than `num_replicas` GPUs:
         pairs (GPUs, speed) with rising counts; `duration` is that on the GPUs asked for. Empty for one that cannot.
+    plan
+        How a job without a profile changes its batch size by itself, and how fast it is at which; `duration` is that
+        of the plan. None for one that does not.
 
     Raises
     ------
@@ -107,6 +115,8 @@ class Job:
     max_replicas: int | None = None
     cancel_time: float | None = None
     speeds: Speeds = ()
+    type_speeds: TypeSpeeds = ()
+    plan: BatchPlan | None = None
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():
@@ -160,6 +170,11 @@ class Job:
             raise self._error("cancel_time", f"{self.submit_time:g} s, when it is submitted, or later")
         if self.speeds and not self._may_have_speeds():
             raise self._error("speeds", f"those of a job with a duration, at its {self.num_replicas} GPUs and others")
+        if self.type_speeds and (self.speeds or not self.is_rigid):
+            raise self._error("type_speeds", "those of a job with a duration and without speeds by GPU count")
+
+        if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):
+            raise self._error("plan", "a BatchPlan, of a job with a duration")
 
     def _may_have_speeds(self) -> bool:
         return self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]
@@ -190,6 +205,15 @@ def _are_speeds(value: object) -> bool:
         return False
     is_known = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
     return is_known and all(fewer[0] < more[0] for fewer, more in pairwise(value))
+
+
+def _are_type_speeds(value: object) -> bool:
+    """Return whether it is pairs of a GPU type and a speed, each type once."""
+    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+        return False
+    return _are_names(tuple(name for name, _ in value)) and all(
+        _is_within(0.0, MOST_SPEED, speed) for _, speed in value
+    )
 
 
 MOST_COUNT = 10**9
@@ -223,12 +247,13 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "max_replicas": _COUNT,
     "cancel_time": _TIME,
     "speeds": (_are_speeds, "pairs of a GPU count, rising, and a speed above 0"),
+    "type_speeds": (_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once"),
 }
 _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
 
-OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING)[2:]
-"""Fields that a job may have besides: all after `duration`, with what they are where nobody says."""
+OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING and field.name != "plan")[2:]
+"""Fields that a job may have besides, all after `duration` that a file can hold."""
 
-_OTHER_OPTIONS = tuple(name for name in OPTIONS if name not in ("user", "queue"))
+_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in ("user", "queue")), "plan")
 _other_options = attrgetter(*_OTHER_OPTIONS)
 _NO_OTHER_OPTIONS = tuple(field.default for field in fields(Job) if field.name in _OTHER_OPTIONS)

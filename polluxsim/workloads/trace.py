@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import numpy as np
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line
+from polluxsim.gpu_types import types_in
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.names import UniqueNames, shared
@@ -130,6 +132,7 @@ class TraceReplay:
             time_limit=job.time_limit or None,
             after=arrays.before(job, name),
             cancel_time=self._cancel_time(job),
+            gpu_types=_types(job.gpu_type),
         )
 
     def _cancel_time(self, job: TraceJob) -> float | None:
@@ -177,3 +180,8 @@ class _Arrays:
         members = self._members[job.job.partition("_")[0]]
         members.append(name)
         return (members[-1 - job.array_limit],) if len(members) > job.array_limit else ()
+
+
+@lru_cache
+def _types(said: str | None) -> tuple[str, ...]:
+    return tuple(gpu.name for gpu in types_in(said))

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
 from polluxsim.files import appearing_whole
-from polluxsim.models.batch_size import split_batch_size
-from polluxsim.models.profile import ProfileRangeError
 from polluxsim.shipped import shipped
 from polluxsim.tables import Row, read_number, read_rows
-from polluxsim.types import packed
+from polluxsim.workloads.fitting import why_not
+from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polluxsim.models.profile import Profile
+    from polluxsim.models.rigid import TypeSpeeds
     from polluxsim.models.scaling import Speeds
     from polluxsim.types import Cluster
 
@@ -112,8 +112,8 @@ class Workload:
         """Return the first job without a profile, None if every job has one."""
         return next((job for job in self.jobs if job.is_rigid), None)
 
-    def check(self, profiles: Mapping[str, Profile], cluster: Cluster) -> None:
-        """Check that every job can run.
+    def check(self, profiles: Mapping[str, Profile], cluster: Cluster, *, shrinks: bool = False) -> None:
+        """Check that every job can run; where it `shrinks`, on a type with fewer GPUs than it asks for too.
 
         Raises
         ------
@@ -125,57 +125,43 @@ class Workload:
         for job in self.jobs:
             if not job.is_rigid:
                 self._check_profile(job, profiles)
-            if job.num_replicas > cluster.num_gpus:
-                raise self.error(
-                    job,
-                    f"num_replicas is {job.num_replicas}, allowed are the {cluster.num_gpus} GPUs there are",
-                )
-            if not job.is_rigid:
-                self._check_batch_size(job, profiles[job.application], max(cluster.gpus_per_node))
+            profile = None if job.is_rigid else profiles[job.application]
+            reasons = {name: why_not(job, profile, cluster, name, shrinks=shrinks) for name in cluster.types}
+            if all(reasons.values()):
+                each = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+                one = next(iter(reasons.values())) if len(reasons) == 1 else f"fits no GPU type of the cluster: {each}"
+                raise self.error(job, str(one))
 
     def _check_profile(self, job: Job, profiles: Mapping[str, Profile]) -> None:
         if job.application not in profiles:
             what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
             raise UnknownApplicationError(str(self.error(job, what)))
 
-    def _check_batch_size(self, job: Job, profile: Profile, gpus_per_node: int) -> None:
-        limits = profile.application
-        if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
-            raise self.error(
-                job,
-                f"batch_size is {job.batch_size}, allowed for {job.application} are "
-                f"{limits.init_batch_size} to {limits.max_batch_size}",
-            )
-        if job.batch_size < limits.min_atomic_batch_size * job.num_replicas:
-            raise self.error(
-                job,
-                f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
-                f"allowed for {job.application} are {limits.min_atomic_batch_size} or more",
-            )
-        choice = split_batch_size(limits, job.batch_size, job.num_replicas)
-        try:
-            profile.step_time(packed(job.num_replicas, gpus_per_node), choice.atomic_batch_size)
-        except ProfileRangeError as error:
-            raise self.error(job, str(error)) from None
-
 
 @dataclass(frozen=True)
 class OneJob:
-    """A workload of one job that starts at its initial batch size on one GPU.
+    """A workload of one job that starts at its initial batch size.
 
     Parameters
     ----------
     application
         What it trains.
+    num_replicas
+        GPUs that its user asks for.
+    duration
+        How long it runs on these, whatever it trains; None is by the application's profile [s].
     """
 
     application: str
+    num_replicas: int = 1
+    duration: float | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
         profile = profiles.get(self.application)
-        batch_size = 1 if profile is None else profile.application.init_batch_size
-        return Workload((Job(f"{self.application}-1", 0.0, self.application, 1, batch_size),), source="one-job")
+        batch_size = self.num_replicas if profile is None else profile.application.init_batch_size
+        job = Job(f"{self.application}-1", 0.0, self.application, self.num_replicas, batch_size, duration=self.duration)
+        return Workload((job,), source="one-job")
 
 
 @dataclass(frozen=True)
@@ -185,13 +171,16 @@ class WorkloadFile:
     Parameters
     ----------
     path
-        CSV or Parquet, with the columns of `read_workload`; by default the workload that comes with polluxsim.
+        CSV or Parquet, with the columns of `read_workload`, or a job list of Gavel's (.trace); by default the workload
+        that comes with polluxsim.
     """
 
     path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
+        if self.path is not None and Path(self.path).suffix == ".trace":
+            return Workload(GavelList(self.path).jobs(), source=self.path)
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
@@ -200,7 +189,7 @@ def read_workload(path: Path) -> Workload:
 
     Its columns are name, time, application, num_replicas, batch_size; or a duration in place of application and
     batch_size, for jobs without a profile. Jobs of both kinds may stand in one file. Columns called like the
-    further fields of `Job`, from user to cancel_time, may be there; others are named in the workload's notes. In CSV,
+    further fields of `Job`, from user to type_speeds, may be there; others are named in the workload's notes. In CSV,
     names in after and gpu_types have spaces between them, or semicolons.
 
     Raises
@@ -294,6 +283,14 @@ def _speeds(row: Row, column: str) -> Speeds:
     return tuple((int(gpus or 0), speed or 0.0) for gpus, speed in numbers)
 
 
+def _type_speeds(row: Row, column: str) -> TypeSpeeds:
+    """Return speeds by GPU type: TYPE:speed pairs with spaces or semicolons between them, or a list of such texts."""
+    pairs = [name.rpartition(":") for name in _names(row, column)]
+    if any(not name or read_number(speed) is None for name, _, speed in pairs):
+        raise row.error(column, "TYPE:speed pairs with spaces or semicolons between them")
+    return tuple((name, read_number(speed) or 0.0) for name, _, speed in pairs)
+
+
 _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "user": _shared_text,
     "queue": _shared_text,
@@ -306,6 +303,7 @@ _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "max_replicas": Row.integer,
     "cancel_time": Row.number,
     "speeds": _speeds,
+    "type_speeds": _type_speeds,
 }
 """How the columns are read that a workload may have besides."""
 
@@ -316,8 +314,10 @@ def write_workload(workload: Workload, path: Path) -> None:
     Raises
     ------
     InvalidInputError
-        If the name of a job that others come after, or of a GPU type, has a semicolon.
+        If the name of a job that others come after, or of a GPU type, has a semicolon, or a job has a plan.
     """
+    if planned := next((job for job in workload.jobs if job.plan is not None), None):
+        raise workload.error(planned, "changes its batch size by a plan, which a workload file cannot say")
     defaults = {field.name: field.default for field in fields(Job)}
     options = [
         name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)
@@ -339,8 +339,8 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
     value = getattr(job, name)
     if not isinstance(value, tuple):
         return "" if value is None else value
-    if name == "speeds":
-        return ";".join(f"{gpus}:{speed!r}" for gpus, speed in value)
+    if name in ("speeds", "type_speeds"):
+        return ";".join(f"{what}:{speed!r}" for what, speed in value)
     if wrong := [item for item in value if ";" in item]:
         raise workload.error(job, f"{name} has {wrong[0]!r}, allowed in a file are names without a semicolon")
     # With a semicolon behind it, a name with a space is one name.

@@ -56,8 +56,12 @@ def test_every_key_of_the_example_and_of_our_cards_is_explained() -> None:
     cards = [block("card"), *(path.read_text() for path in (Path(__file__).parents[2] / "traces").glob("*.yaml"))]
     for card in map(yaml.safe_load, cards):
         keys = {
-            key for name, value in card.items() if isinstance(value, dict) and name != "fit_errors" for key in value
+            key
+            for name, value in card.items()
+            if isinstance(value, dict) and name not in ("fit_errors", "types")
+            for key in value
         }
+        keys |= {key for row in card.get("types", {}).values() for key in row}
         sections = set(card) - {"application"}
         assert keys | sections <= explained
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import exp, factorial, gamma, inf, log
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,7 @@ from hypothesis import strategies as st
 from run_check import inconsistencies
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.engine.checkpoints import Checkpoints, young_daly
+from polluxsim.checkpoints import Checkpoints, young_daly
 from polluxsim.engine.failures import DrawnFailures, JobFailures, RecordedFailures, SpotReclaims
 from polluxsim.engine.nodes import NODE_DAYS
 from polluxsim.engine.settings import EngineSettings
@@ -40,6 +42,7 @@ from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.view import ClusterView, Decision
 from polluxsim.records import OutageRecord, Result, Status
 from polluxsim.types import Cluster, Outage, Repairs
+from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
 SEEDS = 500
@@ -144,6 +147,15 @@ def test_outages_of_one_node_may_overlap() -> None:
     result = simulate(toy_workload(toy_job("a", 0, 4)), PROFILES, cluster, Fifo())
     assert result.outage_records == (OutageRecord(70.0, 200.0, 0, 4, "test"),)
     assert [record.time for record in result.allocation_records] == [60.0, 70.0, 240.0, 270.0 + 600 * 0.5 / 4]
+
+
+def test_a_job_that_fails_now_and_then_makes_progress_in_between() -> None:
+    """Rounds are rare where nothing changes, and that at which its GPUs were lost is not the first without progress."""
+    job = Job("a", 0.0, "rigid", 4, 4, duration=1e5)
+    rules = EngineSettings(checkpoints=Checkpoints(1000.0, 1.0))
+    spared = failing((0, 20_000.0, 0.0), (0, 90_000.0, 0.0), nodes=1)
+    result = simulate(toy_workload(job), {}, spared, Fifo(), settings=rules)
+    assert [job.status for job in result.job_records] == [Status.COMPLETED]
 
 
 def test_a_run_whose_last_node_is_gone_for_good_is_broken_off() -> None:
@@ -469,7 +481,7 @@ def test_who_is_warned_in_time_loses_nothing(
 ) -> None:
     """A job trains from 90, saves from 190 to 200, and loses its node at 260."""
     rules = EngineSettings(checkpoints=saves, horizon=261.0)
-    cluster = Cluster.uniform(1, 4, Listed(Outage((0,), 260.0, inf, "reclaimed", warning)))
+    cluster = Cluster.uniform(1, 4, Listed((Outage((0,), 260.0, inf, "reclaimed", warning),)))
     profiles = {"toy": ToyProfile(epochs=(1e4,))}
     (job,) = simulate(toy_workload(toy_job("a", 0, 4)), profiles, cluster, Fifo(), settings=rules).job_records
     assert (job.lost_time, job.checkpoint_time, job.work) == (lost, saved, work)
@@ -483,9 +495,35 @@ def test_outages_that_are_announced_are_seen() -> None:
             seen[view.time] = view.health.coming
             return replace(super().allocate(view, rng), valid_until=-inf)
 
-    cluster = Cluster.uniform(2, 4, Listed(Outage((1,), 300.0, 60.0, "maintenance", 150.0)))
+    cluster = Cluster.uniform(2, 4, Listed((Outage((1,), 300.0, 60.0, "maintenance", 150.0),)))
     simulate(toy_workload(toy_job("a", 0, 4)), {"toy": ToyProfile(epochs=(2000.0,))}, cluster, Watching())
     assert [seen[time] for time in (60.0, 120.0, 180.0, 240.0, 300.0)] == [(), (), ((1, 300.0),), ((1, 300.0),), ()]
+
+
+@given(policies_and_cases, st.integers(0, 1), st.floats(30.0, 3000.0), st.floats(1.0, 4000.0))
+@settings(max_examples=100)
+def test_a_node_that_drains_takes_no_further_jobs(
+    given: tuple[str, tuple[Cluster, Workload]], node: int, start: float, drain: float
+) -> None:
+    """What is held of it never grows, whoever decides, and to ask at every round changes nothing."""
+    name, (cluster, workload) = given
+    workload = Workload(tuple(job for job in workload.jobs if job.duration is None))
+    node = min(node, cluster.num_nodes - 1)
+    cluster = replace(cluster, failures=Listed(Outage((node,), start, 500.0, "maintenance", drain, drain=drain)))
+    rules = EngineSettings(horizon=20_000.0)
+    result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
+    check_accounts(result, cluster)
+    held, most = {}, inf
+    for time, changes in groupby(result.allocation_records, key=attrgetter("time")):
+        for change in changes:
+            held[change.job] = dict(zip(change.nodes, change.gpus, strict=True)).get(node, 0)
+        if start - drain < time < start + 500.0:
+            assert sum(held.values()) <= most
+            most = sum(held.values())
+        elif time <= start - drain:
+            most = sum(held.values())
+    always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
+    assert result == always
 
 
 def repairs_in_turn(repairs: Repairs, *failures: tuple[float, float]) -> list[float]:
@@ -518,7 +556,7 @@ def test_one_crew_for_many_nodes_is_a_machine_repair_model() -> None:
 
     cluster = Cluster.uniform(nodes, 1, Exponential(1.0), repairs=Repairs(crews=1))
     start, end, shares = 5 * up, 30 * up, []
-    for seed in range(SEEDS // 2):
+    for seed in range(SEEDS):
         outages = idle_run(cluster, end, seed).outage_records
         shares.append(sum(max(min(row.until, end) - max(row.time, start), 0.0) for row in outages) / (end - start))
     weights = [factorial(nodes) / factorial(nodes - k) * (down / up) ** k for k in range(nodes + 1)]

@@ -10,6 +10,7 @@ from drawn import PROFILES, begun, ended
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError
@@ -50,6 +51,14 @@ def test_a_follower_comes_when_it_says() -> None:
         ("a", 0.0, 60.0),
         ("b", 1000.0, 1020.0),
     ]
+
+
+def test_a_follower_that_is_left_out_does_not_come() -> None:
+    run = begun(followed_by(toy_job("b", 1000.0)), ONE, Fifo())
+    while (view := run.advance(before=500.0)) is not None:
+        run.commit(Fifo().allocate(view, run.rng))
+    run.divert(Diversion(500.0, run.scenario, without=("b",)))
+    assert [job.job for job in ended(run, Fifo()).job_records if job.completion_time is not None] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import polluxsim
+from polluxsim.checkpoints import Checkpoints
 from polluxsim.cli.main import main
-from polluxsim.engine.checkpoints import Checkpoints
 from polluxsim.engine.failures import RecordedFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.errors import InvalidInputError

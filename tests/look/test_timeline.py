@@ -6,7 +6,7 @@ import gzip
 import json
 import tracemalloc
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.checkpoints import Checkpoints
 from polluxsim.cli.main import main
+from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
@@ -80,6 +82,9 @@ def run_of(case: Case) -> Run:
 
 def check(run: Run, found: list[Event]) -> None:
     """Check everything that must hold of a run's timeline."""
+    jobs_pid = CLUSTER_PID + 1 + cluster_of(run).num_nodes
+    of_jobs, found = ([e for e in found if (e["pid"] == jobs_pid) == which] for which in (True, False))
+    check_jobs(run, of_jobs)
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in found if e["name"] == "thread_name"}
     tracks: dict[tuple[int, int], list[Event]] = defaultdict(list)
     for event in found:
@@ -102,6 +107,27 @@ def check_tracks(run: Run, names: dict[tuple[int, int], str], tracks: dict[tuple
         of_track.sort(key=lambda e: e["ts"])
         assert all(e["dur"] > 0 for e in of_track)
         assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(of_track))
+
+
+def check_jobs(run: Run, found: list[Event]) -> None:
+    """A job's slices follow one another from its submission to its end, and wait as long as jobs.parquet says."""
+    jobs = [job for job in run.result.job_records if job.submit_time <= run.result.end_time]
+    assert [e["args"]["name"] for e in found if e["name"] == "thread_name"] == [job.job for job in jobs]
+    tracks: dict[int, list[Event]] = defaultdict(list)
+    for event in found:
+        if event["ph"] in "Xi":
+            tracks[event["tid"]].append(event)
+    for job, of_job in zip(jobs, (tracks[tid] for tid in sorted(tracks)), strict=True):
+        slices = [e for e in of_job if e["ph"] == "X"]
+        marks = {e["name"]: e["ts"] for e in of_job if e["ph"] == "i"}
+        end = run.result.end_time if job.left_at is None else job.left_at
+        assert marks == {"submitted": round(job.submit_time * 1e6), job.status.value: round(end * 1e6)}
+        edges = [(e["ts"], e["ts"] + e["dur"]) for e in slices]
+        assert all(a[1] == b[0] for a, b in pairwise(edges))
+        if end > job.submit_time:
+            assert (edges[0][0], edges[-1][1]) == (round(job.submit_time * 1e6), round(end * 1e6))
+        waited = sum(e["dur"] for e in slices if e["name"] == "waiting") / 1e6
+        assert waited == pytest.approx(end - job.submit_time - job.run_time, abs=1e-3)
 
 
 def check_service(run: Run, tracks: dict[tuple[int, int], list[Event]]) -> None:
@@ -379,3 +405,25 @@ def test_a_timeline_is_written_as_it_is_made(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 1_500_000
+
+
+@given(st.integers(0, 5), st.sampled_from([0.0, 200.0, 20_000.0]), st.sampled_from([40.0, 300.0, "young-daly"]))
+@settings(max_examples=25)
+def test_checkpoints_are_where_jobs_stopped(seed: int, rate: float, every: float | str) -> None:
+    """What stands on a job's track adds up to what the engine counted, whether its nodes fail or not."""
+    rules = EngineSettings(checkpoints=Checkpoints(every, 7.0, {"slow": 11.0}))
+    cluster = Cluster.uniform(3, 4, DrawnFailures(rate, repair_time=50.0))
+    workload = toy_workload(toy_job("a", 0, 4), toy_job("b", 30, 8, "slow"), toy_job("c", 200, 2))
+    result = simulate(workload, PROFILES, cluster, Fifo(), settings=rules, seed=seed)
+    saves = {"_target_": "polluxsim.checkpoints.Checkpoints", **asdict(rules.checkpoints)}
+    run = Run(
+        "saving", {"nodes": cluster.groups, "config": {"engine": {"restart_delay": 30.0, "checkpoints": saves}}}, result
+    )
+    found = list(events(run))
+    names = {e["tid"]: e["args"]["name"] for e in found if e["pid"] == CLUSTER_PID + 4 and e["name"] == "thread_name"}
+    stopped: Counter[str] = Counter()
+    for event in found:
+        if event["name"] == "checkpoint" and event["pid"] == CLUSTER_PID + 4:
+            stopped[names[event["tid"]]] += event["dur"] / 1e6
+    for job in result.job_records:
+        assert stopped[job.job] == pytest.approx(job.checkpoint_time, abs=1e-4)

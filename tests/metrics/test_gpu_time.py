@@ -10,7 +10,7 @@ from drawn import POLICIES, PROFILES, policies_and_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polluxsim.engine.checkpoints import Checkpoints
+from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hetero import replayed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidAllocationError, InvalidInputError
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.replay import Timeline
 from polluxsim.policies.srtf import Srtf
@@ -107,3 +108,49 @@ def test_the_recorded_run_is_followed_from_the_command_line(osdi21: Path, tmp_pa
     expected = pd.Series(ends) - jobs["submit_time"]
     assert ((jobs["jct"] / expected - 1).abs() < 0.01).all()
     assert len(expected.dropna()) == 160
+
+
+def schedule(path: Path, *rounds: object, round_s: object = 60) -> str:
+    path.write_text(json.dumps({"schedule": rounds, "round_s": round_s}))
+    return str(path)
+
+
+def test_rounds_of_another_simulator_are_followed(tmp_path: Path) -> None:
+    """`a` is late and keeps its worker, whereupon `b` gets the other, and then its own again."""
+    path = schedule(tmp_path / "r.json", {}, {"a": [0]}, *[{"b": [0]}] * 4, {"b": [1]})
+    jobs = toy_workload(*(toy_job(name) for name in "ab"))
+    result = simulate(jobs, {"toy": ToyProfile(epochs=(100.0,))}, Cluster((1, 1)), Timeline(path))
+    changes = [(change.time, change.job, change.nodes) for change in result.allocation_records]
+    assert changes == [(60.0, "a", (0,)), (120.0, "b", (1,)), (190.0, "a", ()), (240.0, "b", (0,)), (280.0, "b", ())]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "r.json: not JSON"),
+        ("[" * 100_000, "r.json: not JSON"),
+        ("[]", "r.json: needed are a list schedule, and round_s"),
+        ('{"schedule": [], "round_s": 0}', "r.json: needed are a list schedule, and round_s"),
+        ('{"schedule": [3], "round_s": 1}', "r.json, round 0: 3, allowed are jobs with their workers"),
+        ('{"schedule": [{}, {"a": [-1]}], "round_s": 1}', "round 1: job 'a' has .-1., allowed are worker numbers"),
+        ('{"schedule": [{"a": [1, 1]}], "round_s": 1}', "round 0: job 'a' has a worker twice"),
+    ],
+)
+def test_a_bad_schedule_is_named(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(InvalidInputError, match=words) as caught:
+        Timeline(str(tmp_path / "r.json"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_schedule_of_a_larger_cluster_is_refused(tmp_path: Path) -> None:
+    path = schedule(tmp_path / "r.json", {}, {"a": [7]})
+    with pytest.raises(InvalidAllocationError, match="gave job 'a' node 7, allowed are 0 to 2"):
+        simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Timeline(path))
+
+
+@pytest.mark.slow
+def test_published_schedules_come_out_as_recorded(data_folder: Path) -> None:
+    rows = list(replayed(data_folder))
+    assert [row for row in rows if not row.is_met] == []
+    assert len(rows) == 2 * 9

@@ -18,6 +18,8 @@ GAVEL_COLUMNS = (
     "scale_factor", "priority_weight", "slo", "arrival_time",
 )  # fmt: skip
 
+SHOCKWAVE_COLUMNS = (*GAVEL_COLUMNS[:7], "mode", "priority_weight", "slo", "duration", "arrival_time")
+
 
 def _parse_sia(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     num_gpus = row.count("num_replicas")
@@ -39,7 +41,7 @@ def _parse_gavel(row: LogRow, zone: tzinfo) -> LogJob:
         # The list has no job names.
         job=f"gavel-{row.line}",
         submitted=row.instant("arrival_time"),
-        duration=None,
+        duration=row.seconds("duration") if row.has("duration") else None,
         num_gpus=row.count("scale_factor", at_least=1),
         extras=(row.name("job_type"), row.count("total_steps", at_least=1)),
     )
@@ -70,9 +72,9 @@ SIA = TableFormat(
 
 GAVEL = TableFormat(
     name="gavel",
-    citation="job list of Gavel, Narayanan et al., OSDI '20",
-    caveat=NO_DURATION,
-    layout=Layout(GAVEL_COLUMNS, delimiter="\t", has_header=False, quoted=False),
+    citation="job list of Gavel, Narayanan et al., OSDI '20, and of Shockwave, NSDI '23",
+    caveat="a job's length is work; durations stand in Shockwave's lists only, and are those at the first batch size",
+    layout=Layout(GAVEL_COLUMNS, delimiter="\t", has_header=False, quoted=False, wider=SHOCKWAVE_COLUMNS),
     parse=_parse_gavel,
     extras=("application", "iterations"),
     files="*.trace",

@@ -143,6 +143,8 @@ class Layout:
         Columns that must be there; without a header, the columns in their order.
     alternatives
         Groups of columns of which one at least must be there.
+    wider
+        Without a header, the columns of rows that have as many; empty where all rows have the same.
     delimiter
         What stands between two cells.
     has_header
@@ -153,6 +155,7 @@ class Layout:
 
     columns: tuple[str, ...]
     alternatives: tuple[tuple[str, ...], ...] = ()
+    wider: tuple[str, ...] = ()
     delimiter: str = ","
     has_header: bool = True
     quoted: bool = True
@@ -200,8 +203,11 @@ def _row(path: Path, line: int, text: str, header: list[str], layout: Layout) ->
     cells = _split(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
+    if layout.wider and len(cells) == len(layout.wider):
+        header = list(layout.wider)
     if len(cells) != len(header):
-        return BadRowError(path, line, f"allowed are {len(header)} cells", len(cells))
+        allowed = f"{len(header)} or {len(layout.wider)}" if layout.wider else len(header)
+        return BadRowError(path, line, f"allowed are {allowed} cells", len(cells))
     return LogRow(path, line, dict(zip(header, cells, strict=True)))
 
 

@@ -38,7 +38,7 @@ AXES = {
 }
 
 MOST_LETTERS = 11
-"""Of names along the axis, for each inch of the figure; more are slanted."""
+"""Of names and numbers along the axis, for each inch of the figure; more are slanted."""
 
 
 CROWDED = 0.06
@@ -130,7 +130,21 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
         axes.set_xscale("symlog", linthresh=np.median(np.abs(ticks[ticks != 0])))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()) if len(ticks) <= 8 else MaxNLocator(8))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+    if _is_tight(axes, ticks):
+        axes.tick_params(axis="x", rotation=45)
+
+
+def _is_tight(axes: Axes, ticks: Array) -> bool:
+    """Return whether numbers next to each other would touch, each as wide as its letters and a space."""
+    places = axes.xaxis.get_transform().transform(ticks)
+    letters = np.array([len(_number(tick)) for tick in ticks])
+    room = np.diff(places) / max(np.ptp(places), 1e-9) * MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
+    return len(ticks) <= 8 and bool((room < (letters[1:] + letters[:-1]) / 2 + 0.5).any())
+
+
+def _number(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
 
 
 def _draw(axes: Axes, series: Series, look: Look, *, is_line: bool) -> Any:

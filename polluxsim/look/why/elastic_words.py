@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.durations import clock
-from polluxsim.look.why.phrases import number_of, place
+from polluxsim.look.why.phrases import listed, number_of, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,6 +153,34 @@ def _not_admitted(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     return f"It is not admitted: no plan keeps its deadline at {due} and those of all jobs that are admitted."
 
 
+def _configurations(numbers: Mapping[str, float]) -> dict[str, tuple[str, float]]:
+    """Return the configurations that a reason of Sia's names, as GPUs of a type, each with its worth."""
+    said = {name.partition(" "): worth for name, worth in numbers.items() if " " in name}
+    return {role: (gpus, worth) for (role, _, gpus), worth in said.items()}
+
+
+def _best_configuration(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    gpus, worth = _configurations(numbers)["has"]
+    return f"It has {gpus}, {worth:.3g} times its slowest configuration: none that it may have now is worth more."
+
+
+def _lost_configuration(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    known = _configurations(numbers)
+    best, worth = known["best"]
+    has = "It has no GPUs"
+    if "has" in known:
+        has = f"It has {known['has'][0]}, {known['has'][1]:.3g} times its slowest configuration"
+    lost = f", held by {listed(others)} among others" if others else ""
+    return (
+        f"{has}. {best} would be worth {worth:.3g}, {numbers['saving']:.2f} less in the sum of costs, and lost: the "
+        f"other jobs together save more with GPUs of this type{lost}."
+    )
+
+
+def _no_configuration(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return "There is no configuration that it may have now."
+
+
 OF_ELASTIC: Mapping[str, Sentence] = {
     "proportional-share": _proportional_share,
     "won-against": _won_against,
@@ -171,4 +199,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
     "restart-penalty": _restart_penalty,
     "cluster-full": _cluster_full,
     "gpus-left": _gpus_left,
+    "best-configuration": _best_configuration,
+    "lost-configuration": _lost_configuration,
+    "no-configuration": _no_configuration,
 }

@@ -72,6 +72,29 @@ def _starts_by(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     )
 
 
+def _planned(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    rounds = number_of(numbers["rounds"], "more round")
+    return f"The plan gives it {rounds} of this window, this one among them; {_due(numbers)}."
+
+
+def _spare(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It is not in the plan for this round, and takes GPUs that the plan leaves over; {_due(numbers)}."
+
+
+def _later(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    rounds = number_of(numbers["rounds"], "more round")
+    return f"The plan gives it {rounds} of this window, but not this one; {_due(numbers)}."
+
+
+def _due(numbers: Mapping[str, float]) -> str:
+    late = f", and is late: its utility counts {numbers['weight']:.3g} times" if numbers["weight"] > 1 else ""
+    return f"it is expected to train for another {clock(numbers['remaining_time'])}{late}"
+
+
+def _awaits_shares(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"It came after shares were last computed, which they are again at {clock(numbers['shares_due'])} or later."
+
+
 def _quota(numbers: Mapping[str, float]) -> str:
     return f"its queue now has {number_of(numbers['queue_gpus'], 'GPU')}, with a quota of {numbers['quota']:g}"
 
@@ -103,6 +126,10 @@ OF_GANGS: Mapping[str, Sentence] = {
     "would-delay": _would_delay,
     "starts-by": _starts_by,
     "starts-now": _starts_now,
+    "awaits-shares": _awaits_shares,
+    "market-planned": _planned,
+    "market-spare": _spare,
+    "market-later": _later,
     "within-quota": _within_quota,
     "borrows": _borrows,
     "reclaimed": _reclaimed,

@@ -65,6 +65,9 @@ _STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
         f"as its queue has had {gpu_hours(numbers['virtual_usage'])} GPU-hours for a weight of one"
     ),
     "multifactor": lambda numbers: f"with a multifactor priority of {numbers['multifactor']:.5g}",
+    "time_share": lambda numbers: (
+        f"with a share of {numbers['time_share']:.3g} of the time, and {clock(numbers['time_had'])} of it had"
+    ),
     "priority": lambda numbers: f"with priority {numbers['priority']:g}",
 }
 """What may be said of a job that waits for its turn, by the figure that it is about."""

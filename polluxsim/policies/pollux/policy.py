@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.pollux.searches import search_named
+from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
 from polluxsim.policies.view import Decision, Traits
 
 if TYPE_CHECKING:
@@ -64,7 +65,16 @@ class Pollux:
         return Traits(adaptive=True, needs_profiles=True, known_throughput=self.known_throughput)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the best allocation found."""
+        """Return the best allocation found; of several GPU types it knows nothing, and jobs that mix them are cut."""
+        if not view.jobs:
+            return Decision({})
+        if len(view.types) == 1:
+            return self._allocate(view, rng)
+        like, owners = with_like_nodes(view)
+        decision = self._allocate(like, rng)
+        return replace(decision, allocation=cut_to_one_type(view, decision.allocation, owners))
+
+    def _allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
         # A restart costs a job the less the older it is: where nothing is worth a change later, nothing is now.
         stands_until = view.time + FORESIGHT

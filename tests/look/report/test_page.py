@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -450,3 +451,22 @@ def test_scrolling_over_the_map_scrolls_the_page(browser: Any, by_hand: Path) ->
     ActionChains(browser).scroll_from_origin(ScrollOrigin.from_viewport(x, y), 0, 200).perform()
     page.until(f"return scrollY > {before[0]} + 50", "the page has moved")
     assert page.run("return polluxReport.page.axis.end") == before[1]
+
+
+@pytest.mark.parametrize("place", ["", "#job/0/large"])
+@pytest.mark.parametrize(("scheme", "device"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+def test_axe_finds_nothing_serious(browser: Any, by_hand: Path, scheme: str, device: Any, place: str) -> None:
+    """What axe-core, which knows the rules of accessible pages, complains of."""
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+    prefer(browser, scheme)
+    opened(browser, by_hand, place)
+    browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(found["passes"]) > 15
+    browser.execute_script("document.documentElement.removeAttribute('lang')")
+    worse = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert {each["id"] for each in worse["violations"]} - {each["id"] for each in found["violations"]} == {
+        "html-has-lang"
+    }
+    serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in serious] == []

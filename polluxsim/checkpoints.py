@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 
-from polluxsim.engine.rhythm import Rhythm
 from polluxsim.errors import InvalidConfigError
 
 WORDS = ("epoch", "young-daly")
@@ -78,13 +77,11 @@ class Checkpoints:
         size = self.sizes.get(application)
         return self.cost if size is None else size / self.bandwidth
 
-    def rhythm(self, application: str, rate: float) -> Rhythm:
-        """Return how a job stops, from the time on at which it is given GPUs that fail at a rate [1/s]."""
-        cost = self.cost_of(application)
+    def interval(self, application: str, rate: float) -> float:
+        """Return how long a job trains between two on GPUs that fail at a rate [1/s]; ∞ if they are at epochs [s]."""
         if self.every == "epoch":
-            return Rhythm(cost=cost, at_epochs=True)
-        interval = young_daly(cost, rate) if isinstance(self.every, str) else self.every
-        return Rhythm(interval, cost, interval)
+            return inf
+        return young_daly(self.cost_of(application), rate) if isinstance(self.every, str) else self.every
 
 
 def young_daly(cost: float, rate: float) -> float:

@@ -1,0 +1,75 @@
+"""The scenarios that policies are compared on, as `experiments/arena.yaml` says them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import yaml
+
+from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.shipped import shipped
+
+
+class Scenario(NamedTuple):
+    """A difference from the default run.
+
+    Attributes
+    ----------
+    name, title
+        What it is called, and what it is.
+    overrides
+        Hydra's.
+    """
+
+    name: str
+    title: str
+    overrides: tuple[str, ...]
+
+
+class Suite(NamedTuple):
+    """Scenarios, and the seeds that each is drawn with."""
+
+    name: str
+    scenarios: tuple[Scenario, ...]
+    seeds: range
+
+
+def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
+    """Return a suite.
+
+    Parameters
+    ----------
+    name
+        `quick` or `full`.
+    only
+        Names of its scenarios; all by default.
+    seeds
+        How many; by default as many as the suite has.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is no such scenario, or no seed.
+    """
+    said = _said()
+    known = said["scenarios"]
+    if unknown := [word for word in only if word not in known]:
+        what = f"there is no scenario {unknown[0]!r}, allowed are {', '.join(known)}"
+        raise InvalidConfigError(what + did_you_mean(unknown[0], known))
+    count = said["seeds"][name] if seeds is None else seeds
+    if count < 1:
+        raise InvalidConfigError(f"--seeds is {count}, allowed is a whole number ≥ 1")
+    scenarios = tuple(
+        Scenario(key, known[key]["title"], (*known[key]["overrides"], *known[key][name])) for key in only or known
+    )
+    return Suite(name, scenarios, range(1, count + 1))
+
+
+def default_policies() -> list[str]:
+    """Return the policies that are compared where none are named."""
+    return list(_said()["policies"])
+
+
+def _said() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((shipped("experiments") / "arena.yaml").read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,127 @@
+"""An arena in words, and as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.arena.leaderboard import CLOCKS, METRICS, RANKED
+from polluxsim.look.bootstrap import LEAST_UNITS
+from polluxsim.look.metric_names import unit_of
+from polluxsim.look.settings_text import is_real
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from polluxsim.arena.leaderboard import Flip, Leaderboard, Standing
+    from polluxsim.look.bootstrap import Estimate
+
+MOST_FLIPS = 8
+"""Of them, told."""
+
+
+def name_of(metric: str) -> str:
+    """Return a metric's name and unit, for a heading."""
+    if metric in CLOCKS:
+        return "decision [ms]"
+    if metric == "deadlines_met":
+        return "deadlines met [%]"
+    name, unit = unit_of(metric)
+    return f"{name} [{unit}]" if unit else name
+
+
+def verdicts(board: Leaderboard) -> Iterator[str]:
+    """Yield what an arena shows, in sentences: who is best where, where the ranking flips, who could not play."""
+    best: dict[str, list[str]] = {}
+    for scenario, found in board.standings.items():
+        best.setdefault(found[0].policy, []).append(scenario)
+    for policy, scenarios in sorted(best.items(), key=lambda item: -len(item[1])):
+        yield f"{policy} has the least mean JCT on {_listed(scenarios)}{_not_alone(board, policy, scenarios)}."
+    for flip in board.flips[:MOST_FLIPS]:
+        yield _flip(flip)
+    if not board.flips:
+        yield f"No two policies change places between scenarios, by 95 % intervals of {LEAST_UNITS} seeds or more."
+    elif len(board.flips) > MOST_FLIPS:
+        yield f"{len(board.flips) - MOST_FLIPS} more pairs of policies change places between scenarios."
+
+
+def absences(board: Leaderboard) -> Iterator[str]:
+    """Yield why policies could not play."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for player, why in board.absent.items():
+        reasons.setdefault((player.policy, why), []).append(player.scenario)
+    for (policy, why), scenarios in reasons.items():
+        yield f"{policy} did not play {_listed(scenarios)}: {why}."
+
+
+def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str:
+    """Return with whom the best shares a scenario, as no interval tells them apart."""
+    shared = []
+    for scenario in scenarios:
+        near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]
+        if near:
+            shared.append(f"on {scenario} from {_listed(near)}")
+    return f"; it is not told apart {_listed(shared)}" if shared else ""
+
+
+def _is_told_apart(one: Standing) -> bool:
+    """Return whether a policy is worse than the best by its interval, or has none."""
+    return (
+        RANKED not in one.changes or one.changes[RANKED].estimate.low is None or is_real(one.changes[RANKED].estimate)
+    )
+
+
+def _flip(flip: Flip) -> str:
+    (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
+    wins = f"{flip.first} beats {flip.second} on {where} ({_percent(much)} mean JCT)"
+    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {_percent(more)})."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.0f} %".replace("-", "−")
+
+
+def mean_in_words(estimate: Estimate, metric: str) -> str:
+    """Return a mean as the tables show it."""
+    value = estimate.value * (1000 if metric in CLOCKS else 1)
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def change_in_words(one: Standing, metric: str) -> str:
+    """Return a change against the best, with its interval; "best" for the best, and "≈" where it may be chance."""
+    if metric in CLOCKS or metric not in one.means:
+        return ""
+    if metric in one.best_at:
+        return "best"
+    if (change := one.changes.get(metric)) is None:
+        return ""
+    value, low, high = change.estimate
+    interval = "" if low is None or high is None else f" [{100 * low:+.0f}, {100 * high:+.0f}]".replace("-", "−")
+    return f"{'' if is_real(change.estimate) else '≈ '}{_percent(value)}{interval}"
+
+
+def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
+    """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
+    lines = ["| policy | times the best's mean JCT | scenarios |", "|---|---:|---:|"]
+    lines += [f"| {policy} | {ratio:.2f} | {count} |" for policy, (ratio, count) in board.overall.items()]
+    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board)))]
+    for scenario, found in board.standings.items():
+        shown = [metric for metric in METRICS if metric not in CLOCKS and any(metric in one.means for one in found)]
+        lines += ["", f"### {scenario}: {titles[scenario]}", ""]
+        lines += [f"| | {' | '.join(map(name_of, shown))} |", f"|---|{'---:|' * len(shown)}"]
+        lines += [f"| {_called(one)} | {' | '.join(_cell(one, metric) for metric in shown)} |" for one in found]
+    return "\n".join(lines) + "\n"
+
+
+def _called(one: Standing) -> str:
+    return f"{one.policy} ({one.left} jobs not served)" if one.left else one.policy
+
+
+def _cell(one: Standing, metric: str) -> str:
+    if metric not in one.means:
+        return "–"
+    said = (mean_in_words(one.means[metric].estimate, metric), change_in_words(one, metric))
+    return ", ".join(filter(None, said))

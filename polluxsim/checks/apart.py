@@ -1,0 +1,69 @@
+"""Checks a policy in a process of its own, which it may end or hang without taking ours with it."""
+
+from __future__ import annotations
+
+from multiprocessing import Pipe, get_context
+from typing import TYPE_CHECKING
+
+from polluxsim.checks.checking import found
+from polluxsim.checks.findings import as_test
+from polluxsim.errors import PolicyError, PolluxSimError
+from polluxsim.run.interrupt import ending_at_once, ending_with, uninterrupted
+from polluxsim.sweeps.local import begin_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+BEGINS, FOUND, FAILED, DONE = range(4)
+"""What the other process tells."""
+
+
+def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
+    """Yield the number of each world that begins, and each finding as a sentence and a test.
+
+    Parameters
+    ----------
+    policy, worlds, timeout
+        As of `check`.
+
+    Raises
+    ------
+    PolluxSimError
+        If there is no such policy, or it ends the process.
+    """
+    receiver, sender = Pipe(duplex=False)
+    process = get_context("spawn").Process(target=_work, args=(sender, policy, worlds, timeout))
+    with uninterrupted():
+        process.start()
+    sender.close()
+    world = 0
+    with ending_at_once(), ending_with(process.kill):
+        while True:
+            try:
+                kind, told = receiver.recv()
+            except EOFError:
+                process.join()
+                raise PolicyError(_ended(policy, process.exitcode, world, timeout)) from None
+            if kind == FAILED:
+                raise PolluxSimError(told)
+            if kind == DONE:
+                return
+            world = told if kind == BEGINS else world
+            yield told
+
+
+def _ended(policy: str, status: int | None, world: int, timeout: float | None) -> str:
+    or_hangs = "" if timeout is None else f", or could not be stopped after {timeout:g} s"
+    where = f"polluxsim.checks.worlds.drawn({world}, …)"
+    return f"policy {policy} ended the process with status {status}{or_hangs}, in world {world}: {where}"
+
+
+def _work(sender: Connection, policy: str, worlds: int, timeout: float | None) -> None:
+    begin_worker()
+    try:
+        for finding in found(policy, range(worlds), timeout, lambda number: sender.send((BEGINS, number))):
+            sender.send((FOUND, (f"{finding.fault}: {finding.message}", as_test(finding, policy))))
+        sender.send((DONE, None))
+    except PolluxSimError as error:
+        sender.send((FAILED, str(error)))

@@ -1,0 +1,152 @@
+"""All checks of one policy: in a world, in many, on an empty cluster, and of the time that decisions take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.checks.driving import AskedEveryRound, FoundError, Noted, decided, driven, salted
+from polluxsim.checks.findings import Fault, Finding
+from polluxsim.checks.growth import growing
+from polluxsim.checks.shrinking import smallest
+from polluxsim.checks.worlds import drawn
+from polluxsim.errors import short
+from polluxsim.policies.view import ClusterView, traits_of
+from polluxsim.records import Status
+from polluxsim.run.named_policy import NamedPolicy, named_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from polluxsim.checks.worlds import World
+    from polluxsim.policies.view import Policy
+    from polluxsim.records import Result
+
+ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
+RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.STANDING, Fault.ORDER)} | {Fault.MEMORY: (Fault.CHANCE,)}
+"""What is looked for by further runs."""
+
+SALTS, SALTED = (1, 2, 3), 4
+"""Orders of names that are tried, in every so manieth world."""
+
+
+def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
+    """Drive a policy through drawn worlds; return its faults, each in the smallest world that shows it.
+
+    Parameters
+    ----------
+    policy
+        A name of ours, or a class of one's own as `mine.py:Mine`.
+    worlds
+        How many.
+    timeout
+        Longest time a decision may take [s]; None for any.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is no such policy, or it cannot be made.
+    """
+    return list(found(policy, range(worlds), timeout))
+
+
+def found(
+    policy: str | NamedPolicy,
+    worlds: Iterable[int],
+    timeout: float | None = None,
+    begins: Callable[[int], object] = lambda number: None,
+) -> Iterator[Finding]:
+    """Yield what `check` returns as it is found; `begins` is told the number of each world before it begins."""
+    guest = named_policy(policy) if isinstance(policy, str) else policy
+    with_rigid = not traits_of(guest.make()).needs_profiles
+    known = set()
+    for finding in _everywhere(guest, worlds, timeout, begins, with_rigid=with_rigid):
+        if finding.kind not in known:
+            known.add(finding.kind)
+            again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
+            yield finding if finding.world is None else smallest(finding, finding.world, again)
+            if finding.fault is Fault.HANG:  # every further one would take as long
+                return
+
+
+def _everywhere(
+    guest: NamedPolicy,
+    worlds: Iterable[int],
+    timeout: float | None,
+    begins: Callable[[int], object],
+    *,
+    with_rigid: bool,
+) -> Iterator[Finding]:
+    yield from _on_empty(guest, timeout)
+    for number in worlds:
+        begins(number)
+        world = drawn(number, with_rigid=with_rigid)
+        yield from checked_world(guest, world, timeout=timeout, faults=ALL if number % SALTED == 0 else MOST)
+    yield from growing(guest, timeout, with_rigid=with_rigid)
+
+
+def checked_world(
+    policy: str | NamedPolicy, world: World, *, timeout: float | None = None, faults: Collection[Fault] = ALL
+) -> list[Finding]:
+    """Return the faults that a policy shows in one world; arguments as of `check`.
+
+    What takes further runs is looked for where it is among `faults`.
+    """
+    guest = named_policy(policy) if isinstance(policy, str) else policy
+    try:
+        run = partial(driven, world, timeout=timeout)
+        noted = Noted(guest.make(afresh=True))
+        once = run(noted)
+        shown = [*_starving(once)]
+        if Fault.CHANCE in faults:
+            shown += _differing(guest, run, once)
+        if Fault.STANDING in faults and noted.stood and not shown:
+            shown += _wavering(guest, run, once)
+        if Fault.ORDER in faults and not shown:
+            shown += _by_order(guest, world, timeout)
+    except FoundError as error:
+        shown = [error.finding]
+    return [replace(finding, world=world) for finding in shown]
+
+
+def _differing(guest: NamedPolicy, run: Callable[[Policy], Result], once: Result) -> Iterator[Finding]:
+    if run(guest.make(afresh=True)) != once:
+        yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, go by no clock")
+    elif run(guest.make()) != once:
+        yield Finding(Fault.MEMORY, "a second run in one process differs: remember things in the policy only")
+
+
+def _wavering(guest: NamedPolicy, run: Callable[[Policy], Result], once: Result) -> Iterator[Finding]:
+    if run(AskedEveryRound(guest.make(afresh=True))) != once:
+        yield Finding(Fault.STANDING, "asked again before valid_until, it answers otherwise")
+
+
+def _by_order(guest: NamedPolicy, world: World, timeout: float | None) -> Iterator[Finding]:
+    with suppress(FoundError):  # it may take names apart
+        results = [driven(salted(world, salt), guest.make(), timeout) for salt in SALTS]
+        if any(result != results[0] for result in results):
+            yield Finding(Fault.ORDER, "it goes by the order of a set of names, which no seed fixes")
+
+
+def _starving(result: Result) -> Iterator[Finding]:
+    left = [job.job for job in result.job_records if job.status is Status.CUT_OFF]
+    if left:
+        late = f"{len(left)} jobs, the first is {left[0]!r}, are not complete at {result.end_time:g} s"
+        yield Finding(Fault.STARVATION, result.standstill or late)
+
+
+def _on_empty(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
+    view = ClusterView(0.0, (4, 2), [], 30.0, round_interval=60.0)
+    try:
+        answer = decided(guest.make(afresh=True), view, np.random.default_rng(0), timeout)
+    except FoundError as error:
+        yield Finding(Fault.EMPTY, f"without jobs: {error.finding.message}")
+        return
+    given = getattr(answer, "allocation", answer)
+    if not isinstance(given, Mapping) or any(given.values()):
+        yield Finding(Fault.EMPTY, f"without jobs, it answers {short(given)}")

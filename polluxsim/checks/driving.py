@@ -1,0 +1,198 @@
+"""One run of a guest in a drawn world: whatever it does ends as a finding."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from time import process_time
+from typing import TYPE_CHECKING, TypeVar
+
+from polluxsim.checks.findings import Fault, Finding, of_answer
+from polluxsim.engine.guests import guest
+from polluxsim.engine.simulation import Simulation
+from polluxsim.errors import InvalidAllocationError, PolluxSimError
+from polluxsim.policies.view import Decision, traits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+
+    from polluxsim.checks.worlds import World
+    from polluxsim.policies.view import ClusterView, Policy
+    from polluxsim.records import Result
+    from polluxsim.types import Allocation
+
+AnswerT = TypeVar("AnswerT")
+
+GRACE = 2.0
+"""A decision that goes on for so long after its time ends the process [s]."""
+
+
+class FoundError(Exception):
+    """A run showed a fault; the argument is the finding."""
+
+    @property
+    def finding(self) -> Finding:
+        """Return it."""
+        found: Finding = self.args[0]
+        return found
+
+
+class DecisionTimeoutError(BaseException):
+    """A decision takes too long; no error of the guest's, and not to be caught as one."""
+
+
+class Noted:
+    """A policy as it is, of which it is noted whether decisions of its stand.
+
+    Parameters
+    ----------
+    policy
+        Who decides.
+
+    Attributes
+    ----------
+    stood
+        Whether one did so far.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.traits = traits_of(policy)
+        self.stood = False
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
+        """Return what the policy decides."""
+        answer = self.policy.allocate(view, rng)
+        self.stood |= isinstance(answer, Decision) and answer.valid_until > view.time
+        return answer
+
+
+class AskedEveryRound(Noted):
+    """A policy whose decisions never stand."""
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
+        """Return what the policy decides, until the next round."""
+        answer = super().allocate(view, rng)
+        return replace(answer, valid_until=-inf) if isinstance(answer, Decision) else answer
+
+
+def name_of(policy: Policy) -> str:
+    """Return what errors call a policy."""
+    return type(policy.policy if isinstance(policy, Noted) else policy).__name__
+
+
+class Name(str):
+    """A job's name with a hash of its own, so that sets of names have other orders."""
+
+    __slots__ = ("salt",)
+    salt: int
+
+    __eq__ = str.__eq__
+
+    def __hash__(self) -> int:
+        return hash((str(self), self.salt))
+
+    def __deepcopy__(self, memo: object) -> Name:
+        return self
+
+
+def salted(world: World, salt: int) -> World:
+    """Return a world whose jobs have the same names with other hashes."""
+    names = [Name(job.job_id) for job in world.jobs]
+    for name in names:
+        name.salt = salt
+    return replace(world, jobs=tuple(map(lambda job, name: replace(job, job_id=name), world.jobs, names)))
+
+
+def driven(world: World, policy: Policy, timeout: float | None = None) -> Result:
+    """Return the result of a run.
+
+    Parameters
+    ----------
+    world
+        Where.
+    policy
+        Who decides.
+    timeout
+        Longest time a decision may take [s]; None for any.
+
+    Raises
+    ------
+    FoundError
+        If the policy fails, answers what cannot be, or takes too long.
+    """
+    run = begun(world, policy)
+    while (view := run.advance()) is not None:
+        take_turn(run, policy, view, timeout)
+    return run.result()
+
+
+def begun(world: World, policy: Policy) -> Simulation:
+    """Return the run of a policy in a world, at its beginning."""
+    return Simulation(world.scenario(traits_of(policy), name_of(policy)), seed=1)
+
+
+def take_turn(run: Simulation, policy: Policy, view: ClusterView, timeout: float | None = None) -> float:
+    """Let a policy decide and carry it out; return the processor time of the decision [s]; raises as `driven` does."""
+    started = process_time()
+    decision = decided(policy, view, run.rng, timeout)
+    seconds = process_time() - started
+    _told(policy, view.time, partial(run.commit, decision))
+    return seconds
+
+
+def decided(
+    policy: Policy, view: ClusterView, rng: np.random.Generator, timeout: float | None = None
+) -> Allocation | Decision:
+    """Return what a policy decides; raises as `driven` does."""
+    with _within(timeout, policy, view.time):
+        return _told(policy, view.time, partial(policy.allocate, view, rng))
+
+
+def _told(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
+    """Return what a guest answers; whatever it raises instead is a finding."""
+    name = name_of(policy)
+    try:
+        with guest(name, time):
+            return ask()
+    except DecisionTimeoutError:
+        raise
+    except InvalidAllocationError as error:
+        raise FoundError(of_answer(error)) from None
+    except PolluxSimError as error:
+        raise FoundError(Finding(Fault.ERROR, str(error))) from error
+    except BaseException as error:
+        what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
+        raise FoundError(Finding(Fault.ERROR, what)) from error
+
+
+@contextmanager
+def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None]:
+    if timeout is None:
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise DecisionTimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, timeout)
+    with Path(os.devnull).open("w") as nowhere:  # for a guest that no signal stops; the process is checked apart
+        faulthandler.dump_traceback_later(timeout + GRACE, exit=True, file=nowhere)
+        try:
+            yield
+        except DecisionTimeoutError:
+            what = f"policy {name_of(policy)} did not decide within {timeout:g} s in the round at {time:g} s"
+            raise FoundError(Finding(Fault.HANG, what)) from None
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)

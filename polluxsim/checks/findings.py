@@ -1,0 +1,91 @@
+"""What a policy can do wrong, and the test that shows it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polluxsim.checks.worlds import World
+    from polluxsim.errors import InvalidAllocationError
+
+
+class Fault(StrEnum):
+    """Kinds of faults."""
+
+    ERROR = "it fails"
+    OVER_ALLOCATION = "over-allocation"
+    GANG = "a broken gang"
+    ANSWER = "an answer that is none"
+    HANG = "it does not decide"
+    EMPTY = "an empty cluster"
+    CHANCE = "chance outside rng"
+    ORDER = "the order of a set"
+    MEMORY = "memory of other runs"
+    STARVATION = "starvation"
+    STANDING = "a decision that does not stand"
+    GROWTH = "decisions that become slow"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault, and where it shows.
+
+    Parameters
+    ----------
+    fault
+        Which kind.
+    message
+        What happened.
+    world
+        Where; None for what needs none.
+    """
+
+    fault: Fault
+    message: str
+    world: World | None = None
+
+    @property
+    def kind(self) -> tuple[Fault, str]:
+        """Return what findings of one cause have in common: all but numbers and names."""
+        told = self.fault in (Fault.ERROR, Fault.ANSWER)
+        return self.fault, re.sub(r"[\d.]+|'.*?'|\(.*\)", "", self.message) if told else ""
+
+
+def of_answer(error: InvalidAllocationError) -> Finding:
+    """Return what is wrong with an answer that cannot be carried out."""
+    text = str(error)
+    if "over-allocated" in text:
+        return Finding(Fault.OVER_ALLOCATION, text)
+    return Finding(Fault.GANG if "a rigid job was given" in text else Fault.ANSWER, text)
+
+
+def as_test(finding: Finding, policy: str) -> str:
+    """Return a test that fails as long as the fault is there.
+
+    Parameters
+    ----------
+    finding
+        The fault.
+    policy
+        The policy, as its user named it.
+    """
+    name = re.sub(r"\W+", "_", str(finding.fault))
+    if finding.world is None:
+        return (
+            f"from polluxsim.checks import check\n\n\ndef test_{name}() -> None:\n    assert not check({policy!r}, 0)\n"
+        )
+    return (
+        "from polluxsim.checks import World, checked_world\n"
+        "from polluxsim.workloads.workload import Job\n\n\n"
+        f"def test_{name}() -> None:\n"
+        f"    world = {_folded(repr(finding.world))}\n"
+        f"    assert not checked_world({policy!r}, world)\n"
+    )
+
+
+def _folded(code: str) -> str:
+    """Return a world's code with a line for each job."""
+    return re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", code)

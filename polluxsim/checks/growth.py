@@ -1,0 +1,104 @@
+"""How the time of a decision grows, with the jobs that wait and with the rounds that are over."""
+
+from __future__ import annotations
+
+from math import log
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING
+
+from polluxsim.checks.driving import AskedEveryRound, FoundError, begun, take_turn
+from polluxsim.checks.findings import Fault, Finding
+from polluxsim.checks.worlds import World
+from polluxsim.workloads.workload import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from polluxsim.run.named_policy import NamedPolicy
+
+SIZES = (60, 250, 1000, 4000)
+"""Jobs on a quarter of the GPUs that they ask for."""
+
+PATIENCE = 1.5
+"""Where a size takes longer than this, no larger one is tried [s]."""
+
+SHARE, GPUS = 4, 4
+
+STEEPEST = 1.7
+"""Decisions whose time grows with a higher power of the jobs are found …"""
+
+SHORTEST = 0.1
+"""… where they take longer than this [s]."""
+
+ROUNDS, WINDOW = 1500, 100
+"""A steady cluster is looked at for so long, and its last so many rounds are compared with early ones."""
+
+SLOWER, LEAST = 2.0, 2e-5
+"""Late decisions may take so many times as long as early ones, and so much longer [s]."""
+
+
+def growing(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
+    """Yield what is found of a policy's decision times.
+
+    Parameters
+    ----------
+    guest
+        The policy.
+    timeout
+        Longest time a decision may take [s]; None for any.
+    with_rigid
+        Whether the jobs may be without profiles.
+    """
+    try:
+        yield from _by_jobs(guest, timeout, with_rigid=with_rigid)
+        yield from _by_rounds(guest, timeout, with_rigid=with_rigid)
+    except FoundError as error:  # a drawn world may show it smaller
+        yield error.finding
+
+
+def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Iterator[Finding]:
+    before, small = 0.0, 0
+    for size in SIZES:
+        started = process_time()
+        world = World((GPUS,) * (size // SHARE // GPUS), tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
+        seconds = min(_second_decision(guest, world, timeout) for _ in range(2))  # one of them may have to compile
+        if seconds > SHORTEST and before and (power := log(seconds / before) / log(size / small)) > STEEPEST:
+            what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
+            yield Finding(Fault.GROWTH, f"a decision {what}")
+            return
+        before, small = seconds, size
+        if process_time() - started > PATIENCE:
+            return
+
+
+def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> float:
+    """Return the time of a decision about jobs that are known already [s]."""
+    policy = AskedEveryRound(guest.make(afresh=True))
+    run = begun(world, policy)
+    for _ in range(2):
+        seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
+    return seconds
+
+
+def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Iterator[Finding]:
+    policy = AskedEveryRound(guest.make(afresh=True))
+    world = World((2,), tuple(_jobs(3, 2 * ROUNDS * 60.0, with_rigid=with_rigid)))
+    run = begun(world, policy)
+    times: list[float] = []
+    while len(times) < ROUNDS and (view := run.advance()) is not None:
+        times.append(take_turn(run, policy, view, timeout))
+    if len(times) < ROUNDS:
+        return
+    early, late = median(times[WINDOW : 2 * WINDOW]), median(times[-WINDOW:])
+    if late > max(SLOWER * early, early + LEAST):
+        what = f"nothing happens for {ROUNDS} rounds, and a decision takes {late:.2g} s instead of {early:.2g} s"
+        yield Finding(Fault.GROWTH, what)
+
+
+def _jobs(count: int, duration: float, *, with_rigid: bool) -> Iterator[Job]:
+    for index in range(count):
+        if with_rigid:
+            yield Job.rigid(f"job-{index}", 0.0, 1, duration)
+        else:
+            yield Job(f"job-{index}", 0.0, "toy", 1, 10)

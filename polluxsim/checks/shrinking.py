@@ -1,0 +1,95 @@
+"""The smallest world that still shows a fault."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.errors import PolluxSimError
+from polluxsim.models.rigid import RIGID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from polluxsim.checks.findings import Finding
+    from polluxsim.checks.worlds import World
+    from polluxsim.workloads.workload import Job
+
+MOST_TRIES = 120
+"""Worlds that are tried at most …"""
+
+MOST_SECONDS = 30.0
+"""… and for how long [s]."""
+
+
+def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
+    """Return a finding of the same kind in a world from which nothing more can be left out.
+
+    Parameters
+    ----------
+    finding, world
+        What was found where.
+    checked
+        Returns what a world shows.
+    """
+    tries, has_shrunk, started = 0, True, monotonic()
+    while has_shrunk:
+        has_shrunk = False
+        for smaller in _smaller(world):
+            tries += 1
+            if tries > MOST_TRIES or monotonic() - started > MOST_SECONDS:
+                return finding
+            if same := [other for other in _shown(smaller, checked) if other.kind == finding.kind]:
+                finding, world, has_shrunk = same[0], smaller, True
+                break
+    return finding
+
+
+def _shown(world: World, checked: Callable[[World], Iterable[Finding]]) -> Iterable[Finding]:
+    try:
+        return checked(world)
+    except PolluxSimError:  # no job may be left that can run
+        return ()
+
+
+def _smaller(world: World) -> Iterator[World]:
+    """Yield worlds with something less, or simpler, the large steps first."""
+    jobs, nodes = world.jobs, world.nodes
+    for count in {len(jobs) // 2, 1} - {0}:
+        for start in range(0, len(jobs), count):
+            if rest := jobs[:start] + jobs[start + count :]:
+                yield replace(world, jobs=rest)
+    for outage in world.outages:
+        yield replace(world, outages=tuple(other for other in world.outages if other != outage))
+    if len(nodes) > 1 and all(node < len(nodes) - 1 for node, _, _ in world.outages) and world.least_nodes is None:
+        yield replace(world, nodes=nodes[:-1])
+    if world.least_nodes is not None:
+        yield replace(world, least_nodes=None)
+    if world.interference:
+        yield replace(world, interference=0.0)
+    for place, job in enumerate(jobs):
+        for simpler in _simpler(job):
+            yield replace(world, jobs=(*jobs[:place], simpler, *jobs[place + 1 :]))
+    for node, gpus in enumerate(nodes):
+        if gpus > 1:
+            yield replace(world, nodes=(*nodes[:node], gpus - 1, *nodes[node + 1 :]))
+
+
+def _simpler(job: Job) -> Iterator[Job]:
+    for field in fields(job):
+        if field.name in _SAID and getattr(job, field.name) != field.default:
+            said: dict[str, Any] = {field.name: field.default}
+            yield replace(job, **said)
+    if job.submit_time:
+        yield replace(job, submit_time=0.0)
+    if job.speeds and job.duration is not None:
+        yield replace(job, speeds=(), application=RIGID, batch_size=job.num_replicas)
+    if job.duration is not None and job.duration > 60.0:
+        yield replace(job, duration=60.0)
+    if job.num_replicas > 1 and not job.speeds:
+        yield replace(job, num_replicas=1, batch_size=job.batch_size // job.num_replicas)
+
+
+_SAID = ("user", "queue", "priority", "deadline", "time_limit", "cancel_time", "max_replicas")
+"""What a job does not need."""

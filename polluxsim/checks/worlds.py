@@ -1,0 +1,153 @@
+"""Small worlds, drawn by number: clusters and jobs in which every job can run."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polluxsim.checks.toy import PROFILES
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.types import Cluster, Outage
+from polluxsim.workloads.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from polluxsim.policies.view import Traits
+
+STREAM = 0xA7E4A
+"""Sets the draw of worlds apart from any other."""
+
+HORIZON = 2e5
+"""No world's jobs need a tenth of it one after the other [s]."""
+
+TIES, ONE_GPU = 5, 10
+"""In every so manieth world all jobs come at once and are alike, or there is one GPU."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Outages as they are named, one of each unit."""
+
+    outages: tuple[Outage, ...]
+
+    def units(self, num_nodes: int) -> range:
+        """Return a number for each."""
+        return range(len(self.outages))
+
+    def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
+        """Return the unit's outage, the first time."""
+        return None if number else self.outages[unit]
+
+
+@dataclass(frozen=True)
+class World:
+    """A cluster and its jobs, from which a run follows.
+
+    Parameters
+    ----------
+    nodes
+        GPUs of each node.
+    jobs
+        The jobs; those with a profile are of the applications of `polluxsim.checks.toy`.
+    outages
+        Nodes that are down for a while: number, from when, for how long [s].
+    least_nodes
+        Where the policy may change the number of nodes: the least.
+    interference
+        As of the engine.
+    """
+
+    nodes: tuple[int, ...]
+    jobs: tuple[Job, ...]
+    outages: tuple[tuple[int, float, float], ...] = ()
+    least_nodes: int | None = None
+    interference: float = 0.0
+
+    def scenario(self, traits: Traits, name: str) -> Scenario:
+        """Return what is simulated under a policy of such a name."""
+        outages = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
+        cluster = Cluster(self.nodes, self.least_nodes, failures=Listed(outages) if outages else None)
+        settings = EngineSettings(interference=self.interference, horizon=HORIZON)
+        return Scenario(Workload(self.jobs), PROFILES, cluster, settings, traits, name)
+
+    def __repr__(self) -> str:
+        """Return it as code that makes it, without what is as it is anyway."""
+        said = [f"nodes={self.nodes}", f"jobs=({', '.join(map(_code, self.jobs))},)"]
+        said += [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)[2:]
+            if getattr(self, field.name) != field.default
+        ]
+        return f"World({', '.join(said)})"
+
+
+def _code(job: Job) -> str:
+    said = [
+        f"{field.name}={getattr(job, field.name)!r}"
+        for field in fields(job)
+        if field.default is MISSING or getattr(job, field.name) != field.default
+    ]
+    return f"Job({', '.join(said)})"
+
+
+def drawn(number: int, *, with_rigid: bool) -> World:
+    """Return a world, always the same for a number.
+
+    Parameters
+    ----------
+    number
+        Which world.
+    with_rigid
+        Whether jobs without a profile may be in it.
+    """
+    rng = np.random.default_rng([STREAM, number])
+    nodes = (1,) if number % ONE_GPU == 0 else _nodes(rng)
+    least = int(rng.integers(1, len(nodes) + 1)) if rng.random() < 0.15 else None
+    outages = () if least is not None else tuple(_outage(node, rng) for node in range(len(nodes)) if rng.random() < 0.1)
+    most, count = sum(nodes[:least]), int(rng.integers(1, 9))
+    if number % TIES == 1:
+        alike = _job(0, 0.0, most, rng, with_rigid=with_rigid)
+        jobs = [_renamed(alike, index) for index in range(count)]
+    else:
+        jobs = [
+            _job(index, 25.0 * int(rng.integers(0, 41)), most, rng, with_rigid=with_rigid) for index in range(count)
+        ]
+    return World(nodes, tuple(jobs), outages, least, float(rng.choice([0.0, 0.0, 0.4])))
+
+
+def _nodes(rng: np.random.Generator) -> tuple[int, ...]:
+    return tuple(int(gpus) for gpus in rng.integers(1, 5, size=rng.integers(1, 5)))
+
+
+def _outage(node: int, rng: np.random.Generator) -> tuple[int, float, float]:
+    return node, float(rng.integers(0, 1200)), float(rng.integers(1, 900))
+
+
+def _job(index: int, time: float, most: int, rng: np.random.Generator, *, with_rigid: bool) -> Job:
+    gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
+    said = _said(time, gpus, rng) if rng.random() < 0.5 else {}
+    if with_rigid and rng.random() < 0.6:
+        if rng.random() < 0.3:
+            said |= {"speeds": tuple((count, count**0.75) for count in (1, 2, 4, 8, 16)), "max_replicas": None}
+        return Job.rigid(f"job-{index}", time, gpus, 12.5 * int(rng.integers(1, 81)), **said)
+    return Job(f"job-{index}", time, str(rng.choice(sorted(PROFILES))), gpus, 10 * gpus, **said)
+
+
+def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Return what its user says besides."""
+    choices: dict[str, list[Any]] = {
+        "user": ["ada", "bob", None],
+        "queue": ["vision", "speech", None],
+        "priority": [0.0, 1.0, -2.0],
+        "deadline": [time + 400.0, time + 1500.0, None],
+        "time_limit": [100.0, 600.0, None],
+        "cancel_time": [None, None, None, time + 330.0],
+        "max_replicas": [None, gpus, gpus + 3],
+    }
+    return {name: values[rng.integers(len(values))] for name, values in choices.items()}
+
+
+def _renamed(job: Job, index: int) -> Job:
+    return Job(**{field.name: getattr(job, field.name) for field in fields(job)} | {"job_id": f"job-{index}"})

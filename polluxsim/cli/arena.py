@@ -1,0 +1,61 @@
+"""`polluxsim arena`: policies against each other on named scenarios, with a leaderboard."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+
+SUITES = ("quick", "full")
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = (
+        "Run policies on named scenarios, each drawn with several seeds, as one sweep that goes on where it was. Rank "
+        "them by mean JCT, with intervals of pairs, and say where the ranking flips: one page, one table."
+    )
+    parser.add_argument("names", nargs="*", metavar="hydra…=VALUE", help="what chooses and sets another launcher")
+    parser.add_argument("--policies", nargs="+", default=[], metavar="POLICY",
+                        help="names of ours, or mine.py:Mine (default: twelve of ours)")  # fmt: skip
+    parser.add_argument("--suite", choices=SUITES, default=SUITES[0], help="default: %(default)s")
+    parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="some of the suite's (default: all)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="draws of each scenario (default: 6; full: 10)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("arena"), metavar="DIR", help="default: %(default)s")
+    parser.set_defaults(action=_arena)
+
+
+def _arena(options: Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from polluxsim.arena.leaderboard import as_frame, leaderboard
+    from polluxsim.arena.page import page
+    from polluxsim.arena.playing import Place, play
+    from polluxsim.arena.scenarios import default_policies, read_suite
+    from polluxsim.arena.words import as_markdown
+
+    suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
+    if other := [word for word in options.names if not word.startswith("hydra")]:
+        raise InvalidConfigError(f"{other[0]!r} is not for an arena, allowed are settings of hydra's launcher")
+    place = Place(options.output, options.workers, tuple(options.names))
+    board = leaderboard(play(options.policies or default_policies(), suite, place))
+    text = as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios})
+    _write(options.output / "arena.html", lambda path: path.write_text(page(board, suite), encoding="utf-8"))
+    _write(options.output / "arena.md", lambda path: path.write_text(text, encoding="utf-8"))
+    _write(options.output / "arena.parquet", lambda path: as_frame(board).to_parquet(path, index=False))
+    print(text)
+    print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
+    return 0
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    from polluxsim.files import appearing_whole
+
+    with appearing_whole(path) as temporary:
+        write(temporary)

@@ -1,0 +1,57 @@
+"""`polluxsim check`: looks for faults of a policy in worlds drawn at random."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+FAULTS = 1
+"""Exit status where a fault was found."""
+
+STEP = 20
+"""Worlds between two looks at the progress."""
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = (
+        "Drive a policy through drawn worlds: one GPU and many, nodes that come and go, ties, jobs with and without "
+        "profiles; then through thousands of jobs. Each fault is shown in the smallest world that has it, as a test."
+    )
+    parser.add_argument("policy", metavar="POLICY", help="mine.py:Mine, a class of your own, or a name of ours")
+    parser.add_argument("--worlds", type=int, default=1000, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument("--decision-timeout", type=float, metavar="SECONDS", help="longest time a decision may take")
+    parser.set_defaults(action=_check)
+
+
+def _check(options: Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from polluxsim.checks.apart import found_apart
+
+    if options.worlds < 0:
+        raise InvalidConfigError(f"--worlds is {options.worlds}, allowed is a whole number ≥ 0")
+    if options.decision_timeout is not None and not options.decision_timeout > 0:
+        raise InvalidConfigError(f"--decision-timeout is {options.decision_timeout}, allowed is a number > 0")
+    faults = 0
+    for told in found_apart(options.policy, options.worlds, options.decision_timeout):
+        if isinstance(told, int):
+            _show_progress(told, options.worlds)
+        else:
+            faults += 1
+            print(f"{_CLEAR * sys.stderr.isatty()}{told[0]}\n\n{told[1]}", flush=True)
+    print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
+    return FAULTS if faults else 0
+
+
+_CLEAR = "\r\x1b[K"
+
+
+def _show_progress(world: int, worlds: int) -> None:
+    if sys.stderr.isatty() and world % STEP == 0:
+        print(f"{_CLEAR}world {world:,} of {worlds:,}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,57 @@
+"""When jobs stopped for checkpoints, which follows from when they were given their GPUs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.checkpoints import Checkpoints
+from polluxsim.durations import DAY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from polluxsim.look.slots import Stay
+    from polluxsim.storage import Run
+
+
+class Pauses:
+    """The checkpoints of a run, but for those at the ends of epochs, which no file tells.
+
+    Parameters
+    ----------
+    run
+        Its settings say how often jobs save, its outages what was known of failures.
+    num_nodes
+        Of its cluster.
+    """
+
+    def __init__(self, run: Run, num_nodes: int) -> None:
+        engine = run.info.get("config", {}).get("engine", {})
+        settings = dict(engine.get("checkpoints") or {})
+        known = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
+        self._rules = Checkpoints(**settings) if known else None
+        self._delay = float(engine.get("restart_delay", 0.0))
+        self._failures = sorted(outage.time for outage in run.result.outage_records)
+        self._num_nodes = num_nodes
+
+    def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+        """Yield from when to when a job stopped for checkpoints during a stay [s]."""
+        if self._rules is None:
+            return
+        nodes = len({slot.node for slot in stay.slots})
+        rate = nodes * self._failure_rate(stay.placed, self._rules.expected_rate)
+        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
+        if interval == inf:
+            return
+        cycle, first = interval + cost, stay.placed + self._delay + interval
+        number = max(int((stay.start - first) // cycle), 0)
+        while (begin := first + number * cycle) < stay.end:
+            if (end := min(begin + cost, stay.end)) > stay.start:
+                yield max(begin, stay.start), end
+            number += 1
+
+    def _failure_rate(self, now: float, expected: float) -> float:
+        """Return the failures of a node a second as jobs knew it that were given GPUs at a time [s]."""
+        return (bisect_right(self._failures, now) + 1) / (self._num_nodes * now + 1000 * DAY / expected)

@@ -1,0 +1,295 @@
+"""Shares of time as papers define them: each a pure function of what the view shows, in a few lines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from polluxsim.errors import PolicyError
+from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.shares.demand import Demand
+from polluxsim.policies.shares.solving import NEARLY_OPTIMAL, Solver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.policies.shares.demand import Array
+    from polluxsim.policies.view import ClusterView
+    from polluxsim.types import JobId
+
+    Named = Mapping[JobId, Mapping[str, float]]
+
+
+class Shares(Protocol):
+    """Says which part of the time each job is to have on each GPU type."""
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return whether it takes GPU types for alike: then no type is filled before the others."""
+        ...
+
+    def shares(self, view: ClusterView, solver: str) -> Named:
+        """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
+
+        Parameters
+        ----------
+        view
+            The cluster now.
+        solver
+            Which of all optima is taken, where there are several: one of `solving.SOLVERS`.
+        """
+        ...
+
+
+class Rule(ABC):
+    """Shares that are an array computed from another."""
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return whether it takes GPU types for alike, which most do not."""
+        return False
+
+    @abstractmethod
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+
+    def shares(self, view: ClusterView, solver: str) -> Named:
+        """Return the shares by job and type; a job that can run nowhere now has none."""
+        demand = Demand.of(view)
+        return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
+
+
+def _worth(demand: Demand, *, agnostic: bool) -> Array:
+    return (demand.speeds > 0).astype(float) if agnostic else demand.speeds
+
+
+def _at_most_one(shares: Array) -> Array:
+    scaled: Array = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+    return scaled
+
+
+@dataclass(frozen=True)
+class MaxMin(Rule):
+    """Make the least of all jobs' effective throughput as large as can be, as a part of that with an equal share.
+
+    It is least attained service in the long run: a gang of many GPUs needs as much less of the time.
+
+    Parameters
+    ----------
+    agnostic
+        Whether all GPU types are taken for equally fast.
+
+    Source: Narayanan et al., Gavel (OSDI '20), §4.1.
+    """
+
+    agnostic: bool = False
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return whether it takes GPU types for alike."""
+        return self.agnostic
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        return solve.greatest_least(max_min_rows(demand, agnostic=self.agnostic))
+
+
+def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
+    """Return what a share is worth: GPUs × speed over that with an equal share, of shape (jobs, types)."""
+    worth = _worth(demand, agnostic=agnostic)
+    return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
+
+
+@dataclass(frozen=True)
+class MaxSum(Rule):
+    """Make the sum of all effective throughputs [optimiser steps/s] as large as can be.
+
+    Parameters
+    ----------
+    by_cost
+        Whether a type's throughput counts per dollar.
+
+    Source: as `MaxMin`.
+    """
+
+    by_cost: bool = False
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        if not self.by_cost:
+            return solve.greatest_sum(demand.speeds)
+        if not demand.prices.all():
+            free = demand.types[int(demand.prices.argmin())]
+            raise PolicyError(f"policy.shares.by_cost needs a price of every GPU type, {free} has none")
+        return solve.greatest_sum(demand.speeds / demand.prices)
+
+
+@dataclass(frozen=True)
+class MinMakespan(Rule):
+    """Give everybody the throughput to be complete by one time, about the earliest that there is.
+
+    Parameters
+    ----------
+    shortest, longest
+        Between which that time is sought, by halving until it is known to 5 % [s]; ten times as long if need be.
+
+    Source: as `MaxMin`, §4.2.
+    """
+
+    shortest: float = 100.0
+    longest: float = 1e6
+
+    def __post_init__(self) -> None:
+        check_above_zero(shortest=self.shortest, longest=self.longest)
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        fastest = 1 / solve.least(demand.speeds / demand.left[:, None])
+        time = self._found(fastest)
+        return solve.with_at_least(demand.speeds, demand.left / time)
+
+    def _found(self, fastest: float) -> float:
+        """Return the time that halving ends at, which is no less than the earliest [s]."""
+        low, high = self.shortest, self.longest
+        while high < fastest:
+            low, high = low * 10, high * 10
+        found = high
+        while 1.05 * low < high:
+            middle = (low + high) / 2
+            if middle >= fastest:
+                found = high = middle
+            else:
+                low = middle
+        return found
+
+
+@dataclass
+class FinishTimeFairness(Rule):
+    """Make the worst finish-time fairness as small as can be: the time to completion over that alone on a share.
+
+    What a job would have done alone is added up from one computation of shares to the next.
+
+    Source: Themis' metric (NSDI '20), as Gavel (OSDI '20), §4.2, optimises it.
+    """
+
+    # Time alone that each job's work took so far [s]; steps it had left, and its speed alone, when last looked at.
+    _done_alone: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _before: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        alone = (demand.speeds * isolated(demand)).sum(axis=1)
+        times_alone = self._added_up(demand, alone) + demand.left / alone
+        low, high = 0.0, 1.0
+        while not self._needs(solve, demand, times_alone, high)[1]:
+            low, high = high, 2 * high
+        while high - low > 1e-4 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._needs(solve, demand, times_alone, middle)[1] else (middle, high)
+        return solve.with_at_least(demand.speeds, self._needs(solve, demand, times_alone, high)[0])
+
+    @staticmethod
+    def _needs(solve: Solver, demand: Demand, times_alone: Array, rho: float) -> tuple[Array, bool]:
+        """Return the throughput that jobs need for a fairness of at most ρ [steps/s], and whether all can have it."""
+        times = rho * times_alone - demand.ages
+        if not (times > 0).all():
+            return times, False
+        needs = demand.left / times
+        return needs, solve.least(demand.speeds / needs[:, None]) >= 1
+
+    def _added_up(self, demand: Demand, alone: Array) -> Array:
+        now = dict(zip(demand.jobs, zip(demand.left.tolist(), alone.tolist(), strict=True), strict=True))
+        for job, (left, _) in now.items():
+            before, speed = self._before.get(job, (left, 1.0))
+            self._done_alone[job] = self._done_alone.get(job, 0.0) + (before - left) / speed
+        self._before = now
+        self._done_alone = {job: self._done_alone[job] for job in now}
+        return np.array([self._done_alone[job] for job in demand.jobs])
+
+
+def isolated(demand: Demand) -> Array:
+    """Return the shares of jobs that each have an equal part of all GPUs, for gangs of as many: (jobs, types)."""
+    return _at_most_one(demand.gpus[None, :] / (len(demand.jobs) * demand.widths[:, None]))
+
+
+@dataclass(frozen=True)
+class Isolated(Rule):
+    """Give every job an equal part of the GPUs: a gang of many gets less of the time. Source: as `MaxMin`."""
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return that it takes GPU types for alike."""
+        return True
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        return isolated(demand)
+
+
+@dataclass(frozen=True)
+class GandivaFair(Rule):
+    """Give every job an equal part of the time, whatever its GPUs. Source: Gandiva_fair (EuroSys '20), as in Gavel."""
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return that it takes GPU types for alike."""
+        return True
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        return _at_most_one(np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1)))
+
+
+@dataclass(frozen=True)
+class Proportional(Rule):
+    """Give every job as much of each type as there is of it. Source: as `MaxMin`."""
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return that it takes GPU types for alike."""
+        return True
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        equal = np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1))
+        return equal / max(float(equal.sum(axis=1).max()), 1.0)
+
+
+@dataclass(frozen=True)
+class FirstCome(Rule):
+    """Give jobs in order of submission all of the time, each on the fastest type where it fits, until one fits nowhere.
+
+    Source: as `MaxMin`.
+    """
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        shares, free = np.zeros_like(demand.speeds), demand.gpus.copy()
+        for job, width in enumerate(demand.widths):
+            speeds = np.where(free >= width, demand.speeds[job], 0.0)
+            if not speeds.any():
+                break
+            shares[job, speeds.argmax()] = 1.0
+            free[speeds.argmax()] -= width
+        return shares
+
+
+@dataclass(frozen=True)
+class WaterFilling(Rule):
+    """Raise everybody's effective throughput alike, as of `MaxMin`, and that of those who can have more beyond it.
+
+    Source: as `MaxMin`, §4.3; who can have no more is told by the prices of the linear programme.
+    """
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+        rows = max_min_rows(demand, agnostic=False)
+        levels, is_full = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        while not is_full.all():
+            level, stuck = solve.raised(rows, levels, is_full)
+            levels = np.where(is_full, levels, level)
+            is_full = is_full | (stuck if stuck.any() else True)
+        return solve.with_at_least(rows, levels * (1 - NEARLY_OPTIMAL))

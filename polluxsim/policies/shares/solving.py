@@ -1,0 +1,175 @@
+"""Linear programmes of shares: an optimum by HiGHS, and of all optima the one in the middle.
+
+Optima are not unique, and which one is taken decides the schedule. The published numbers are those of an interior-point
+solver, whose answer is the analytic centre of the optimal face; a simplex method gives a corner of it.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
+
+    from polluxsim.policies.shares.demand import Array, Demand, Flags
+
+SOLVERS = ("centre", "vertex")
+NEARLY_OPTIMAL = 1e-6
+"""How far below the optimum the middle is sought, as a part of it."""
+
+_MOST_STEPS, _ENOUGH = 200, 1e-9
+
+
+class Half(NamedTuple):
+    """Half-spaces: all points x with `rows` · x ≤ `limits`."""
+
+    rows: Array
+    limits: Array
+
+    def and_(self, rows: Array, limits: Array) -> Half:
+        """Return the points that are in others, too."""
+        return Half(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
+
+
+class Solver:
+    """Finds shares of one demand.
+
+    Parameters
+    ----------
+    demand
+        Who asks for what.
+    method
+        Which of all optima is taken, one of `SOLVERS`.
+    """
+
+    def __init__(self, demand: Demand, method: str = "centre") -> None:
+        if method not in SOLVERS:
+            raise InvalidConfigError(f"policy.solver is {method!r}, allowed are {', '.join(SOLVERS)}")
+        self._demand = demand
+        self._method = method
+        # Only where a job can run has it a share.
+        self._jobs, self._types = np.nonzero(demand.speeds > 0)
+        self._base = self._constraints()
+
+    def least(self, rows: Array) -> float:
+        """Return the most that the least of all jobs' Σ rows·x can be.
+
+        Parameters
+        ----------
+        rows
+            What a share is worth to each job on each type, of shape (jobs, types).
+        """
+        return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
+
+    def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
+        """Return how far Σ rows·x of the jobs that are not full can be raised alike, and who stands in the way.
+
+        Parameters
+        ----------
+        rows
+            As above.
+        levels
+            What full jobs keep.
+        is_full
+            Whose is not raised, of shape (jobs,).
+        """
+        scale = float(rows.max())
+        free = np.where(is_full, 0.0, 1.0)
+        own = np.hstack([-self._of_jobs(rows / scale), free[:, None]])
+        base = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
+        half = Half(base, self._base.limits).and_(own, np.where(is_full, -levels / scale * (1 - NEARLY_OPTIMAL), 0.0))
+        found = _solved(np.append(np.zeros(len(self._jobs)), -1.0), half)
+        prices = np.asarray(found.ineqlin.marginals)[len(base) :]
+        return float(found.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
+
+    def greatest_least(self, rows: Array) -> Array:
+        """Return shares that make the least of all jobs' Σ rows·x as large as can be."""
+        return self.with_at_least(rows, np.full(len(rows), self.least(rows) * (1 - NEARLY_OPTIMAL)))
+
+    def greatest_sum(self, rows: Array) -> Array:
+        """Return shares that make Σ rows·x of all jobs as large as can be."""
+        worth = rows[self._jobs, self._types] / float(rows.max())
+        best = _optimum(-worth, self._base)
+        if self._method == "vertex":
+            return self._shares(best)
+        total = float(worth @ best)
+        return self._middle(self._base.and_(-worth[None, :], np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])), best)
+
+    def with_at_least(self, rows: Array, needs: Array) -> Array:
+        """Return shares such that Σ rows·x of each job is at least what it needs, which must be possible."""
+        scale = rows.max(axis=1)
+        half = self._base.and_(-self._of_jobs(rows / scale[:, None]), -needs / scale)
+        return self._middle(half, _optimum(np.zeros(len(self._jobs)), half))
+
+    def _middle(self, half: Half, corner: Array) -> Array:
+        return self._shares(corner if self._method == "vertex" else centre(half, corner))
+
+    def _constraints(self) -> Half:
+        """Return that shares are none below 0, of a job no more than 1, and of a type no more than its GPUs."""
+        demand, count = self._demand, len(self._jobs)
+        of_types = np.zeros((len(demand.types), count))
+        of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
+        once = self._of_jobs(np.ones_like(demand.speeds))
+        limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
+        return Half(np.vstack([-np.eye(count), once, of_types / demand.gpus[:, None]]), limits)
+
+    def _of_jobs(self, rows: Array) -> Array:
+        """Return rows·x of each job as rows over all shares."""
+        spread = np.zeros((len(self._demand.jobs), len(self._jobs)))
+        spread[self._jobs, np.arange(len(self._jobs))] = rows[self._jobs, self._types]
+        return spread
+
+    def _shares(self, found: Array) -> Array:
+        shares = np.zeros_like(self._demand.speeds)
+        shares[self._jobs, self._types] = found
+        return shares
+
+
+def _optimum(costs: Array, half: Half) -> Array:
+    return np.asarray(_solved(costs, half).x)
+
+
+def _solved(costs: Array, half: Half) -> OptimizeResult:
+    """Return a point of least cost, and the prices of limits; raises `ArithmeticError` if there is none."""
+    from scipy.optimize import linprog  # noqa: PLC0415  (slow to load, and only for who shares)
+
+    found = linprog(costs, half.rows, half.limits, bounds=(None, None), method="highs")
+    if found.x is None:
+        raise ArithmeticError(f"no shares: {found.message}")
+    return found
+
+
+def centre(half: Half, inside: Array) -> Array:
+    """Return the analytic centre of what half-spaces enclose: the largest product of the distances to all of them.
+
+    Parameters
+    ----------
+    half
+        The half-spaces.
+    inside
+        A point of theirs, which is returned where they enclose nothing of any width.
+
+    Source: damped Newton steps on Σ log slack from Chebyshev's centre, as Boyd and Vandenberghe, "Convex Optimization"
+    (2004), §8.5 and §9.5.
+    """
+    lengths = np.linalg.norm(half.rows, axis=1)
+    ball = Half(np.hstack([half.rows, lengths[:, None]]), half.limits)
+    found = _optimum(np.append(np.zeros(len(inside)), -1.0), ball)
+    point, radius = found[:-1], float(found[-1])
+    if radius <= 0 or not (half.limits - half.rows @ point > 0).all():
+        return inside
+    for _ in range(_MOST_STEPS):
+        inverse = 1 / (half.limits - half.rows @ point)
+        gradient = half.rows.T @ inverse
+        scaled = half.rows * inverse[:, None]
+        step = np.linalg.solve(scaled.T @ scaled, -gradient)
+        decrement = sqrt(max(-float(gradient @ step), 0.0))
+        point = point + step / (1 + decrement if decrement > 0.25 else 1)
+        if decrement < _ENOUGH:
+            break
+    return point

@@ -1,0 +1,108 @@
+"""The market: how many rounds of a window each job gets, as an integer programme."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import ceil, log
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.policies.shockwave.prospects import Prospect
+
+BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Parts of all epochs between which the logarithm is taken for straight."""
+
+LOG_OF_NOTHING = 1e-6
+_GAP = 1e-3
+
+
+class Window(NamedTuple):
+    """The rounds that are planned at a time.
+
+    Attributes
+    ----------
+    rounds
+        How many.
+    length
+        Of each [s].
+    gpus
+        GPUs there are.
+    weight_of_longest
+        What a second of the longest job's rest counts against mean utility.
+    """
+
+    rounds: int
+    length: float
+    gpus: int
+    weight_of_longest: float
+
+
+def planned_rounds(
+    jobs: Sequence[Prospect], weights: Sequence[float], least: Sequence[int], window: Window
+) -> list[int]:
+    """Return how many of the window's rounds each job gets.
+
+    Largest is the mean over jobs of weight × log (part of all epochs done after the window), less what the longest job
+    has left. All rounds are alike and the logarithm is concave, so that a count for each job does.
+
+    Parameters
+    ----------
+    jobs
+        What is expected of each.
+    weights
+        Of their utilities.
+    least
+        Rounds that each is to have at least.
+    window
+        The rounds there are.
+
+    Source: Zheng et al., Shockwave (NSDI '23), §4, whose programme has a binary for every job and round.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
+
+    count, lines = len(jobs), _lines()
+    # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
+    n, e, u, rest = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
+    longest = np.eye(1, 4 * count + 1, k=4 * count)
+    epoch = np.array([[job.epoch_time / window.length] for job in jobs])
+    epochs, done = np.array([job.epochs for job in jobs]), np.array([job.done for job in jobs])
+    left = np.array([job.left / window.length for job in jobs])
+    rows = [epoch * e - n, -epoch * e - rest, rest - longest, np.array([[job.width for job in jobs]]) @ n]
+    limits = [np.zeros(count), -left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
+    for slope, start in lines:
+        rows.append(u - slope * e / epochs[:, None])
+        limits.append(start + slope * done / epochs)
+    worth = np.array(weights) @ u / (count * window.rounds)
+    lower = np.concatenate(
+        [np.array(least, dtype=float), np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)]
+    )
+    upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
+    found = milp(
+        window.weight_of_longest * window.length * longest[0] - worth,
+        integrality=np.arange(4 * count + 1) < count,
+        bounds=Bounds(lower, upper),
+        constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
+        options={"mip_rel_gap": _GAP},
+    )
+    if found.x is None:
+        raise ArithmeticError(f"no plan: {found.message}")
+    return [round(rounds) for rounds in found.x[:count]]
+
+
+def _lines() -> list[tuple[float, float]]:
+    """Return slope and start of the straight lines between `BASES` that the logarithm is taken for."""
+    points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
+    slopes = [((y1 - y0) / (x1 - x0), x0, y0) for (x0, y0), (x1, y1) in pairwise(points)]
+    return [(slope, y - slope * x) for slope, x, y in slopes]
+
+
+def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
+    """Return the rounds that each job needs to have no more left than it can spare [s]; None if there are fewer."""
+    needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
+    gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
+    possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds
+    return needed if possible and gpus <= window.rounds * window.gpus else None

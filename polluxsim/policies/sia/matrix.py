@@ -1,0 +1,104 @@
+"""What every job is worth in every configuration: its goodput over that of its slowest one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.models.goodput import GoodputTable, ScaledGoodput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.policies.sia.configurations import Configuration
+    from polluxsim.policies.view import JobView
+    from polluxsim.types import JobId
+
+
+class Matrix:
+    """Fills the matrix of a round; what a job's models say is computed once.
+
+    Parameters
+    ----------
+    guesses
+        Whether goodput on a type that a job never ran on is guessed from others; else it may have one GPU of it.
+    """
+
+    def __init__(self, *, guesses: bool) -> None:
+        self._guesses = guesses
+        self._tables: dict[tuple[JobId, str], _Table] = {}
+
+    def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot.
+
+        Source: Sia (SOSP '23), §3.3 and 3.4.
+        """
+        names = {job.job_id for job in jobs}
+        self._tables = {key: table for key, table in self._tables.items() if key[0] in names}
+        gpus = np.array([each.gpus for each in configurations])
+        several = np.array([each.nodes > 1 for each in configurations], dtype=int)
+        types = np.array([each.gpu_type for each in configurations])
+        matrix = np.full((len(jobs), len(configurations)), np.nan)
+        for row, job in zip(matrix, jobs, strict=True):
+            if job.oracle.application.gang_size is not None:
+                _fill_gang(row, job, gpus, types)
+            else:
+                self._fill(row, job, gpus, several, types)
+        slowest: NDArray[np.float64] = np.fmin.reduce(matrix, axis=1, initial=np.inf)
+        return matrix / slowest[:, None]
+
+    def _fill(
+        self,
+        row: NDArray[np.float64],
+        job: JobView,
+        gpus: NDArray[np.int64],
+        several: NDArray[np.int64],
+        types: NDArray[np.str_],
+    ) -> None:
+        """Fill the row of a job that can have several numbers of GPUs."""
+        least = job.min_replicas or 1
+        most = max(job.max_replicas, least)
+        allowed = (gpus >= least) & (gpus <= most)
+        for name, model in job.goodputs.items():
+            if model is None or (isinstance(model, ScaledGoodput) and not self._guesses):
+                here = np.flatnonzero((types == name) & (gpus == least))
+                row[here] = least
+                continue
+            here = np.flatnonzero(allowed & (types == name))
+            row[here] = self._table(job.job_id, name, model, int(most)).of(model, gpus[here], several[here])
+
+    def _table(self, job_id: JobId, gpu_type: str, model: Goodput, most: int) -> _Table:
+        key, learnt = (job_id, gpu_type), model.model if isinstance(model, ScaledGoodput) else model
+        known = self._tables.get(key)
+        if known is None or known.model is not learnt or known.most < most:
+            known = self._tables[key] = _Table(learnt, most, known)  # type: ignore[arg-type]
+        return known
+
+
+def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], types: NDArray[np.str_]) -> None:
+    """Fill the row of a job that runs on as many GPUs as it asks for, at known speeds."""
+    for name, speed in job.speeds.items():
+        row[np.flatnonzero((types == name) & (gpus == job.num_replicas))] = speed * job.num_replicas
+
+
+class _Table:
+    """The largest goodputs of one model, up to so many GPUs."""
+
+    def __init__(self, model: GoodputModel, most: int, before: _Table | None) -> None:
+        self.model, self.most = model, most
+        self.times = GoodputTable(model.application, model.params, most)
+        if before is not None and before.model.params is model.params and before.most >= most:
+            self.times, self.most = before.times, before.most  # new gradient statistics leave the times as they are
+        self._goodputs = self.times.best(model.statistics)
+
+    def of(self, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the goodputs of configurations; guessed ones as on the nodes of the type that was tried."""
+        ratio = 1.0
+        if isinstance(model, ScaledGoodput):
+            several, ratio = (gpus > model.gpus_per_node).astype(int), model.ratio
+        goodputs: NDArray[np.float64] = self._goodputs[several, gpus] * ratio
+        return goodputs

@@ -1,0 +1,152 @@
+"""The Sia policy: values configurations, solves the programme, and places what it chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.policies.pollux.problem import restart_factor
+from polluxsim.policies.sia.configurations import configurations, present
+from polluxsim.policies.sia.explanation import reasons
+from polluxsim.policies.sia.matrix import Matrix
+from polluxsim.policies.sia.placing import place
+from polluxsim.policies.sia.programme import Programme
+from polluxsim.policies.view import Decision, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.policies.sia.configurations import Configuration
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId, Placement
+
+BOOTSTRAPS = ("ratio", "none", "oracle")
+"""What a job's goodput is on a type that it never ran on."""
+
+
+@dataclass
+class Sia:
+    """Goodput-optimised allocation of GPUs of several types.
+
+    Parameters
+    ----------
+    p
+        Fairness power: with p < 0 the sum of all jobs' worth^p is made least, with p > 0 largest. Not 0.
+    waiting_cost
+        Cost λ of a job without GPUs, above 1: one GPU of its slowest type costs a job 1.
+    bootstrap
+        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`, not known until it ran
+        there, on one GPU at first; `oracle`, as its profile says on every type from the start.
+
+    Source: Sia (SOSP '23), §3.
+    """
+
+    p: float = -0.5
+    waiting_cost: float = 1.1
+    bootstrap: str = "ratio"
+    _matrix: Matrix = field(init=False, repr=False)
+    _last: tuple[Programme, tuple[NDArray[np.int64], float]] | None = field(default=None, init=False, repr=False)
+    # Since when each job has the GPUs that it has.
+    _since: dict[JobId, tuple[Placement, float]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.p) or self.p == 0:
+            raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number other than 0")
+        if not (isfinite(self.waiting_cost) and self.waiting_cost > 1):
+            raise InvalidConfigError(f"policy.waiting_cost is {self.waiting_cost}, allowed is a finite number > 1")
+        if self.bootstrap not in BOOTSTRAPS:
+            raise InvalidConfigError(f"policy.bootstrap is {self.bootstrap!r}, allowed are {', '.join(BOOTSTRAPS)}")
+        self._matrix = Matrix(guesses=self.bootstrap != "none")
+
+    @property
+    def traits(self) -> Traits:
+        """Return what it is."""
+        return Traits(adaptive=True, known_throughput=self.bootstrap == "oracle")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Return the optimal allocation. Its fitness is how much less it costs than to give nobody anything."""
+        jobs = list(view.jobs)
+        known = configurations(view, (job.num_replicas for job in jobs if job.oracle.application.gang_size))
+        programme = self._programme(view, jobs, known)
+        chosen, bound = self._solved(programme)
+        none = self.waiting_cost * len(jobs)
+        fitness = none - programme.value(chosen)
+        placements = _placements(view, jobs, known, chosen)
+        self._since = {
+            job: before if (before := self._since.get(job, ((), 0.0)))[0] == placement else (placement, view.time)
+            for job, placement in placements.items()
+        }
+        return Decision(
+            placements,
+            fitness=fitness,
+            upper_bound=max(fitness, none - bound) if fitness > 0 else None,
+            explain=partial(reasons, programme, jobs, known, chosen),
+        )
+
+    def _solved(self, programme: Programme) -> tuple[NDArray[np.int64], float]:
+        """Return the answer, that of the round before if it was asked the same."""
+        if self._last is None or not programme.is_like(self._last[0]):
+            self._last = programme, programme.solve()
+        return self._last[1]
+
+    def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration]) -> Programme:
+        now = [present(view, job, known) for job in jobs]
+        numbers = {name: number for number, name in enumerate(view.types)}
+        return Programme(
+            worths=self._worths(view, jobs, known, now),
+            gpus=np.array([each.gpus for each in known], dtype=np.int64),
+            types=np.array([numbers[each.gpu_type] for each in known], dtype=np.int64),
+            capacities=np.array([view.gpus_of(name) for name in view.types], dtype=np.int64),
+            kept=np.array([self._kept(view, job, here) for job, here in zip(jobs, now, strict=True)], dtype=np.int64),
+            power=self.p,
+            waiting_cost=self.waiting_cost,
+        )
+
+    def _worths(
+        self,
+        view: ClusterView,
+        jobs: Sequence[JobView],
+        known: Sequence[Configuration],
+        now: Sequence[int | None],
+    ) -> NDArray[np.float64]:
+        """Return the worth of each job in each configuration, shape (J, C), with what a restart would take of it."""
+        worths = self._matrix.fill(jobs, known)
+        factors = np.ones_like(worths)
+        for number, (job, here) in enumerate(zip(jobs, now, strict=True)):
+            if here is not None:
+                factors[number] = self._restart_factor(job, view)
+                factors[number, here] = 1.0
+        return worths * factors
+
+    def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
+        """Return the configuration that a job keeps as it is still loading its checkpoint there, −1 for none."""
+        since = self._since.get(job.job_id, ((), -np.inf))[1]
+        return here if here is not None and view.time - since < view.restart_delay else -1
+
+    def _restart_factor(self, job: JobView, view: ClusterView) -> float:
+        """Return what is left of a job's worth if it is re-allocated now; a job that is young loses nothing."""
+        age = job.attained_service if job.oracle.application.gang_size else view.time - job.submit_time
+        if age < view.restart_delay:
+            return 1.0
+        return restart_factor(view.time - job.submit_time, job.num_restarts, view.restart_delay)
+
+
+def _placements(
+    view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64]
+) -> dict[JobId, Placement]:
+    """Return the placements of the jobs that were given a configuration."""
+    placements: dict[JobId, Placement] = {}
+    pairs = [(job, known[column]) for job, column in zip(jobs, chosen.tolist(), strict=True) if column >= 0]
+    for name in view.types:
+        here = [(job, each) for job, each in pairs if each.gpu_type == name]
+        held = {job.job_id: job.placement for job, each in here if present(view, job, [each]) is not None}
+        sizes = {node: view.gpus_per_node[node] for node in view.nodes_of(name)}
+        placements |= place(sizes, {job.job_id: (each.nodes, each.gpus) for job, each in here}, held)
+    return placements

@@ -1,0 +1,54 @@
+"""A cluster from a list of its nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import bad_line
+from polluxsim.gpu_types import NodeTypes, types_in
+from polluxsim.tables import read_rows
+from polluxsim.types import Cluster
+
+if TYPE_CHECKING:
+    from polluxsim.gpu_types import GpuType
+    from polluxsim.tables import Row
+    from polluxsim.types import Outages, Repairs
+
+COLUMNS = ("gpu", "model")
+
+
+def cluster_of_file(
+    path: str, failures: Outages | None = None, spot: Outages | None = None, repairs: Repairs | None = None
+) -> Cluster:
+    """Return the cluster of a list of nodes, in its order.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet with a row for each node: its GPUs in `gpu`, and their type in `model`; other columns do not
+        matter. Nodes without a GPU are left out. A type that is not known has no memory and no price.
+    failures, spot, repairs
+        As of the cluster.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, or a row is not what it should be.
+    """
+    nodes = [_node(row) for row in read_rows(Path(path), COLUMNS)]
+    there = [(gpus, gpu) for gpus, gpu in nodes if gpu is not None]
+    if not there:
+        raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU, needed is one or more")
+    sizes, types = zip(*there, strict=True)
+    return Cluster(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types))
+
+
+def _node(row: Row) -> tuple[int, GpuType | None]:
+    gpus = row.integer("gpu", at_least=0)
+    if not gpus:
+        return gpus, None
+    types = types_in(row.text("model"))
+    if len(types) != 1:
+        raise row.error("model", "one type of GPU")
+    return gpus, types[0]

@@ -1,0 +1,141 @@
+"""`polluxsim arena`: one sweep of policies, scenarios and seeds, and what follows from its numbers."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from polluxsim.arena.leaderboard import leaderboard
+from polluxsim.arena.page import page
+from polluxsim.arena.playing import Played, Player
+from polluxsim.arena.scenarios import default_policies, read_suite
+from polluxsim.arena.words import as_markdown, verdicts
+from polluxsim.cli.main import main
+from polluxsim.run.building import build
+from polluxsim.sweeps.plan import composer
+
+MINE = """
+class Mine:
+    def allocate(self, view, rng):
+        held, allocation = set(), {}
+        for job in sorted(view.jobs, key=lambda job: -len(job.placement)):
+            for node, gpus in enumerate(view.gpus_per_node):
+                if node not in held and gpus >= job.num_replicas:
+                    held.add(node)
+                    allocation[job.job_id] = job.placement or ((node, job.num_replicas),)
+                    break
+        return allocation
+"""
+
+
+def row(policy: str, scenario: str, seed: int, jct: float, **more: float) -> dict[str, object]:
+    return {"policy": policy, "scenario": scenario, "seed": seed, "avg_jct": jct, "decision_time": 0.001, **more}
+
+
+def played(**means: tuple[float, ...]) -> Played:
+    """Return runs of policies a, b, … with a mean JCT for each on every scenario [h], a little other for every seed."""
+    rows = [
+        row(policy, scenario, seed, 3600 * mean * (1 + seed / 50 + (seed * place % 3) / 500), restarts=place)
+        for scenario, values in means.items()
+        for place, (policy, mean) in enumerate(zip("abc", values, strict=False))
+        for seed in range(8)
+    ]
+    return Played(rows, {Player("c", "third"): "it has no legs"})
+
+
+def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> None:
+    board = leaderboard(played(first=(1.0, 2.0, 1.001), second=(2.0, 1.0, 1.5)))
+    assert [one.policy for one in board.standings["first"]] == ["a", "c", "b"]
+    assert {(flip.first, flip.second) for flip in board.flips} == {("a", "b"), ("b", "c"), ("a", "c")}
+    said = "\n".join(verdicts(board))
+    assert "a beats b on first (−50 % mean JCT), and loses to it on second (b −50 %)." in said
+    same = leaderboard(played(first=(1.0, 2.0), second=(1.0, 3.0)))
+    assert same.flips == []
+    assert "No two policies change places" in "\n".join(verdicts(same))
+
+
+def test_the_ranking_over_all_is_a_geometric_mean() -> None:
+    board = leaderboard(played(first=(1.0, 2.0), second=(4.0, 1.0)))
+    ratios = {policy: ratio for policy, (ratio, _) in board.overall.items()}
+    assert log(ratios["a"]) == pytest.approx(log(4.0) / 2, rel=0.02)
+    assert log(ratios["b"]) == pytest.approx(log(2.0) / 2, rel=0.02)
+
+
+def test_who_serves_not_all_is_behind_those_that_do() -> None:
+    rows = [row("quick", "s", seed, 1.0, rejected=1) for seed in range(6)]
+    rows += [row("slow", "s", seed, 9.0, rejected=0) for seed in range(6)]
+    board = leaderboard(Played(rows, {}))
+    assert [one.policy for one in board.standings["s"]] == ["slow", "quick"]
+    assert board.standings["s"][1].left == 6
+    assert list(board.overall) == ["slow"]
+
+
+def test_every_scenario_can_be_composed_and_loaded() -> None:
+    composing = composer()
+    for name in ("quick", "full"):
+        for scenario in read_suite(name).scenarios:
+            config = composing.compose((*scenario.overrides, "policy=fifo", "seed=1"))
+            jobs = build(config, "workload").load(build(config, "profiles").load()).jobs
+            assert jobs
+            assert build(config, "cluster").num_gpus >= max(job.num_replicas for job in jobs)
+            assert (scenario.name == "deadlines") == any(job.deadline is not None for job in jobs)
+    assert len(default_policies()) == 12
+
+
+def test_an_arena_says_who_cannot_play_goes_on_where_it_was_and_gives_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("mine.py").write_text(MINE)
+    call = ["arena", "--policies", "fifo", "optimus", "mine.py:Mine", "--scenarios", "rigid", "--seeds", "2"]
+    assert main([*call, "--workers", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "optimus did not play rigid: philly-like rigid workload, seed 1" in said
+    assert "Optimus needs one of every job" in said
+    files = [Path("arena") / f"arena.{ending}" for ending in ("parquet", "md")]
+    before = [path.read_bytes() for path in files]
+    runs = sorted(Path("arena/runs").glob("*/run.json"))
+    times = [path.stat().st_mtime_ns for path in runs]
+    runs[0].unlink()
+    assert main(call) == 0
+    assert [path.read_bytes() for path in files] == before
+    assert [path.stat().st_mtime_ns for path in runs[1:]] == times[1:]
+    table = pd.read_parquet(files[0])
+    assert {"Mine", "fifo", "optimus"} == set(table.policy)
+    text = Path("arena/arena.html").read_text()
+    assert "default-src 'none'" in text
+    assert "<script" not in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_a_name_on_the_page_is_text() -> None:
+    suite = read_suite("quick", ("load-1",))
+    rows = [row("<b>x</b>", "load-1", seed, 1.0) for seed in range(6)]
+    board = leaderboard(Played(rows, {Player("y", "load-1"): "<script>"}))
+    text = page(board, suite)
+    assert "<b>x" not in text
+    assert "<script" not in text
+    assert "<b>x</b>" in as_markdown(board, {"load-1": "t"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--policies", "polux"], "policy=polux is unknown"),
+        (["--scenarios", "lod-1"], "there is no scenario 'lod-1'"),
+        (["--seeds", "0"], "--seeds is 0"),
+        (["policy=fifo"], "'policy=fifo' is not for an arena"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["arena", *arguments, "-o", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,235 @@
+"""Policies with one fault each, planted for `polluxsim check`; `EXPECTED` says which it is."""
+
+from __future__ import annotations
+
+import random
+import time
+from math import inf
+from typing import ClassVar
+
+from polluxsim.checks.findings import Fault
+from polluxsim.policies.packing import pack, remove
+from polluxsim.policies.view import Change, Decision
+
+calls = []
+
+
+def fitted(view, order=None):
+    """Return gangs in order of submission, without any fault."""
+    free, allocation = view.gpus_per_node, {}
+    for job in view.jobs if order is None else order:
+        if placement := pack(free, job.num_replicas, keep=job.placement):
+            allocation[job.job_id] = placement
+            free = remove(free, placement)
+    return allocation
+
+
+class Sound:
+    """The policy that the others break."""
+
+    def allocate(self, view, rng):
+        return fitted(view)
+
+
+class GivesTwice:
+    def allocate(self, view, rng):
+        return {job.job_id: pack(view.gpus_per_node, job.num_replicas, job.placement) or () for job in view.jobs}
+
+
+class GivesNodesThatAreDown:
+    def __init__(self):
+        self.nodes = ()
+
+    def allocate(self, view, rng):
+        self.nodes = tuple(map(max, zip(self.nodes or view.gpus_per_node, view.gpus_per_node, strict=False)))
+        free, allocation = self.nodes, {}
+        for job in view.jobs:
+            if placement := pack(free, job.num_replicas, keep=job.placement):
+                allocation[job.job_id] = placement
+                free = remove(free, placement)
+        return allocation
+
+
+class NamesANodeTooMany:
+    def allocate(self, view, rng):
+        return {job.job_id: ((len(view.gpus_per_node) - (len(view.jobs) < 3), 1),) for job in list(view.jobs)[:1]}
+
+
+class NamesJobsThatAreGone:
+    def __init__(self):
+        self.last = {}
+
+    def allocate(self, view, rng):
+        self.last = {**self.last, **fitted(view)}
+        return self.last
+
+
+class BreaksGangs:
+    def allocate(self, view, rng):
+        free, allocation = view.gpus_per_node, {}
+        for job in view.jobs:
+            if placement := pack(free, min(job.num_replicas, max(sum(free), 1)), keep=job.placement):
+                allocation[job.job_id] = placement
+                free = remove(free, placement)
+        return allocation
+
+
+class GivesMoreThanAUserAllows:
+    def allocate(self, view, rng):
+        first = next(
+            (job for job in view.jobs if job.goodput is None and job.oracle.application.gang_size is None), None
+        )
+        if first is None or len(view.jobs) > 1:
+            return fitted(view)
+        return {first.job_id: pack(view.gpus_per_node, view.num_gpus)}
+
+
+class GivesFractions:
+    def allocate(self, view, rng):
+        return {name: [(node, gpus / 1) for node, gpus in held] for name, held in fitted(view).items()}
+
+
+class AnswersNothing:
+    def allocate(self, view, rng):
+        return fitted(view) if len(view.jobs) < 3 else None
+
+
+class KnowsNoTies:
+    def allocate(self, view, rng):
+        by_time = {job.submit_time: job for job in view.jobs}
+        return fitted(view, [by_time.pop(job.submit_time) for job in view.jobs])
+
+
+class NeedsTwoGpus:
+    def allocate(self, view, rng):
+        share = 1 / (view.num_gpus - 1)
+        return fitted(view, sorted(view.jobs, key=lambda job: job.num_replicas * share))
+
+
+class NeedsAJob:
+    def allocate(self, view, rng):
+        longest = max(job.num_replicas for job in view.jobs)
+        return fitted(view, sorted(view.jobs, key=lambda job: longest - job.num_replicas))
+
+
+class EndsTheProgram:
+    def allocate(self, view, rng):
+        raise SystemExit(0)
+
+
+class Interrupts:
+    def allocate(self, view, rng):
+        raise KeyboardInterrupt
+
+
+class WritesIntoViews:
+    def allocate(self, view, rng):
+        view.gpus_per_node = (64,)
+        return fitted(view)
+
+
+class DrawsFromTheGlobalGenerator:
+    def allocate(self, view, rng):
+        return fitted(view, sorted(view.jobs, key=lambda job: random.random()))
+
+
+class GoesByTheClock:
+    def allocate(self, view, rng):
+        return fitted(view, sorted(view.jobs, key=lambda job: time.perf_counter_ns() % 7))
+
+
+class GoesByASet:
+    def allocate(self, view, rng):
+        jobs = {job.job_id: job for job in view.jobs}
+        return fitted(view, [jobs[name] for name in set(jobs)])
+
+
+class RemembersInItsClass:
+    seen: ClassVar[list[float]] = []
+
+    def allocate(self, view, rng):
+        self.seen.append(view.time)
+        return fitted(view, sorted(view.jobs, key=lambda job: -job.num_replicas) if len(self.seen) > 40 else None)
+
+
+class RemembersInItsModule:
+    def allocate(self, view, rng):
+        calls.append(view.time)
+        return fitted(view, sorted(view.jobs, key=lambda job: -job.num_replicas) if len(calls) > 40 else None)
+
+
+class StarvesTheLarge:
+    def allocate(self, view, rng):
+        return fitted(view, [job for job in view.jobs if job.num_replicas <= max(view.num_gpus - 1, 1)])
+
+
+class StandsForEver:
+    def allocate(self, view, rng):
+        order = sorted(view.jobs, key=lambda job: job.attained_service // 600)
+        return Decision(fitted(view, order), valid_until=inf)
+
+
+class StandsThroughArrivals:
+    def allocate(self, view, rng):
+        order = sorted(view.jobs, key=lambda job: job.num_replicas)
+        return Decision(fitted(view, order), valid_until=inf, outdated_by=Change.COMPLETION | Change.NODES)
+
+
+class ComparesEachWithEach:
+    def allocate(self, view, rng):
+        jobs = list(view.jobs)
+        ranks = {job.job_id: sum(other.submit_time < job.submit_time for other in jobs) for job in jobs}
+        return fitted(view, sorted(jobs, key=lambda job: ranks[job.job_id]))
+
+
+class GoesThroughItsHistory:
+    def __init__(self):
+        self.history = []
+
+    def allocate(self, view, rng):
+        self.history.append(view.num_gpus)
+        mean = sum(float(gpus) for gpus in self.history) / len(self.history)
+        return fitted(view, [job for job in view.jobs if job.num_replicas <= max(mean, view.num_gpus)])
+
+
+class Hangs:
+    def allocate(self, view, rng):
+        while len(view.jobs) > 2:
+            pass
+        return fitted(view)
+
+
+class EndsTheProcess:
+    def allocate(self, view, rng):
+        import os
+
+        os._exit(0)
+
+
+EXPECTED = {
+    "GivesTwice": Fault.OVER_ALLOCATION,
+    "GivesNodesThatAreDown": Fault.OVER_ALLOCATION,
+    "NamesANodeTooMany": Fault.ANSWER,
+    "NamesJobsThatAreGone": Fault.ANSWER,
+    "BreaksGangs": Fault.GANG,
+    "GivesMoreThanAUserAllows": Fault.ANSWER,
+    "GivesFractions": Fault.ANSWER,
+    "AnswersNothing": Fault.ANSWER,
+    "KnowsNoTies": Fault.ERROR,
+    "NeedsTwoGpus": Fault.ERROR,
+    "NeedsAJob": Fault.EMPTY,
+    "EndsTheProgram": Fault.ERROR,
+    "Interrupts": Fault.ERROR,
+    "WritesIntoViews": Fault.ERROR,
+    "DrawsFromTheGlobalGenerator": Fault.CHANCE,
+    "GoesByTheClock": Fault.CHANCE,
+    "GoesByASet": Fault.ORDER,
+    "RemembersInItsClass": Fault.MEMORY,
+    "RemembersInItsModule": Fault.MEMORY,
+    "StarvesTheLarge": Fault.STARVATION,
+    "StandsForEver": Fault.STANDING,
+    "StandsThroughArrivals": Fault.STANDING,
+    "ComparesEachWithEach": Fault.GROWTH,
+    "GoesThroughItsHistory": Fault.GROWTH,
+    "Hangs": Fault.HANG,
+}

@@ -1,0 +1,84 @@
+"""`polluxsim check` finds what was planted, in worlds that are small, and nothing where nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polluxsim.checks import Finding, check, checked_world
+from polluxsim.checks.checking import found
+from polluxsim.checks.findings import Fault, as_test
+from polluxsim.cli.main import main
+from polluxsim.shipped import shipped
+
+FAULTS = Path(__file__).with_name("faults.py")
+EXPECTED = {
+    line.split('"')[1]: line.split(".")[1].strip(",\n")
+    for line in FAULTS.read_text().splitlines()
+    if '": Fault.' in line
+}
+SHIPPED = sorted(path.stem for path in (shipped("configs") / "policy").glob("*.yaml") if path.stem != "replay")
+
+
+def first(name: str) -> Finding | None:
+    """Return the first finding of the kind that was planted."""
+    fault = Fault[EXPECTED[name]]
+    worlds = range(0 if fault is Fault.GROWTH else 60)
+    faults = found(f"{FAULTS}:{name}", worlds, 0.5 if fault is Fault.HANG else None)
+    return next((finding for finding in faults if finding.fault is fault), None)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_planted_fault_is_found_in_a_small_world(name: str) -> None:
+    finding = first(name)
+    assert finding is not None
+    if finding.world is not None:
+        assert len(finding.world.jobs) <= 4
+        assert finding.fault in {other.fault for other in checked_world(f"{FAULTS}:{name}", finding.world, timeout=0.5)}
+        test = as_test(finding, f"{FAULTS}:{name}")
+        if finding.fault is not Fault.HANG:
+            namespace: dict[str, object] = {}
+            exec(test, namespace)
+            with pytest.raises(AssertionError):
+                next(value for key, value in namespace.items() if key.startswith("test_"))()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("policy", [f"{FAULTS}:Sound", "multifactor"])
+def test_nothing_is_found_where_nothing_is(policy: str) -> None:
+    assert check(policy, 5) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_nothing_is_found_in_ours(name: str) -> None:
+    assert check(name, 5) == []
+
+
+def test_a_guest_that_ends_the_process_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{FAULTS}:EndsTheProcess", "--worlds", "5"]) == 2
+    assert "ended the process with status 0" in capfd.readouterr().err
+
+
+def test_the_command_shows_a_test_to_paste(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{FAULTS}:GivesTwice", "--worlds", "30"]) == 1
+    out = capfd.readouterr().out
+    assert "over-allocation: policy GivesTwice over-allocated node 0" in out
+    assert "def test_over_allocation() -> None:" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nobody.py:Mine"], "nobody.py: no such file"),
+        ([f"{FAULTS}:Nobody"], "'faults.Nobody' cannot be used"),
+        (["polux"], "policy=polux is unknown"),
+        (["fifo", "--worlds", "-1"], "--worlds is -1"),
+        (["fifo", "--decision-timeout", "0"], "--decision-timeout is 0.0"),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *arguments]) == 2
+    error = capfd.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

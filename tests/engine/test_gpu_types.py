@@ -1,0 +1,181 @@
+"""Clusters of several GPU types: who may run where, how fast, at what price; and what is refused, in a line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import ToyProfile, toy_job, toy_workload
+
+from polluxsim.agent.adaptive import AdaptiveAgent
+from polluxsim.agent.agent import Observation
+from polluxsim.agent.by_type import AgentByType, OnType
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
+from polluxsim.gpu_types import GPU_TYPES
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.srtf import Srtf
+from polluxsim.types import Cluster, num_replicas
+from polluxsim.workloads.workload import Job, Workload, read_workload, write_workload
+
+NAMES = ("t4", "v100", "a100-40")
+TWO = Cluster.of_groups([[2, 4, "t4"], [1, 8, "a100-40"]])
+DELAY = EngineSettings().restart_delay
+
+
+@dataclass(frozen=True)
+class TypedToy(ToyProfile):
+    """A toy on t4 and, four times as fast and with twice the memory, on a100-40."""
+
+    @property
+    def by_type(self) -> dict[str, ToyProfile]:
+        base = ToyProfile(self.name, self.seconds, self.epochs, max_atomic_batch_size=320)
+        return {"t4": base, "a100-40": replace(base, seconds=self.seconds / 4, max_atomic_batch_size=640)}
+
+
+class Fixed:
+    """Gives the first job what it was told to, once and for ever."""
+
+    def __init__(self, *placement: tuple[int, int]) -> None:
+        self.placement = placement
+
+    def allocate(self, view, rng):
+        return {view.jobs[0].job_id: self.placement}
+
+
+@st.composite
+def loads(draw):
+    kinds = [draw(st.tuples(st.integers(1, 3), st.integers(1, 4), st.just(name))) for name in NAMES]
+    cluster = Cluster.of_groups(kinds)
+    jobs = []
+    for number in range(draw(st.integers(1, 8))):
+        speeds = tuple((name, draw(st.sampled_from((0.5, 1.0, 4.0)))) for name in draw(st.permutations(NAMES))[:2])
+        gpus = draw(st.integers(1, min(nodes * each for nodes, each, _ in kinds)))
+        options = draw(st.sampled_from(({}, {"type_speeds": speeds}, {"gpu_types": (speeds[0][0],)})))
+        jobs.append(Job.rigid(f"j{number}", draw(st.floats(0, 500)), gpus, draw(st.floats(1, 999)), **options))
+    return Workload(tuple(jobs)), cluster
+
+
+@settings(deadline=None, max_examples=60)
+@given(loads(), st.sampled_from((Fifo(), Fifo(backfill=True), Srtf())))
+def test_gangs_stay_on_one_type_that_they_can_use_and_run_at_its_speed(load, policy):
+    workload, cluster = load
+    result = simulate(workload, {}, cluster, policy)
+    jobs = {job.job_id: job for job in workload.jobs}
+    used = {name: {} for name in jobs}
+    for record in result.allocation_records:
+        for gpu in {cluster.node_types[node].name for node in record.nodes}:
+            used[record.job][record.time] = gpu
+        assert len({cluster.node_types[node] for node in record.nodes}) <= 1
+    for record in result.job_records:
+        job, types = jobs[record.job], set(used[record.job].values())
+        speeds = dict(job.type_speeds) or dict.fromkeys(job.gpu_types or NAMES, 1.0)
+        assert types <= speeds.keys()
+        if len(used[record.job]) == 1:
+            assert record.run_time == pytest.approx(DELAY + job.duration / speeds[types.pop()])
+    assert result.round_records[-1].cost == pytest.approx(result.round_records[-1].time / 3600 * cluster.gpu_price)
+
+
+def test_a_cluster_of_one_named_type_is_as_one_that_says_nothing():
+    jobs = toy_workload(*(toy_job(f"j{n}", 30.0 * n, gpus=1 + n % 3) for n in range(6)))
+    plain, named = (simulate(jobs, {"toy": TypedToy()}, Cluster.of_groups([g]), Srtf()) for g in ([2, 4], [2, 4, "t4"]))
+    assert named.job_records == plain.job_records
+    assert named.allocation_records == plain.allocation_records
+
+
+def test_a_job_trains_at_the_speed_of_its_type_with_what_fits_there():
+    job = replace(toy_job("a", gpus=1), batch_size=640)
+    slow, fast = (
+        simulate(Workload((job,)), {"toy": TypedToy()}, TWO, Fixed((node, 1))).job_records[0] for node in (0, 2)
+    )
+    # A batch of 640 takes two passes of 320 on t4, one of which synchronises; on a100-40 too, as one GPU takes two.
+    assert fast.run_time - DELAY == pytest.approx((slow.run_time - DELAY) / 4)
+
+
+def test_an_untried_type_is_as_fast_as_speeds_on_one_gpu_say_until_it_is_tried():
+    profile = TypedToy()
+    agents = {name: AdaptiveAgent(each.application) for name, each in profile.by_type.items()}
+    speeds = {"t4": 10.0, "a100-40": 80.0}
+    agent = AgentByType({name: OnType(each, speeds[name], 4) for name, each in agents.items()})
+    assert agent.goodput_on("a100-40") is None
+    seen = GradientStatistics(sqr=1.0, var=50.0)
+    agent.observe(Observation(1, 1, 10, profile.step_time((1,), 10), seen, "t4"))
+    known, unknown = agent.goodput_on("t4"), agent.goodput_on("a100-40")
+    assert unknown.best(2, 2)[0] == pytest.approx(8 * known.best(1, 2)[0])
+    later = GradientStatistics(sqr=1.0, var=90.0)
+    agent.observe(Observation(1, 2, 10, profile.by_type["a100-40"].step_time((2,), 10), later, "a100-40"))
+    assert agent.goodput_on("a100-40") is agents["a100-40"].goodput is agent.goodput
+    assert agent.goodput_on("t4").statistics == later
+    assert agent.max_replicas == 4
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (Job.rigid("a", 0.0, 1, 9.0, gpu_types=("t5",)), "fits no GPU type of the cluster: t4: gpu_types are t5; a100"),
+        (Job.rigid("a", 0.0, 9, 9.0), "t4: num_replicas is 9, allowed are the 8 GPUs"),
+        (
+            Job.rigid("a", 0.0, 1, 9.0, type_speeds=(("t4", 0.0),)),
+            "t4: does not fit in memory; a100-40: its speed there",
+        ),
+        (toy_job("a", gpus=1), "t4: toy has no profile for it, allowed are clusters of one type"),
+    ],
+)
+def test_a_job_that_fits_no_type_is_one_line(job, words):
+    with pytest.raises(InvalidInputError, match=re.escape(words)):
+        simulate(Workload((job,)), {"toy": ToyProfile()}, TWO, Fifo())
+
+
+@pytest.mark.parametrize(
+    ("options", "placement", "words"),
+    [
+        ({}, ((0, 1), (2, 1)), "gave job 'a' GPUs of t4 and a100-40: ((0, 1), (2, 1)), allowed is one type"),
+        ({"gpu_types": ("t4",)}, ((2, 2),), "GPUs of a100-40: ((2, 2),), allowed for it are t4"),
+        ({"type_speeds": (("t4", 1.0),)}, ((2, 2),), "rigid has no profile for a100-40, allowed are t4"),
+        ({"type_speeds": (("t4", 1.0), ("a100-40", 0.0))}, ((2, 2),), "does not fit in memory"),
+    ],
+)
+def test_a_placement_on_wrong_types_is_one_line(options, placement, words):
+    with pytest.raises(InvalidAllocationError, match=re.escape(words)):
+        simulate(Workload((Job.rigid("a", 0.0, 2, 9.0, **options),)), {}, TWO, Fixed(*placement))
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ([1, 4, "a100"], "GPU type 'a100', allowed are k80"),
+        ([1, 4, {"memory": 3}], "allowed are a name and numbers"),
+        ([1, 4, {"name": "x", "price": -1}], "allowed are a name and numbers"),
+        ({"nodes": 1, "gpu": 4}, "allowed are pairs"),
+        ([1, 4, "t4", 2], "allowed are pairs"),
+    ],
+)
+def test_a_wrong_group_of_nodes_is_one_line(group, words):
+    with pytest.raises(InvalidConfigError, match=words):
+        Cluster.of_groups([group])
+    with pytest.raises(InvalidConfigError, match="types of 1 nodes, allowed are those of all 2"):
+        Cluster.of_groups([[1, 4, "t4"], [1, 4]])
+
+
+def test_groups_come_back_and_name_their_types():
+    mine = {"name": "mine", "memory": 24, "price": 0.5}
+    cluster = Cluster.of_groups([[2, 4, "t4"], {"nodes": 1, "gpus": 8, "type": mine}, [1, 2, "t4"]])
+    assert Cluster.of_groups(cluster.groups) == cluster
+    assert {name: sum(sizes) for name, sizes in cluster.by_type.items()} == {"t4": 10, "mine": 8}
+    assert cluster.gpu_price == pytest.approx(10 * GPU_TYPES["t4"].price + 4.0)
+
+
+def test_speeds_by_type_come_back_from_a_file(tmp_path):
+    workload = Workload(
+        (Job.rigid("a", 0.0, num_replicas(((0, 2),)), 9.0, type_speeds=(("a100-40", 2.5), ("t4", 0.0))),)
+    )
+    write_workload(workload, tmp_path / "jobs.csv")
+    assert read_workload(tmp_path / "jobs.csv").jobs[0].type_speeds == workload.jobs[0].type_speeds
+    (tmp_path / "jobs.csv").write_text("name,time,num_replicas,duration,type_speeds\na,0,1,9,t4\n")
+    with pytest.raises(InvalidInputError, match="TYPE:speed"):
+        read_workload(tmp_path / "jobs.csv")

@@ -1,0 +1,242 @@
+"""Shares of time: constraints hold, optima are HiGHS's, like jobs are alike, and rounds give everybody its share."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+from toy import ToyProfile, toy_job, toy_workload
+
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidConfigError, PolicyError
+from polluxsim.policies.shares import rules
+from polluxsim.policies.shares.allox import AlloX, matched
+from polluxsim.policies.shares.demand import Demand
+from polluxsim.policies.shares.rounds import RoundsOfShares
+from polluxsim.policies.shares.solving import Half, Solver, centre
+from polluxsim.types import Cluster
+
+RULES = (
+    rules.MaxMin(), rules.MaxMin(agnostic=True), rules.MaxSum(), rules.MaxSum(by_cost=True), rules.MinMakespan(),
+    rules.FinishTimeFairness(), rules.Isolated(), rules.GandivaFair(), rules.Proportional(), rules.FirstCome(),
+    rules.WaterFilling(), AlloX(),
+)  # fmt: skip
+
+
+def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float], left: list[float]) -> Demand:
+    count = len(speeds)
+    return Demand(
+        [f"job-{i}" for i in range(count)],
+        ["v100", "p100", "k80"][: len(gpus)],
+        np.array(speeds),
+        np.array(widths),
+        np.array(gpus),
+        np.arange(1.0, len(gpus) + 1),
+        np.array(left),
+        np.zeros(count),
+    )
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> Demand:
+    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    gpus = [float(draw(st.integers(4, 12))) for _ in range(types)]
+    speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0, 90.0])
+    rows = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
+    rows = [row if any(row) else [1.0] * types for row in rows]
+    widths = [float(draw(st.sampled_from([1, 2, 4]))) for _ in range(jobs)]
+    return demand_of(rows, widths, gpus, [draw(st.floats(100, 1e5)) for _ in range(jobs)])
+
+
+@given(demands(), st.sampled_from(range(len(RULES))), st.sampled_from(["centre", "vertex"]))
+@settings(max_examples=150)
+def test_no_share_is_too_large(demand: Demand, rule: int, method: str) -> None:
+    made = {5: rules.FinishTimeFairness, 11: AlloX}.get(rule, lambda: RULES[rule])()
+    shares = made.of(demand, Solver(demand, method))
+    assert (shares >= -1e-6).all()
+    assert (shares.sum(axis=1) <= 1 + 1e-6).all()
+    if not isinstance(made, rules.GandivaFair | rules.Proportional):  # which count time, whatever the GPUs
+        assert (demand.widths @ shares <= demand.gpus * (1 + 1e-6)).all()
+
+
+def best(demand: Demand, costs: np.ndarray, rows: np.ndarray | None = None) -> float:
+    """Return an optimum by a programme written down once more, with a variable for each job and type, and the least."""
+    jobs, types = demand.speeds.shape
+    once = np.kron(np.eye(jobs), np.ones(types))
+    of_type = np.kron(demand.widths, np.eye(types))
+    upper, limits = [once, of_type], [np.ones(jobs), demand.gpus]
+    if rows is not None:
+        upper.append(-np.kron(np.eye(jobs), np.ones(types)) * rows.ravel())
+        limits.append(np.zeros(jobs))
+    least = np.concatenate([np.zeros(jobs + types), np.ones(0 if rows is None else jobs)])[:, None]
+    found = linprog(np.append(costs.ravel(), 0.0 if rows is None else -1.0), np.hstack([np.vstack(upper), least]),
+                    np.concatenate(limits), bounds=[(0, 0 if speed == 0 else None) for speed in demand.speeds.ravel()]
+                    + [(0, None if rows is not None else 0)])  # fmt: skip
+    return -float(found.fun)
+
+
+@given(demands(), st.sampled_from(["centre", "vertex"]))
+@settings(max_examples=60)
+def test_optima_are_those_of_the_programmes(demand: Demand, method: str) -> None:
+    rows = rules.max_min_rows(demand, agnostic=False)
+    least = (rows * rules.MaxMin().of(demand, Solver(demand, method))).sum(axis=1).min()
+    assert least == pytest.approx(best(demand, np.zeros_like(rows), rows), rel=1e-5)
+    total = (demand.speeds * rules.MaxSum().of(demand, Solver(demand, method))).sum()
+    assert total == pytest.approx(best(demand, -demand.speeds), rel=1e-4)
+    rows = demand.speeds / demand.left[:, None]
+    time = (1 / (rows * rules.MinMakespan().of(demand, Solver(demand, method))).sum(axis=1)).max()
+    assert time <= max(1.06 / best(demand, np.zeros_like(rows), rows), 106)
+
+
+@given(demands())
+@settings(max_examples=30)
+def test_water_filling_is_max_min_and_more(demand: Demand) -> None:
+    rows = rules.max_min_rows(demand, agnostic=False)
+    filled = np.sort((rows * rules.WaterFilling().of(demand, Solver(demand))).sum(axis=1))
+    plain = np.sort((rows * rules.MaxMin().of(demand, Solver(demand))).sum(axis=1))
+    assert filled[0] == pytest.approx(plain[0], rel=1e-5)
+    # The first level at which they differ is higher.
+    differs = np.abs(filled / plain - 1) > 1e-4
+    assert not differs.any() or filled[differs.argmax()] > plain[differs.argmax()]
+
+
+@given(demands(), st.sampled_from(range(len(RULES))))
+@settings(max_examples=60)
+def test_like_jobs_have_like_shares(demand: Demand, rule: int) -> None:
+    if isinstance(RULES[rule], rules.FirstCome | AlloX):
+        return
+    twice = demand_of(
+        np.repeat(demand.speeds, 2, axis=0).tolist(), np.repeat(demand.widths, 2).tolist(), demand.gpus.tolist(),
+        np.repeat(demand.left, 2).tolist(),
+    )  # fmt: skip
+    made = RULES[rule] if rule != 5 else rules.FinishTimeFairness()
+    shares = made.of(twice, Solver(twice))
+    assert shares[::2] == pytest.approx(shares[1::2], abs=1e-5)
+
+
+@given(st.lists(st.floats(0.1, 5), min_size=1, max_size=4), st.floats(0.2, 3))
+@settings(max_examples=40)
+def test_the_centre_has_the_largest_product_of_distances(lengths: list[float], limit: float) -> None:
+    count = len(lengths)
+    half = Half(
+        np.vstack([-np.eye(count), np.eye(count), np.ones((1, count))]), np.array([0.0] * count + lengths + [limit])
+    )
+    found = centre(half, np.zeros(count))
+
+    def product(point: np.ndarray) -> float:
+        slack = half.limits - half.rows @ point
+        return -float(np.log(slack).sum()) if (slack > 0).all() else np.inf
+
+    start = np.full(count, min(*lengths, limit) / (2 * count) if count > 1 else min(lengths[0], limit) / 2)
+    other = minimize(product, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000})
+    assert product(found) <= other.fun + 1e-7
+
+
+def test_finish_time_fairness_is_as_good_as_can_be() -> None:
+    """Two jobs alone on 2 GPUs each: equal parts, and ρ = 1; the longer one gets more where GPUs are scarce."""
+    demand = demand_of([[1.0], [1.0]], [2.0, 2.0], [2.0], [1000.0, 3000.0])
+    shares = rules.FinishTimeFairness().of(demand, Solver(demand))
+    assert shares[:, 0] == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_everybody_has_its_share_in_the_long_run(rule: rules.Rule) -> None:
+    """Like jobs, half of which fit at a time: of those that run long, each holds GPUs for about half of the time."""
+    jobs = [toy_job(f"{i}", 0.0, 2) for i in range(8)]
+    made = rules.FinishTimeFairness() if isinstance(rule, rules.FinishTimeFairness) else rule
+    if isinstance(rule, rules.FirstCome | rules.MaxSum | AlloX):
+        return  # the first half first, and anybody
+    settings = EngineSettings(restart_delay=0.0, horizon=7260.0)
+    cluster = Cluster.of_groups([[2, 4, "v100"]])
+    profiles = {"toy": ToyProfile(epochs=(1e6,))}
+    records = simulate(toy_workload(*jobs), profiles, cluster, RoundsOfShares(made), settings=settings).job_records
+    assert [job.run_time for job in records] == pytest.approx([3600.0] * 8, abs=180)
+
+
+def test_newcomers_wait_for_shares_where_they_are_to() -> None:
+    jobs = toy_workload(toy_job("a"), toy_job("b", 100.0))
+    profiles = {"toy": ToyProfile(epochs=(5000.0,))}
+    starts = [
+        simulate(jobs, profiles, Cluster((4,)), RoundsOfShares(rules.GandivaFair(), idle_newcomers=idle)).job_records[1]
+        for idle in (False, True)
+    ]
+    assert [job.start_time for job in starts] == [120.0, 1080.0]
+
+
+def test_moves_are_free_where_they_are_said_to_be() -> None:
+    """Two gangs take turns on two GPU types; each has GPUs all the time."""
+    cluster = Cluster.of_groups([[1, 2, "v100"], [1, 2, "k80"]])
+    jobs = toy_workload(*(toy_job(name, 0.0, 2, duration=None) for name in "ab"))
+    rules_of_time = [EngineSettings(free_moves=free, horizon=6000.0) for free in (False, True)]
+    profiles = {"toy": ByType()}
+    made = [
+        simulate(jobs, profiles, cluster, RoundsOfShares(rules.GandivaFair()), settings=each) for each in rules_of_time
+    ]
+    restarts = [sum(job.restart_time for job in result.job_records) for result in made]
+    assert restarts[1] == 60.0 < restarts[0]
+    assert all(sum(job.num_restarts for job in result.job_records) > 2 for result in made)
+
+
+class ByType(ToyProfile):
+    """A toy that trains on two types."""
+
+    def __init__(self) -> None:
+        super().__init__(epochs=(1e6,))
+
+    @property
+    def by_type(self) -> dict[str, ToyProfile]:
+        return {"v100": ToyProfile(epochs=(1e6,)), "k80": ToyProfile(epochs=(1e6,))}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"solver": "magic"}, "policy.solver is 'magic', allowed are centre, vertex"),
+        ({"reset_interval": -1.0}, "policy.reset_interval is -1, allowed is a number ≥ 0"),
+    ],
+)
+def test_a_bad_setting_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        RoundsOfShares(rules.MaxMin(), **options)
+
+
+def test_costs_need_prices() -> None:
+    with pytest.raises(PolicyError, match="needs a price of every GPU type, gpu has none"):
+        simulate(
+            toy_workload(toy_job("a")),
+            {"toy": ToyProfile()},
+            Cluster((4,)),
+            RoundsOfShares(rules.MaxSum(by_cost=True)),
+        )
+
+
+def completion_times(times: np.ndarray, queues: tuple[tuple[int, ...], ...]) -> float:
+    return sum(float(np.cumsum([times[job, gpu] for job in queue]).sum()) for gpu, queue in enumerate(queues))
+
+
+@given(st.integers(1, 4), st.integers(1, 2), st.integers(0, 2), st.data())
+@settings(max_examples=40)
+def test_who_goes_first_does_so_in_a_schedule_of_least_mean_completion_time(
+    jobs: int, some: int, others: int, data: st.DataObject
+) -> None:
+    speeds = np.array([[data.draw(st.sampled_from([0.5, 1.0, 3.0])) for _ in range(2)] for _ in range(jobs)])
+    left = np.array([[data.draw(st.floats(10, 900))] for _ in range(jobs)])
+    first = matched(left, speeds, np.zeros(jobs), np.array([some, others]), ["a", "b"])
+    gpus = [0] * some + [1] * others
+    times = (left / speeds)[:, gpus]
+    found = []
+    for where in product(range(len(gpus)), repeat=jobs):
+        queues = [tuple(job for job in range(jobs) if where[job] == gpu) for gpu in range(len(gpus))]
+        found += [(completion_times(times, each), each) for each in product(*map(permutations, queues))]
+    best = min(time for time, _ in found)
+    firsts = [
+        sorted((queue[0], gpus[gpu]) for gpu, queue in enumerate(queues) if queue)
+        for time, queues in found
+        if time <= best * (1 + 1e-9)
+    ]
+    assert sorted(first) in firsts

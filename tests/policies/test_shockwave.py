@@ -1,0 +1,95 @@
+"""Shockwave: what it expects of jobs, and its plans against brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf, log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polluxsim.policies.shockwave.market import BASES, LOG_OF_NOTHING, Window, fair_rounds, planned_rounds
+from polluxsim.policies.shockwave.prospects import Prospect, Target, time_left
+
+
+@st.composite
+def prospects(draw: st.DrawFn) -> Prospect:
+    epochs = draw(st.integers(1, 9))
+    time = draw(st.floats(20, 900))
+    return Prospect(
+        draw(st.integers(1, 3)), epochs, draw(st.integers(0, epochs - 1)), 0.0, time, draw(st.floats(1, 4e3))
+    )
+
+
+def value(jobs: list[Prospect], weights: list[float], rounds: tuple[int, ...], window: Window) -> float:
+    """Return the objective of a plan, from its definition; epochs are as many as it pays to do."""
+    total, longest = 0.0, 0.0
+    for job, weight, count in zip(jobs, weights, rounds, strict=True):
+        done = min(count * window.length / job.epoch_time, job.epochs - job.done)
+        knots = [log(base or LOG_OF_NOTHING) for base in BASES]
+        total += weight * float(np.interp((job.done + done) / job.epochs, BASES, knots))
+        longest = max(longest, job.left - done * job.epoch_time)
+    return total / (len(jobs) * window.rounds) - window.weight_of_longest * longest
+
+
+@given(st.lists(prospects(), min_size=1, max_size=3), st.integers(1, 4), st.integers(1, 4), st.data())
+@settings(max_examples=60)
+def test_a_plan_is_as_good_as_the_best(jobs: list[Prospect], rounds: int, gpus: int, data: st.DataObject) -> None:
+    weights = [data.draw(st.sampled_from([1.0, 2.5, 30.0])) for _ in jobs]
+    window = Window(rounds, 120.0, gpus, data.draw(st.sampled_from([0.0, 1e-4, 1e-2])))
+    found = planned_rounds(jobs, weights, [0] * len(jobs), window)
+    possible = [
+        plan
+        for plan in product(range(rounds + 1), repeat=len(jobs))
+        if sum(job.width * count for job, count in zip(jobs, plan, strict=True)) <= rounds * gpus
+    ]
+    best = max(value(jobs, weights, plan, window) for plan in possible)
+    assert tuple(found) in possible
+    assert value(jobs, weights, tuple(found), window) >= best - 2e-3 * abs(best) - 1e-6
+
+
+@given(st.lists(prospects(), min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 4), st.data())
+def test_a_fair_plan_leaves_nobody_more_than_it_can_spare(
+    jobs: list[Prospect], rounds: int, gpus: int, data: st.DataObject
+) -> None:
+    window = Window(rounds, 120.0, gpus, 0.0)
+    spare = [data.draw(st.floats(-100, 4000)) for _ in jobs]
+    needed = fair_rounds(jobs, spare, window)
+    if needed is None:
+        fits = [
+            plan
+            for plan in product(range(rounds + 1), repeat=len(jobs))
+            if sum(job.width * count for job, count in zip(jobs, plan, strict=True)) <= rounds * gpus
+            and all(
+                max(job.left - 120.0 * count, 0) <= rest for job, count, rest in zip(jobs, plan, spare, strict=True)
+            )
+        ]
+        assert fits == []
+    else:
+        assert all(
+            job.left - 120.0 * count <= rest + 1e-3 for job, count, rest in zip(jobs, needed, spare, strict=True)
+        )
+
+
+@given(st.lists(st.sampled_from([32, 64, 128]), min_size=1, max_size=20), st.data())
+def test_the_time_left_is_between_that_of_the_fastest_and_the_slowest_epochs(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    times = [{32: 90.0, 64: 50.0, 128: 30.0}[size] for size in sizes]
+    done = data.draw(st.integers(0, len(sizes) - 1))
+    left = time_left(sizes, times, done)
+    assert 0 <= left <= max(times) * (len(sizes) - done) * (1 + 1e-9)
+    if len(set(sizes)) == 1:
+        assert left <= times[0] * (len(sizes) - done)
+
+
+def test_a_target_is_the_mean_of_estimates_and_a_little_more_of_the_newest() -> None:
+    target = Target()
+    for time, rounds in ((100.0, 3), (200.0, 1)):
+        target.estimate(time)
+        for _ in range(rounds):
+            target.stand()
+    assert target.time == pytest.approx(0.9 * 125 + 0.1 * 200)
+    assert target.time < inf

@@ -1,0 +1,168 @@
+"""Sia: its programme is optimal, its placements keep to the nodes, its reasons say which configuration lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import polluxsim
+from polluxsim.engine.simulation import simulate
+from polluxsim.errors import InvalidConfigError
+from polluxsim.look.why.words import sentence
+from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
+from polluxsim.policies.sia.configurations import configurations
+from polluxsim.policies.sia.placing import place
+from polluxsim.policies.sia.policy import Sia
+from polluxsim.policies.sia.programme import Programme
+from polluxsim.policies.view import ClusterView, JobSnapshot
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job, Workload
+
+CLUSTER = Cluster.of_groups([[2, 4, "t4"], [2, 8, "a100-40"]])
+
+
+def view(cluster: Cluster) -> ClusterView:
+    return ClusterView(0.0, cluster.gpus_per_node, (), 30.0, node_types=cluster.node_types)
+
+
+def test_configurations_are_parts_of_a_node_and_whole_nodes():
+    known = configurations(view(CLUSTER), gangs=(3,))
+    assert [each[1:] for each in known if each.gpu_type == "t4"] == [(1, 1), (1, 2), (1, 4), (2, 8), (1, 3)]
+    assert [each[1:] for each in known if each.gpu_type == "a100-40"] == [
+        (1, 1),
+        (1, 2),
+        (1, 4),
+        (1, 8),
+        (2, 16),
+        (1, 3),
+    ]
+
+
+@pytest.mark.parametrize("power", [-0.5, -2.0, 0.5])
+def test_the_programme_costs_no_more_than_the_best_of_all_choices(power):
+    rng = np.random.default_rng(7)
+    for _ in range(67):
+        jobs, capacities = int(rng.integers(1, 5)), rng.integers(1, 9, 2)
+        gpus, types = np.array([1, 2, 4, 1, 2, 8]), np.array([0, 0, 0, 1, 1, 1])
+        worths = np.where(rng.random((jobs, 6)) < 0.7, np.exp(2 * rng.random((jobs, 6))), np.nan)
+        kept = np.full(jobs, -1)
+        if gpus[place_ := int(rng.integers(6))] <= capacities[types[place_]] and not np.isnan(worths[0, place_]):
+            kept[0] = place_
+        programme = Programme(worths, gpus, types, capacities, kept, power, 1.1)
+        chosen, bound = programme.solve()
+        costs = np.nan_to_num(programme.costs, nan=1e9)
+        choices = np.array(list(product(range(-1, 6), repeat=jobs)))
+        used = np.stack([np.where((choices >= 0) & (types[choices] == k), gpus[choices], 0).sum(1) for k in (0, 1)], 1)
+        allowed = (used <= capacities).all(1) & ((kept < 0) | (choices == kept)).all(1)
+        total = np.where(choices >= 0, costs[np.arange(jobs), choices], 0.0).sum(1) + 1.1 * jobs
+        assert programme.value(chosen) == pytest.approx(total[allowed].min(), abs=1e-9)
+        assert bound <= programme.value(chosen) + 1e-6
+
+
+def test_the_optimum_of_every_recorded_round_is_met(data_folder):
+    gpus, types = (
+        np.array([1, 2, 4, 8, 12, 16, 20, 24, 1, 2, 4, 8, 16, 1, 2, 4, 8, 16, 24]),
+        np.repeat([0, 1, 2], [8, 5, 6]),
+    )
+    rounds = json.loads((data_folder / "hetero" / "sia_rounds.json").read_text())["rounds"]
+    for recorded in rounds:
+        worths = np.array(recorded["matrix"])
+        worths[worths == 1e-4] = np.nan
+        for row, factor, now in zip(worths, recorded["restart_factors"], recorded["now"], strict=True):
+            if now is not None:
+                row[np.arange(len(row)) != now] *= factor
+        kept = np.array(
+            [now if job in recorded["keep"] else -1 for job, now in zip(recorded["jobs"], recorded["now"], strict=True)]
+        )
+        programme = Programme(worths, gpus, types, np.array([24, 16, 24]), kept, -0.5, 1.1)
+        assert programme.value(programme.solve()[0]) == pytest.approx(recorded["value"], abs=1e-6)
+    assert len(rounds) == 76
+
+
+@given(st.lists(st.sampled_from([(1, 1), (1, 2), (1, 4), (2, 8), (3, 12)]), max_size=12), st.data())
+def test_powers_of_two_and_whole_nodes_always_fit_and_stay_where_they_can(kinds, data):
+    wanted, left = {}, 16
+    for number, (nodes, gpus) in enumerate(kinds):
+        if gpus <= left:
+            wanted[f"j{number}"], left = (nodes, gpus), left - gpus
+    sizes = dict.fromkeys((3, 5, 6, 9), 4)
+    first = place(sizes, wanted, {})
+    stay = {job: first[job] for job in wanted if data.draw(st.booleans())}
+    later = {job: wanted[job] for job in data.draw(st.permutations(list(wanted)))}
+    again = place(sizes, later, stay)
+    for found in (first, again):
+        used = dict.fromkeys(sizes, 0)
+        for job, placement in found.items():
+            assert (len(placement), sum(gpus for _, gpus in placement)) == wanted[job]
+            for node, gpus in placement:
+                used[node] += gpus
+        assert found.keys() == wanted.keys()
+        assert max(used.values()) <= 4
+    assert place(sizes, later, first) == first
+
+
+def test_gangs_of_odd_sizes_are_split_rather_than_left_out():
+    assert place({0: 4, 1: 4}, {"a": (1, 3), "b": (1, 3), "c": (1, 2)}, {})["c"] == ((0, 1), (1, 1))
+
+
+def test_rigid_jobs_get_the_types_on_which_they_are_fast():
+    speeds = (("t4", 1.0), ("a100-40", 9.0)), (("t4", 1.0), ("a100-40", 1.5))
+    jobs = [Job.rigid(f"{n}{i}", 0.0, 8, 600.0, type_speeds=speeds[n]) for n in (0, 1) for i in (0, 1)]
+    result = simulate(Workload(tuple(jobs)), {}, CLUSTER, Sia())
+    first = {record.job: record.nodes for record in reversed(result.allocation_records) if record.nodes}
+    assert set(first["00"] + first["01"]) <= {2, 3}
+    assert first["10"] == (0, 1)
+
+
+def test_a_run_has_reasons_that_name_what_won(tmp_path):
+    jobs = [f"{app}-{n},{60 * n},{app},1,{size}" for n, (app, size) in enumerate([("bert", 12), ("cifar10", 128)] * 4)]
+    (tmp_path / "jobs.csv").write_text("\n".join(["name,time,application,num_replicas,batch_size", *jobs]))
+    run = polluxsim.simulate(str(tmp_path / "jobs.csv"), policy="sia", cluster=CLUSTER)
+    used = {CLUSTER.node_types[node].name for record in run.result.allocation_records for node in record.nodes}
+    assert used == {"t4", "a100-40"}
+    said = [sentence(record) for record in run.result.reason_records]
+    assert any("would be worth" in words and "held by" in words for words in said)
+    assert not any("the policy says" in words for words in said)
+    assert all(record.gap is None or -1e-9 <= record.gap <= 1e-3 for record in run.result.round_records)
+
+
+@given(st.permutations(range(4)), st.lists(st.integers(1, 8), min_size=1, max_size=4))
+def test_pollux_on_several_types_leaves_what_nobody_changed_and_cuts_what_mixes(order, gpus):
+    sizes = CLUSTER.gpus_per_node
+    held = {f"j{n}": ((node, min(gpus[n], sizes[node])),) for n, node in enumerate(order[: len(gpus)])}
+    jobs = tuple(
+        JobSnapshot(name, 0.0, 1, 1, placement, 0.0, 0, 8, None, None, speeds={"t4": 1.0, "a100-40": 2.0})
+        for name, placement in held.items()
+    )
+    shown = replace(view(CLUSTER), jobs=jobs)
+    like, owners = with_like_nodes(shown)
+    assert like.gpus_per_node == (4,) * 6
+    assert cut_to_one_type(shown, {job.job_id: job.placement for job in like.jobs}, owners) == held
+    mixed = {"j0": ((0, 2), (2, 2), (3, 1)), "j1": ((1, 2), (4, 2))} if len(jobs) > 1 else {}
+    cut = {"j0": ((2, 3),), "j1": ((3, 2),)} if mixed else {}
+    assert cut_to_one_type(shown, mixed, owners) == cut
+
+
+def test_pollux_runs_on_several_types():
+    job = polluxsim.workload("one-job", application="bert")
+    assert polluxsim.simulate(job, policy="pollux", cluster=CLUSTER).jobs.status.tolist() == ["completed"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("p", 0.0), ("waiting_cost", 1.0), ("bootstrap", "guess")])
+def test_a_wrong_parameter_is_one_line(name, value):
+    with pytest.raises(InvalidConfigError, match=f"policy.{name} is {value!r}, allowed"):
+        Sia(**{name: value})
+
+
+@pytest.mark.parametrize("bootstrap", ["ratio", "none", "oracle"])
+def test_every_bootstrap_completes_what_is_asked(bootstrap):
+    run = polluxsim.simulate(
+        polluxsim.workload("one-job", application="bert"), policy=Sia(bootstrap=bootstrap), cluster=CLUSTER
+    )
+    assert run.jobs.status.tolist() == ["completed"]
