@@ -1,0 +1,31 @@
+"""The experiments on failures, a few of their runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from polluxsim.cli.main import main
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("failures", ["policy=fifo", "workload.num_jobs=4", "workload.hours=1", "cluster.failures.rate=0,20"]),
+        ("checkpoints", ["cluster.failures.rate=20", "workload.duration=7200"]),
+    ],
+)
+def test_what_they_are_for_is_in_their_dataset(tmp_path: Path, name: str, arguments: list[str]) -> None:
+    every = ["engine.checkpoints.every=600,3600", "seed=0", "hydra.sweeper.workers=1", f"hydra.sweep.dir={tmp_path}"]
+    command = ["run", "-m", "--config-dir", str(EXPERIMENTS), f"+experiment={name}", *arguments, *every]
+    assert main(command) == 0
+    found = pd.read_parquet(tmp_path / "sweep.parquet")
+    assert len(found) == 2 * (1 + (name == "failures"))
+    columns = found[["effective_time_ratio", "gpu_time.checkpoint", "gpu_time.lost", "avg_jct"]]
+    assert columns.notna().all().all()
+    by_interval = found.groupby("engine.checkpoints.every")["gpu_time.checkpoint"].mean()
+    assert by_interval[600.0] > by_interval[3600.0]
