@@ -57,6 +57,7 @@ ELASTICFLOW = {
     "bert.csv": "global_batch_size,1,2,4\n64,0.5,0.8,nan\n128,0.25,,1.0\n",
 }
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time,priority\na,4,1500,99,bert,200,0\n"
+SPEEDS = "gpu_type,model,batch_size,gpus,steps_per_s\nv100,LM,5,1,10\nv100,LM,10,1,8\nv100,LM,0,1,2\n"
 GAVEL = "LM (batch size 5)\tx\tx\t-s\t1\t119350\t1\tgns\t1\t-1\t99\t30\nLM\tx\tx\t-s\t1\t11\t1\t1\t-1\t60\n"
 
 
@@ -128,6 +129,7 @@ def kinds(whole: Path) -> dict[str, Kind]:
 
     def gavel(rng: random.Random, folder: Path) -> None:
         (folder / "jobs.trace").write_bytes(broken_text(GAVEL.encode(), rng, "\t"))
+        (folder / "throughputs_alone.csv").write_bytes(broken_text(SPEEDS.encode(), rng, ","))
 
     found = (
         Kind("log", log, read_log),

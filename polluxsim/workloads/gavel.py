@@ -19,5 +19,6 @@ class GavelJobs(GavelList):
     """The jobs of such a list; parameters as of `GavelList`."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs; raises as `GavelList.jobs`."""
-        return Workload(self.jobs(), source=self.path)
+        """Read the jobs; raises as `GavelList.read`."""
+        jobs, notes = self.read()
+        return Workload(jobs, source=self.path, notes=notes)

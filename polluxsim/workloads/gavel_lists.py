@@ -14,7 +14,6 @@ from polluxsim.logs.formats.base import BadRowError
 from polluxsim.logs.formats.joblists import GAVEL
 from polluxsim.logs.formats.log_rows import read_rows as read_log_rows
 from polluxsim.models.planned import BatchPlan
-from polluxsim.shipped import shipped
 from polluxsim.tables import Row, read_rows
 from polluxsim.workloads.batch_plans import APPLICATIONS, MODES, Course
 from polluxsim.workloads.job import InvalidJobError, Job
@@ -46,6 +45,7 @@ class _Listed(NamedTuple):
     mode: str
     total_steps: int
     arrival: float
+    duration: float | None
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,11 @@ class GavelList:
         The file: a .trace with 10 or 12 columns; or a .csv with `job_id`, `model`, `batch_size`, `gpus`, `mode`,
         `total_steps` and `arrival_s`.
     throughputs
-        Table of steps a second, by `gpu_type`, `model`, `batch_size` and `gpus`; by default Gavel's own.
+        Table of steps a second, by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv`
+        beside the list, or if there is none the list's own durations: jobs then keep their batch size on one type.
     noise_scale_steps
-        Table of the epochs at which jobs of mode `gns` double their batch size; by default Shockwave's own.
+        Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv`
+        beside the list, or if there is none they keep it.
     gpu_type
         The type on which users expect their jobs to run.
     overtime
@@ -85,23 +87,30 @@ class GavelList:
         if not 0 <= self.lag < 1e9:
             raise InvalidConfigError(f"workload.lag is {self.lag:g}, allowed is a number of seconds ≥ 0")
 
-    def jobs(self) -> tuple[Job, ...]:
-        """Read the jobs.
+    def read(self) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+        """Read the jobs, and what there is to say of how they were read.
 
         Raises
         ------
         InvalidInputError
             If a file cannot be read, a row is not what it should be, or a job's speed is not known.
         """
-        own, path = shipped("workloads") / "gavel", Path(self.path)
-        speeds = read_throughputs(Path(self.throughputs or own / "throughputs.csv"))
-        doublings = _read_doublings(Path(self.noise_scale_steps or own / "noise_scale_steps.csv"))
+        path, notes = Path(self.path), list[str]()
+        tables = (self.throughputs, "throughputs_alone.csv"), (self.noise_scale_steps, "noise_scale_steps.csv")
+        throughputs, steps = (_table(path, named, beside) for named, beside in tables)
+        if throughputs is None:
+            notes.append("jobs last as long as their list says and keep their batch size: no throughputs are known")
+        elif steps is None:
+            notes.append("jobs of mode gns keep their batch size: no noise_scale_steps are known")
+        speeds = None if throughputs is None else read_throughputs(throughputs)
+        doublings = {} if steps is None else _read_doublings(steps)
         listed = _trace_rows(path) if path.suffix == ".trace" else map(_csv_row, read_rows(path, COLUMNS))
-        return tuple(self._job(job, speeds, doublings) for job in listed)
+        return tuple(self._job(job, speeds, doublings) for job in listed), tuple(notes)
 
-    def _job(self, job: _Listed, speeds: Speeds, doublings: Doublings) -> Job:
+    def _job(self, job: _Listed, speeds: Speeds | None, doublings: Doublings) -> Job:
         row = job.row
-        if (known := speeds.get((job.model, job.gpus))) is None or not known.get((self.gpu_type, job.size)):
+        known = self._speeds_by_duration(job) if speeds is None else speeds.get((job.model, job.gpus))
+        if known is None or not known.get((self.gpu_type, job.size)):
             what = f"{job.model} with {job.size} examples on {job.gpus} GPUs of type {self.gpu_type}"
             raise bad_line(row.path, row.line, f"nothing was measured of {what}, needed is a speed > 0")
         course = _course(job, doublings)
@@ -114,6 +123,13 @@ class GavelList:
             )  # fmt: skip
         except InvalidJobError as error:
             raise bad_line(row.path, row.line, str(error)) from None
+
+    def _speeds_by_duration(self, job: _Listed) -> Mapping[tuple[str, int], float]:
+        """Return the one speed that a list with durations tells [steps/s]."""
+        if not job.duration:
+            needed = "a duration in each row, or throughputs_alone.csv beside the list, or workload.throughputs=FILE"
+            raise bad_line(job.row.path, job.row.line, f"nothing tells how fast {job.model} is, needed is {needed}")
+        return {(self.gpu_type, job.size): job.total_steps / job.duration}
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
         sizes, expected = [course.first], list[int]()
@@ -129,6 +145,12 @@ class GavelList:
         return BatchPlan(
             tuple(sizes[1:]), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most
         )
+
+
+def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
+    """Return a table that is named, or lies beside a list of jobs; None if there is none."""
+    path = jobs.with_name(beside) if named is None else Path(named)
+    return path if named is not None or path.exists() else None
 
 
 def read_throughputs(path: Path) -> Speeds:
@@ -189,6 +211,7 @@ def _trace_rows(path: Path) -> Iterator[_Listed]:
             mode,
             row.count("total_steps", at_least=1),
             row.instant("arrival_time"),
+            row.seconds("duration") if row.has("duration") else None,
         )
 
 
@@ -204,4 +227,5 @@ def _csv_row(row: Row) -> _Listed:
         mode,
         row.integer("total_steps", at_least=1),
         row.number("arrival_s"),
+        row.number("duration_s", at_least=0) if row.has("duration_s") else None,
     )

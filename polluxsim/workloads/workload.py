@@ -180,7 +180,8 @@ class WorkloadFile:
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
         if self.path is not None and Path(self.path).suffix == ".trace":
-            return Workload(GavelList(self.path).jobs(), source=self.path)
+            jobs, notes = GavelList(self.path).read()
+            return Workload(jobs, source=self.path, notes=notes)
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 

@@ -28,6 +28,7 @@ TEN = "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t119350\t1\t1\t-1\t30"
 TWELVE = "ResNet-18 (batch size 32)\tpython3 main.py\tcv\t--steps\t1\t46890\t2\taccordion\t1\t-1.0\t100\t60"
 SPEEDS = "gpu_type,model,batch_size,gpus,steps_per_s\nv100,LM,5,1,10\nv100,LM,10,1,8\nk80,LM,5,1,2\nv100,LM,20,1,0\n"
 CSV = "job_id,model,batch_size,gpus,mode,total_steps,arrival_s\n"
+BOTH = SPEEDS + "v100,ResNet-18,32,2,20\nv100,ResNet-18,256,2,4\n"
 STEPS = "model,batch_size,gpus,doubles_at_epochs\nLM,5,1,4 6\n"
 
 
@@ -47,6 +48,7 @@ def run(*jobs: Job) -> list[float]:
 def test_lists_of_both_widths_are_read_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "jobs.trace"
     path.write_text(f"{TEN}\n{TWELVE}\n")
+    (tmp_path / "throughputs_alone.csv").write_text(BOTH)
     first, second = WorkloadFile(str(path)).load({}).jobs
     assert (first.job_id, first.application, first.num_replicas, first.submit_time) == ("0", "LM", 1, 30.0)
     assert (second.job_id, second.num_replicas, second.batch_size, second.line) == ("1", 2, 64, 2)
@@ -65,11 +67,27 @@ def test_the_published_list_is_the_same_in_both_forms(data_folder: Path, tmp_pat
             for row in csv.DictReader(file)
         ]
     (tmp_path / "jobs.trace").write_text("\n".join(lines))
+    for name in ("throughputs_alone.csv", "noise_scale_steps.csv"):
+        (tmp_path / name).write_bytes((listed.parent / name).read_bytes())
     ours, theirs = (GavelJobs(str(path)).load({}).jobs for path in (tmp_path / "jobs.trace", listed))
     assert [(job.job_id, job.submit_time, job.duration) for job in ours] == [
         (job.job_id, job.submit_time, job.duration) for job in theirs
     ]
     assert len(ours) == 120
+
+
+def test_a_list_alone_is_rigid_jobs_of_its_durations(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.trace"
+    path.write_text(f"{TWELVE}\n")
+    workload = WorkloadFile(str(path)).load({})
+    assert workload.notes == (
+        "jobs last as long as their list says and keep their batch size: no throughputs are known",
+    )
+    (job,) = workload.jobs
+    assert (job.num_replicas, job.plan.sizes, job.duration) == (2, (32,) * 30, pytest.approx(100))
+    path.write_text(f"{TWELVE}\n{TEN}\n")
+    with pytest.raises(InvalidInputError, match="line 2: nothing tells how fast LM is, needed is a duration"):
+        WorkloadFile(str(path)).load({})
 
 
 def test_a_job_takes_as_long_as_its_steps_at_each_size(tmp_path: Path) -> None:
@@ -144,6 +162,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, jobs: str, options: dict[str, An
 @pytest.mark.parametrize("line", ["LM\tx", TWELVE.replace("accordion", "often"), TWELVE.replace("46890", "many")])
 def test_a_bad_line_of_a_trace_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "jobs.trace").write_text(f"{TEN}\n{line}\n")
+    (tmp_path / "throughputs_alone.csv").write_text(BOTH)
     with pytest.raises(InvalidInputError, match=r"jobs\.trace, line 2: "):
         WorkloadFile(str(tmp_path / "jobs.trace")).load({})
 
