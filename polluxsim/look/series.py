@@ -11,7 +11,7 @@ from polluxsim.durations import HOUR
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -93,16 +93,18 @@ def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
             (holders.add if record.nodes else holders.discard)(record.job)
 
 
-def gpus_in_use(result: Result) -> Steps:
-    """Return the GPUs that jobs hold, until they complete or lose them."""
-    return _counted(_changes_of_gpus(result))
+def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
+    """Return the GPUs that jobs hold, until they complete or lose them; of some nodes only, where these are said."""
+    return _counted(_changes_of_gpus(result, nodes))
 
 
-def _changes_of_gpus(result: Result) -> Iterator[tuple[float, int]]:
+def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     held = dict[str, int]()
     for record in result.allocation_records:
-        yield record.time, sum(record.gpus) - held.get(record.job, 0)
-        held[record.job] = sum(record.gpus)
+        pairs = zip(record.nodes, record.gpus, strict=True)
+        now = sum(record.gpus if nodes is None else (gpus for node, gpus in pairs if node in nodes))
+        yield record.time, now - held.get(record.job, 0)
+        held[record.job] = now
 
 
 def nodes_up(result: Result) -> Steps:

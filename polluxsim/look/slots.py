@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.gpu_types import NOBODY_SAYS
 from polluxsim.look.groups import settings_of
 from polluxsim.types import Cluster
 
@@ -91,14 +92,16 @@ def stays(records: Iterable[AllocationRecord], cluster: Cluster, end_time: float
 
 def cluster_of(run: Run) -> Cluster:
     """Return the cluster of a run: as run.json says, and as large as its records show where it grew, or is not said."""
-    sizes = dict(enumerate(Cluster.of_groups(run.info["nodes"]).gpus_per_node)) if "nodes" in run.info else {}
+    known = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
+    sizes = {} if known is None else dict(enumerate(known.gpus_per_node))
     for record in run.result.allocation_records:
         for node, gpus in zip(record.nodes, record.gpus, strict=True):
             sizes[node] = max(sizes.get(node, 1), gpus)
     for outage in run.result.outage_records:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
     # A run in which nobody ever held a GPU still had a node.
-    return Cluster(tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1)))
+    nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
+    return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
 
 
 def num_gpus(run: Run) -> int | None:

@@ -21,7 +21,7 @@ COLUMNS = ("gpu", "model")
 def cluster_of_file(
     path: str, failures: Outages | None = None, spot: Outages | None = None, repairs: Repairs | None = None
 ) -> Cluster:
-    """Return the cluster of a list of nodes, in its order.
+    """Return the cluster of a list of nodes; nodes of a type stand together, else in its order.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ def cluster_of_file(
     there = [(gpus, gpu) for gpus, gpu in nodes if gpu is not None]
     if not there:
         raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU, needed is one or more")
-    sizes, types = zip(*there, strict=True)
+    names = list(dict.fromkeys(gpu.name for _, gpu in there))
+    sizes, types = zip(*sorted(there, key=lambda node: names.index(node[1].name)), strict=True)
     return Cluster(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types))
 
 

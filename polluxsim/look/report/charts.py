@@ -11,6 +11,7 @@ from polluxsim.look.series import (
     completion_hours,
     cost,
     cumulative,
+    gpus_in_use,
     hours_by_application,
     is_adaptive,
     nodes_up,
@@ -91,12 +92,25 @@ class Panel(NamedTuple):
 def panels(runs: Sequence[Shown]) -> list[Panel]:
     """Return the figures over time that say something of these runs."""
     found = [Panel("gpus", "GPUs in use", "", top=max(sum(run.held.gpus_per_node) for run in runs))]
+    found += [Panel(f"gpus of {name}", f"{name} in use", "", top=most) for name, most in _gpus_by_type(runs).items()]
     if any(run.rented for run in runs):
         found.append(Panel("nodes", "Nodes", "that are up"))
+    if any(run.rented or any(gpu.price for gpu in run.held.node_types) for run in runs):
         found.append(Panel("cost", "Cost", "of all nodes so far", "$"))
     if any(is_adaptive(run.result) for run in runs):
         found.append(Panel("efficiency", "Statistical efficiency", "of all running jobs, weighted by GPUs", "%", 1.0))
     return [*found, Panel("queue", "Queue", "jobs that were submitted and hold no GPU")]
+
+
+def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
+    """Return how many GPUs of each type the runs' clusters have at most, where one has several."""
+    if all(len(run.held.node_types.nodes) < 2 for run in runs):
+        return {}
+    most: dict[str, int] = {}
+    for held in (run.held for run in runs):
+        for name, nodes in held.node_types.nodes.items():
+            most[name] = max(most.get(name, 0), sum(held.gpus_per_node[node] for node in nodes))
+    return most
 
 
 def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -112,7 +126,7 @@ def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
     for number, run in enumerate(runs):
         hours, count = completion_hours(run.result)
         times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
-        binned = _binned(run.result, start, width)
+        binned = _binned(run, list(_gpus_by_type(runs)), start, width)
         columns |= {f"jct_{number}": times, f"share_{number}": shares}
         columns |= {f"{panel.name}_{number}": binned[panel.name] for panel in panels(runs)}
     found = [hours_by_application(run.result) for run in runs]
@@ -142,7 +156,8 @@ def _in_seconds(spread: Spread) -> list[float]:
     return [*(HOUR * part for part in hours), jobs]
 
 
-def _binned(result: Result, start: float, width: float) -> dict[str, Array]:
+def _binned(run: Shown, types: Sequence[str], start: float, width: float) -> dict[str, Array]:
+    result, nodes = run.result, run.held.node_types.nodes
     edges = start + bin_edges(result.end_time - start, width)
     gpus, efficiency = usage_by_bin(result, edges)
     return {
@@ -151,6 +166,7 @@ def _binned(result: Result, start: float, width: float) -> dict[str, Array]:
         "queue": waiting_jobs(result).means(edges),
         "nodes": nodes_up(result).means(edges),
         "cost": cost(result, edges[1:]),
+        **{f"gpus of {name}": gpus_in_use(result, frozenset(nodes.get(name, ()))).means(edges) for name in types},
     }
 
 

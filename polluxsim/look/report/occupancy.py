@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from polluxsim.gpu_types import NOBODY_SAYS, NodeTypes
 from polluxsim.look.slots import stays
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Occupancy(NamedTuple):
         Number of GPUs, all on one node.
     gpus_per_node
         GPUs of each node.
+    node_types
+        GPU type of each node; empty where nobody says.
     """
 
     start: NDArray[np.float64]
@@ -42,6 +45,7 @@ class Occupancy(NamedTuple):
     row: NDArray[np.int64]
     rows: NDArray[np.int64]
     gpus_per_node: tuple[int, ...]
+    node_types: NodeTypes = NOBODY_SAYS
 
 
 def occupancy(result: Result, cluster: Cluster) -> Occupancy:
@@ -63,7 +67,8 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
         for node, first, count in _runs(stay.slots)
     ]
     start, end, job, row, rows = np.array(sorted(found), dtype=np.float64).reshape(-1, 5).T
-    return Occupancy(start, end, job.astype(int), row.astype(int), rows.astype(int), cluster.gpus_per_node)
+    held, first, count = (column.astype(int) for column in (job, row, rows))
+    return Occupancy(start, end, held, first, count, cluster.gpus_per_node, cluster.node_types)
 
 
 def _last_in_place(pieces: Iterable[Stay]) -> Collection[Stay]:

@@ -180,12 +180,17 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
     """Return what was run, each part once where the runs agree on it."""
     seeds = list(dict.fromkeys(str(run.info.get("seed", "–")) for run in runs))
     parts = [
-        [titles.cluster_words(show.held.gpus_per_node) for show in shown],
+        [titles.cluster_words(show.held.gpus_per_node, _types(show)) for show in shown],
         [titles.workload_words(run.info) for run in runs],
         [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"],
         [titles.engine_words(run.info) for run in runs],
     ]
     return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts)
+
+
+def _types(shown: Shown) -> list[str]:
+    """Return the GPU type of each node by name, none where nobody says."""
+    return [gpu.name for gpu in shown.held.node_types]
 
 
 def _card(run: Run, shown: Shown) -> Card:
@@ -208,6 +213,7 @@ def _payload(subject: Subject, shown: Shown) -> str:
         else [],
         "statuses": STATUSES,
         "gpusPerNode": list(shown.held.gpus_per_node),
+        "nodeTypes": _types(shown),
         "isRented": shown.rented,
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),

@@ -41,15 +41,18 @@ def workload_words(info: Mapping[str, Any]) -> str:
     return ", ".join([name or "a workload", *told])
 
 
-def cluster_words(gpus_per_node: Sequence[int]) -> str:
+def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> str:
     """Return the nodes by kind.
 
     >>> cluster_words([4, 4, 8])
     '2 nodes × 4 GPUs + 1 node × 8 GPUs'
+    >>> cluster_words([4, 4], ["t4", "t4"])
+    '2 nodes × 4 t4'
     """
+    names = types or [""] * len(gpus_per_node)
     return " + ".join(
-        f"{count} node{'s' * (count > 1)} × {gpus} GPU{'s' * (gpus > 1)}"
-        for gpus, count in Counter(gpus_per_node).items()
+        f"{count} node{'s' * (count > 1)} × {gpus} {name or 'GPU' + 's' * (gpus > 1)}"
+        for (gpus, name), count in Counter(zip(gpus_per_node, names, strict=True)).items()
     )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.color import Color
 from toy import toy_job, toy_workload
 
+import polluxsim
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.live_picture import Picture
 from polluxsim.look.colours import POLICY_COLOURS, application_colour, job_colour, on_page
@@ -24,12 +25,15 @@ from polluxsim.look.lives import NO_LIVES, fit, lives_of
 from polluxsim.look.metric_lines import difference, lines
 from polluxsim.look.plot.cdf import jct_cdf
 from polluxsim.look.report import Subject, report
+from polluxsim.look.report.charts import charts
 from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.report.page import _shown
 from polluxsim.look.report.payload import packed, run_columns
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, Status
 from polluxsim.storage import Run, read_run
 from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job, Workload
 
 from .conftest import hand_made
 
@@ -168,3 +172,14 @@ def test_a_report_needs_a_run_with_jobs() -> None:
         report([])
     with pytest.raises(ValueError, match="has no jobs"):
         report([Subject(Run("empty", {}, Result((), (), (), 0.0)))])
+
+
+def test_gpus_in_use_by_type_add_up_to_those_in_use(tmp_path):
+    cluster = Cluster.of_groups([[2, 4, "t4"], [1, 8, "a100-40"]])
+    jobs = tuple(Job.rigid(f"j{n}", 50.0 * n, 1 + n % 4, 300.0) for n in range(12))
+    polluxsim.simulate(Workload(jobs), policy="fifo", cluster=cluster).save(tmp_path / "run")
+    columns, head = charts(_shown([read_run(tmp_path / "run")]))
+    names = [panel["name"] for panel in head["panels"]]
+    assert names[:4] == ["gpus", "gpus of t4", "gpus of a100-40", "cost"]
+    assert columns["gpus of t4_0"] + columns["gpus of a100-40_0"] == pytest.approx(columns["gpus_0"])
+    assert max(columns["gpus of t4_0"]) > 0

@@ -152,6 +152,8 @@ polluxReport.map = (() => {
       pen.fillStyle = line;
       if (row > top && row < bottom && gpus * tall > LINE_HEIGHT) pen.fillRect(LEFT, y - 0.5, width, 1);
       pen.fillStyle = text;
+      // Where another type of GPU begins, a line that says so.
+      if (node && run.nodeTypes[node] !== run.nodeTypes[node - 1] && row > top && row < bottom) pen.fillRect(0, y - 1, LEFT + width, 2);
       if (middle > 7 && middle < HEIGHT - 7 && middle - last >= 15) { pen.fillText(String(node), LEFT - 8, middle); last = middle; }
       row += gpus;
     });
@@ -164,7 +166,7 @@ polluxReport.map = (() => {
     return Math.min(Math.floor(Math.floor(rows.start) + share * (Math.ceil(rows.end) - Math.floor(rows.start))), run.numRows - 1);
   }
 
-  const place = (row) => `node ${run.nodeOfRow[row]}, GPU ${run.slotOfRow[row]}`;
+  const place = (row) => `node ${run.nodeOfRow[row]}, ${run.nodeTypes[run.nodeOfRow[row]] ?? "GPU"} ${run.slotOfRow[row]}`;
   const isThere = (row, time) => row < (run.present.findLast(([start]) => start <= time)?.[2] ?? 0);
 
   const isDown = (row, time) => run.downRow.some((first, i) =>
