@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hetero import replayed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
@@ -147,10 +146,3 @@ def test_a_schedule_of_a_larger_cluster_is_refused(tmp_path: Path) -> None:
     path = schedule(tmp_path / "r.json", {}, {"a": [7]})
     with pytest.raises(InvalidAllocationError, match="gave job 'a' node 7, allowed are 0 to 2"):
         simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Timeline(path))
-
-
-@pytest.mark.slow
-def test_published_schedules_come_out_as_recorded(data_folder: Path) -> None:
-    rows = list(replayed(data_folder))
-    assert [row for row in rows if not row.is_met] == []
-    assert len(rows) == 2 * 9
