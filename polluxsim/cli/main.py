@@ -163,8 +163,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="polluxsim",
-        usage=f"polluxsim COMMAND [OPTION ...]   ('polluxsim COMMAND --help' says more)\n{WHAT}",
-        description=_overview(),
+        usage=f"polluxsim COMMAND [OPTION ...]   ('polluxsim COMMAND --help' says more)\n{WHAT}\n{_overview()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
