@@ -25,6 +25,7 @@ from polluxsim.cli import (
     report,
     reproduce,
     sample,
+    size,
     table,
     timeline,
     whatif,
@@ -44,6 +45,9 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "run": "replay a workload under a policy; with -m, a sweep",
         "check": "look for faults of a policy in 1,000 drawn worlds",
         "arena": "compare policies on named scenarios, with a leaderboard",
+        "size": "find the least cluster that meets a target, or the highest load",
+        "reproduce": "reproduce a table or figure of a paper",
+        "conformance": "published numbers that the data at hand allow, in one table",
     },
     "look at finished runs": {
         "table": "print them side by side",
@@ -62,14 +66,10 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "calibrate": "find which policy and cluster explain a log's waits",
         "fit": "fit profile cards to measurements",
     },
-    "published numbers": {
-        "reproduce": "reproduce a table or figure of a paper",
-        "conformance": "all that the data at hand allow, in one table",
-    },
 }
 """What each command does, by what one wants; one screen shows them all."""
 
-WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "whatif"}
+WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
 """Commands that take KEY=VALUE."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
@@ -195,6 +195,9 @@ def _run(arguments: Sequence[str]) -> int:
 ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "check": check.add,
     "arena": arena.add,
+    "size": size.add,
+    "reproduce": reproduce.add,
+    "conformance": conformance.add,
     "table": table.add,
     "compare": compare.add,
     "plot": plot.add,
@@ -208,6 +211,4 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "map": map_trace.add,
     "calibrate": calibrate.add,
     "fit": fit.add,
-    "reproduce": reproduce.add,
-    "conformance": conformance.add,
 }

@@ -118,14 +118,14 @@ def summarise(result: Result) -> Summary | None:
         return None
     never = tuple(job.job for job in everybody if job.submit_time > result.end_time)
     jobs = [job for job in everybody if job.submit_time <= result.end_time]
-    counted = [job for job in jobs if job.status in (Status.COMPLETED, Status.CUT_OFF)]
-    jcts = np.array([_jct(job, result.end_time) for job in counted])
+    in_means = counted(result)
+    jcts = np.array([jct(job, result.end_time) for job in in_means])
     by_application = defaultdict[str, list[float]](list)
-    for job, jct in zip(counted, jcts.tolist(), strict=True):
-        by_application[job.application].append(jct)
+    for job, time in zip(in_means, jcts.tolist(), strict=True):
+        by_application[job.application].append(time)
     run_time, restarts = sum(job.run_time for job in jobs), sum(job.num_restarts for job in jobs)
     fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
-    ends = [result.end_time if job.completion_time is None else job.completion_time for job in counted]
+    ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
     return Summary(
         num_jobs=len(everybody),
         not_submitted=never,
@@ -135,11 +135,11 @@ def summarise(result: Result) -> Summary | None:
         failed=_named(everybody, Status.FAILED),
         deadlines=sum(job.deadline is not None for job in everybody),
         deadlines_met=sum(map(_met, everybody)),
-        avg_jct=float(jcts.mean()) if counted else None,
-        p50_jct=float(np.percentile(jcts, 50)) if counted else None,
-        p99_jct=float(np.percentile(jcts, 99)) if counted else None,
+        avg_jct=float(jcts.mean()) if in_means else None,
+        p50_jct=float(np.percentile(jcts, 50)) if in_means else None,
+        p99_jct=float(np.percentile(jcts, 99)) if in_means else None,
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
-        makespan=max(ends) - min(job.submit_time for job in counted) if counted else None,
+        makespan=max(ends) - min(job.submit_time for job in in_means) if in_means else None,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
         time_between_restarts=run_time / restarts if restarts else None,
@@ -152,7 +152,9 @@ def summarise(result: Result) -> Summary | None:
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
-        avg_queueing_delay=float(np.mean([_delay(job, result.end_time) for job in counted])) if counted else None,
+        avg_queueing_delay=float(np.mean([queueing_delay(job, result.end_time) for job in in_means]))
+        if in_means
+        else None,
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 
@@ -172,9 +174,17 @@ def _cost(result: Result) -> float:
     return last.cost + last.hourly_cost * (result.end_time - last.time) / HOUR
 
 
-def _delay(job: JobRecord, end_time: float) -> float:
+def counted(result: Result) -> list[JobRecord]:
+    """Return the jobs that are in means: those that are complete or were cut off."""
+    ends = (Status.COMPLETED, Status.CUT_OFF)
+    return [job for job in result.job_records if job.submit_time <= result.end_time and job.status in ends]
+
+
+def queueing_delay(job: JobRecord, end_time: float) -> float:
+    """Return the time from submission to the first GPU, or to the end of the run where it had none [s]."""
     return max((end_time if job.start_time is None else job.start_time) - job.submit_time, 0.0)
 
 
-def _jct(job: JobRecord, end_time: float) -> float:
+def jct(job: JobRecord, end_time: float) -> float:
+    """Return the completion time, or the age at the end of the run where it was cut off [s]."""
     return max(end_time - job.submit_time, 0.0) if job.jct is None else job.jct

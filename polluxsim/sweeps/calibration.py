@@ -122,16 +122,19 @@ def _recorded(log: Path) -> Mapping[str, float]:
     return known
 
 
+def replay_of(log: Path) -> tuple[str, ...]:
+    """Return the overrides of a log's replay: starts cost nothing, as its durations hold what they cost."""
+    path = f"workload.path={quoted(str(log.resolve()))}"
+    return ("workload=trace", path, "engine.restart_delay=0", "engine.round_interval=10")
+
+
 def _overrides(log: Path, candidates: Candidates, policy: str, gpus: int, extra: Sequence[str]) -> tuple[str, ...]:
     return (
-        "workload=trace",
-        f"workload.path={quoted(str(log.resolve()))}",
+        *replay_of(log),
         f"workload.most_gpus={min(candidates.gpus)}",
         f"policy={policy}",
         f"cluster.num_nodes={gpus // candidates.gpus_per_node}",
         f"cluster.gpus_per_node={candidates.gpus_per_node}",
-        "engine.restart_delay=0",
-        "engine.round_interval=10",
         *extra,
     )
 

@@ -541,7 +541,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     commands = re.findall(r"^    (\w+) ", shown, re.MULTILINE)
     assert commands == ["run", *ADDED]
-    assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 4  # what they are for
+    assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 3  # what they are for
     helped = process("run", "--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout

@@ -1,0 +1,118 @@
+"""What a cluster is to keep: a bound on a metric, as one writes it."""
+
+from __future__ import annotations
+
+import re
+from math import inf, isfinite
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.durations import from_clock, unit_of
+from polluxsim.errors import InvalidInputError, short
+from polluxsim.metrics.summary import counted, jct, queueing_delay, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.records import Result
+
+WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
+ALLOWED = "'[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or 'makespan < VALUE', like 'p90 wait < 10 min'"
+
+
+class Target(NamedTuple):
+    """A bound on a metric of a run.
+
+    Attributes
+    ----------
+    statistic
+        `mean`, or a percentile like `p90` (linear between ranks); empty for the makespan.
+    quantity
+        `wait`, `jct`, `rho` or `makespan`, as `Summary` counts them.
+    sign
+        `<` or `<=`.
+    bound
+        [s; 1 for ρ].
+    """
+
+    statistic: str
+    quantity: str
+    sign: str
+    bound: float
+
+    @property
+    def metric(self) -> str:
+        """Return what is bounded, in words."""
+        return f"{self.statistic} {self.quantity}".strip()
+
+    @property
+    def unit(self) -> tuple[str, int]:
+        """Return the unit that the bound is told in, and how long it is [s]; ρ has none."""
+        return ("", 1) if self.quantity == "rho" else unit_of(self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.sign} {self.told(self.bound)}"
+
+    def told(self, value: float) -> str:
+        """Return a value of the metric in the bound's unit."""
+        unit, size = self.unit
+        return f"{value / size:{'.3g' if value < 1000 * size else '.0f'}} {unit}".strip()
+
+    def is_met(self, value: float) -> bool:
+        """Return whether a value of the metric is within the bound."""
+        return value < self.bound or (self.sign == "<=" and value == self.bound)
+
+    def value(self, result: Result) -> float:
+        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve.
+
+        Raises
+        ------
+        InvalidInputError
+            If no job tells it.
+        """
+        summary = summarise(result)
+        if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
+            return inf
+        values = [summary.makespan] if self.quantity == "makespan" and summary else self._of_jobs(result)
+        known = [value for value in values if value is not None]
+        if not known:
+            raise InvalidInputError(f"no job of the workload has a {self.quantity}, so that no cluster can be judged")
+        percentile = self.statistic.removeprefix("p")
+        return float(np.percentile(known, int(percentile)) if percentile.isdigit() else np.mean(known))
+
+    def _of_jobs(self, result: Result) -> Sequence[float | None]:
+        if self.quantity == "rho":
+            return [job.finish_time_fairness for job in result.job_records]
+        of_job = jct if self.quantity == "jct" else queueing_delay
+        return [of_job(job, result.end_time) for job in counted(result)]
+
+
+def read_target(text: str) -> Target:
+    """Return the target that a text says.
+
+    Raises
+    ------
+    InvalidInputError
+        If it says none.
+
+    >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
+    p90 wait < 10 min | mean rho <= 1.5
+    """
+    found = WORDS.fullmatch(text.strip().lower().replace("≤", "<=").replace("ρ", "rho"))
+    if found is None:
+        raise InvalidInputError(f"--target is {short(text)}, allowed is {ALLOWED}")
+    statistic, quantity, makespan, sign, value = found.groups()
+    bound = _number(value) if quantity == "rho" else from_clock(value)
+    if bound is None or (bound == 0 and sign == "<"):
+        what = "a number > 0" if quantity == "rho" else "a time > 0, like 600, 10 min, 1.5h or H:MM:SS"
+        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}, allowed is {what}")
+    return Target(statistic or "", quantity or makespan, sign, bound)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) and number >= 0 else None
