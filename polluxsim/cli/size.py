@@ -196,8 +196,8 @@ def _words(answer: Answer) -> Iterator[str]:
         return
     ends = ", the highest tried" if not answer.of_sizes and level == max(curve) else ""
     yield f"{'least size' if answer.of_sizes else 'highest load'} that meets {target}: {_at(answer, level)}{ends}"
-    if answer.sure is not None:
-        yield f"with the whole 95 % interval: {_at(answer, answer.sure)}"
+    if any(found.low is not None for found in curve.values()):
+        yield f"with the whole 95 % interval: {'none found' if answer.sure is None else _at(answer, answer.sure)}"
     for other, found in curve.items():
         if (other > level) == answer.of_sizes and other != level and not target.is_met(found.value):
             yield f"not monotone: {_at(answer, other)} does not meet it"
@@ -205,5 +205,5 @@ def _words(answer: Answer) -> Iterator[str]:
 
 def _at(answer: Answer, level: float) -> str:
     value = answer.curve[level].value
-    where = f"{level:g} nodes" if answer.of_sizes else f"load {level:g}"
+    where = f"{level:g} node{'s' * (level != 1)}" if answer.of_sizes else f"load {level:g}"
     return f"{where}, {'jobs left' if isinf(value) else answer.target.told(value)}"

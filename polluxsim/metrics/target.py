@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.records import Result
 
 WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
+NUMBER = re.compile(r"[\d.]+")
 ALLOWED = "'[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or 'makespan < VALUE', like 'p90 wait < 10 min'"
 
 
@@ -103,16 +104,8 @@ def read_target(text: str) -> Target:
     if found is None:
         raise InvalidInputError(f"--target is {short(text)}, allowed is {ALLOWED}")
     statistic, quantity, makespan, sign, value = found.groups()
-    bound = _number(value) if quantity == "rho" else from_clock(value)
+    bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
     if bound is None or (bound == 0 and sign == "<"):
         what = "a number > 0" if quantity == "rho" else "a time > 0, like 600, 10 min, 1.5h or H:MM:SS"
         raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}, allowed is {what}")
     return Target(statistic or "", quantity or makespan, sign, bound)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) and number >= 0 else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.metrics.target import Target
+    from polluxsim.sweeps.launchers import Workers
     from polluxsim.sweeps.plan import Entry
 
 PLACE = "{}"
@@ -44,13 +45,13 @@ class Plan(NamedTuple):
     folder
         Where the runs go; finished ones are not made again.
     workers
-        Processes; None for one a core.
+        Processes for the seeds of a level; 1 is this one.
     """
 
     overrides: Sequence[str]
     seeds: Sequence[int | None]
     folder: Path
-    workers: int | None = None
+    workers: int = 1
 
 
 class Levels:
@@ -72,6 +73,8 @@ class Levels:
     def __init__(self, target: Target, plan: Plan) -> None:
         self.measured: dict[float, NDArray[np.float64]] = {}
         self._target, self._plan, self._composer = target, plan, composer()
+        processes = LocalWorkers(plan.workers)
+        self._workers: Workers = _Here() if 1 in (plan.workers, len(plan.seeds)) else processes
 
     def values(self, level: float) -> NDArray[np.float64]:
         """Return the metric at a level under each seed, shape (seeds,).
@@ -118,13 +121,11 @@ class Levels:
         return [entry_of(each, self._composer.compose(each), self._plan.folder) for each in plans]
 
     def _run(self, entries: Sequence[Entry]) -> list[Path]:
-        here = self._plan.workers == 1 or len(self._plan.seeds) == 1
-        workers = _Here() if here else LocalWorkers(self._plan.workers)
-        return [entry.folder for entry in complete(entries, self._plan.folder, workers).entries]
+        return [entry.folder for entry in complete(entries, self._plan.folder, self._workers).entries]
 
 
 class _Here:
-    """Does runs in this process, which has read the workload already."""
+    """Does runs in this process, which knows the workload already; starting others for each level takes seconds."""
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Do all runs; return those that failed."""

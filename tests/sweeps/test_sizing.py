@@ -126,7 +126,7 @@ def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(
 ) -> None:
     """The same seeds at each size; a second time, nothing is run again."""
     arguments = (
-        "--target", "mean wait < 5 min", "--seeds", "6", "--limit", "2", "--workers", "1", "--out", str(tmp_path / "s"),
+        "--target", "mean wait < 5 min", "--seeds", "6", "--limit", "2", "--out", str(tmp_path / "s"),
         "workload=philly-like-rigid", "workload.rate=0.2", "workload.hours=4", "policy=fifo",
         "cluster=mixed", "cluster.groups=[[4,16],[{},4]]",
     )  # fmt: skip
@@ -209,6 +209,7 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
         (["--step", "0.1"], "--step is for --highest-load"),
         (["--highest-load", "--step", "-1"], "--step -1, allowed are 1 to 100000 steps"),
         (["--seeds", "0"], "--seeds is 0"),
+        (["--workers", "0"], "workers is 0, allowed is a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2, allowed is one of them"),
         (["-o", "x.gif"], "x.gif: allowed is the name of a file"),
         (["--jobs", "nowhere.parquet"], "nowhere.parquet: no such file"),
