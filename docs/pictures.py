@@ -48,6 +48,7 @@ TERMINAL = [
     ("table", "table pollux tiresias optimus", 40),
     ("compare", "compare pollux tiresias", 40),
     ("whatif", "whatif tiresias --at 3h policy=srtf --drop-node 3", 60),
+    ("size", "size workload=philly-like-rigid policy=fifo --target 'p90 wait < 1h'", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
     ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
     ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
