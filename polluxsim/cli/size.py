@@ -95,10 +95,10 @@ def _size(options: Namespace) -> int:
 
 def _answer(options: Namespace) -> Answer:
     from polluxsim.metrics.target import read_target
-    from polluxsim.sweeps.sizing import Levels, Plan, hardest
+    from polluxsim.sweeps.sizing import Levels, hardest
 
     target, levels, upwards = read_target(options.target), _levels(options), not options.highest_load
-    known = Levels(target, Plan(_overrides(options), _seeds(options), options.out, options.workers))
+    known = Levels(target, _overrides(options), _seeds(options), options.out, options.workers)
     estimate = cache(lambda level: _estimate(known, level))
     levels = levels[known.first_possible(levels) :]
     found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
@@ -113,14 +113,12 @@ def _levels(options: Namespace) -> list[float]:
     """Return the sizes [nodes] or loads that may be tried, rising."""
     if options.step is not None and not options.highest_load:
         raise InvalidConfigError("--step is for --highest-load, sizes are whole nodes")
-    first, most, what = (0.05, 4.0, "loads") if options.highest_load else (1.0, 64.0, "nodes")
-    step = first if options.step is None else options.step
-    limit = most if options.limit is None else options.limit
-    if not (0 < step <= limit <= step * MOST_LEVELS) or (what == "nodes" and limit % 1):
-        allowed = f"1 to {MOST_LEVELS} nodes" if what == "nodes" else f"1 to {MOST_LEVELS} steps of --step > 0"
-        raise InvalidConfigError(
-            f"--limit is {limit:g}{f', --step {step:g}' * (what == 'loads')}, allowed are {allowed}"
-        )
+    limit = (4.0 if options.highest_load else 64.0) if options.limit is None else options.limit
+    step = (0.05 if options.highest_load else 1.0) if options.step is None else options.step
+    if not options.highest_load and limit % 1:
+        raise InvalidConfigError(f"--limit is {limit:g}, allowed is a whole number of nodes")
+    if not 0 < step <= limit <= step * MOST_LEVELS:
+        raise InvalidConfigError(f"--limit is {limit:g}, allowed is {step:g} to {step * MOST_LEVELS:g}, in steps > 0")
     return [round(step * number, 9) for number in range(1, int(limit / step + 1e-6) + 1)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -33,27 +33,6 @@ NEIGHBOURS = 2
 """Levels on either side of an answer that are tried too."""
 
 
-class Plan(NamedTuple):
-    """What is run at every level.
-
-    Attributes
-    ----------
-    overrides
-        As `polluxsim run` takes them, with `{}` for the level.
-    seeds
-        The same ones at each level; None leaves the one that the overrides say.
-    folder
-        Where the runs go; finished ones are not made again.
-    workers
-        Processes for the seeds of a level; 1 is this one.
-    """
-
-    overrides: Sequence[str]
-    seeds: Sequence[int | None]
-    folder: Path
-    workers: int = 1
-
-
 class Levels:
     """What a target's metric is at each level, measured when it is asked for.
 
@@ -61,8 +40,14 @@ class Levels:
     ----------
     target
         The target.
-    plan
-        What is run.
+    overrides
+        Of the runs, as `polluxsim run` takes them, with `{}` for the level.
+    seeds
+        The same ones at each level; None leaves the one that the overrides say.
+    folder
+        Where the runs go; finished ones are not made again.
+    workers
+        Processes for the seeds of a level; 1 is this one.
 
     Attributes
     ----------
@@ -70,11 +55,13 @@ class Levels:
         Values by level, shape (seeds,) [s; 1 for ρ].
     """
 
-    def __init__(self, target: Target, plan: Plan) -> None:
+    def __init__(
+        self, target: Target, overrides: Sequence[str], seeds: Sequence[int | None], folder: Path, workers: int = 1
+    ) -> None:
         self.measured: dict[float, NDArray[np.float64]] = {}
-        self._target, self._plan, self._composer = target, plan, composer()
-        processes = LocalWorkers(plan.workers)
-        self._workers: Workers = _Here() if 1 in (plan.workers, len(plan.seeds)) else processes
+        self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
+        self._composer, processes = composer(), LocalWorkers(workers)
+        self._workers: Workers = _Here() if 1 in (workers, len(seeds)) else processes
 
     def values(self, level: float) -> NDArray[np.float64]:
         """Return the metric at a level under each seed, shape (seeds,).
@@ -116,12 +103,12 @@ class Levels:
             Execution(OmegaConf.create(dict(entry.config))).start()
 
     def _entries(self, level: float) -> list[Entry]:
-        overrides = [word.replace(PLACE, f"{level:.10g}") for word in self._plan.overrides]
-        plans = [[*overrides, *([] if seed is None else [f"seed={seed}"])] for seed in self._plan.seeds]
-        return [entry_of(each, self._composer.compose(each), self._plan.folder) for each in plans]
+        overrides = [word.replace(PLACE, f"{level:.10g}") for word in self._overrides]
+        plans = [[*overrides, *([] if seed is None else [f"seed={seed}"])] for seed in self._seeds]
+        return [entry_of(each, self._composer.compose(each), self._folder) for each in plans]
 
     def _run(self, entries: Sequence[Entry]) -> list[Path]:
-        return [entry.folder for entry in complete(entries, self._plan.folder, self._workers).entries]
+        return [entry.folder for entry in complete(entries, self._folder, self._workers).entries]
 
 
 class _Here:

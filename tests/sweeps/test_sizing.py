@@ -204,10 +204,12 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--limit", "2.5"], "--limit is 2.5, allowed are 1 to 100000 nodes"),
+        (["--limit", "2.5"], "--limit is 2.5, allowed is a whole number of nodes"),
         (["--limit", "nan"], "--limit is nan"),
         (["--step", "0.1"], "--step is for --highest-load"),
-        (["--highest-load", "--step", "-1"], "--step -1, allowed are 1 to 100000 steps"),
+        (["--limit", "0"], "--limit is 0, allowed is 1 to 100000, in steps > 0"),
+        (["--highest-load", "--step", "-1"], "in steps > 0"),
+        (["--highest-load", "--step", "0.5", "--limit", "0.4"], "--limit is 0.4, allowed is 0.5 to 50000"),
         (["--seeds", "0"], "--seeds is 0"),
         (["--workers", "0"], "workers is 0, allowed is a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2, allowed is one of them"),
