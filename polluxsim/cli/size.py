@@ -72,25 +72,30 @@ def add(parser: ArgumentParser) -> None:
                         "(default: %(default)s)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("sized"), metavar="DIR",
                         help="folder for the runs (default: %(default)s)")  # fmt: skip
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes, where there are several seeds (default: one a core)"
-    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N",
+                        help="processes for the seeds of a size, for long runs (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="draw the metric: .png, .pdf or .svg")
     parser.set_defaults(action=_size)
 
 
 def _size(options: Namespace) -> int:
-    from polluxsim.look.plot.levels import draw_levels
-    from polluxsim.look.plot.style import check_ending, save
-
     if options.output is not None:
+        from polluxsim.look.plot.style import check_ending
+
         check_ending(options.output)
     answer = _answer(options)
     _print(answer)
     if options.output is not None:
-        save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.output)
-        print(f"wrote {options.output}")
+        _draw(answer, options.output)
     return NOT_MET if answer.level is None else 0
+
+
+def _draw(answer: Answer, path: Path) -> None:
+    from polluxsim.look.plot.levels import draw_levels
+    from polluxsim.look.plot.style import save
+
+    save(draw_levels(answer.target, answer.curve, answer.level, answer.what), path)
+    print(f"wrote {path}")
 
 
 def _answer(options: Namespace) -> Answer:

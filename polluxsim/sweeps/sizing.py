@@ -99,13 +99,15 @@ class Levels:
         return True
 
     def _begin(self, level: float) -> None:
-        for entry in self._entries(level)[:1]:
-            Execution(OmegaConf.create(dict(entry.config))).start()
+        Execution(OmegaConf.create(dict(self._entry(level, self._seeds[0]).config))).start()
 
     def _entries(self, level: float) -> list[Entry]:
+        return [self._entry(level, seed) for seed in self._seeds]
+
+    def _entry(self, level: float, seed: int | None) -> Entry:
         overrides = [word.replace(PLACE, f"{level:.10g}") for word in self._overrides]
-        plans = [[*overrides, *([] if seed is None else [f"seed={seed}"])] for seed in self._seeds]
-        return [entry_of(each, self._composer.compose(each), self._folder) for each in plans]
+        overrides += [] if seed is None else [f"seed={seed}"]
+        return entry_of(overrides, self._composer.compose(overrides), self._folder)
 
     def _run(self, entries: Sequence[Entry]) -> list[Path]:
         return [entry.folder for entry in complete(entries, self._folder, self._workers).entries]
