@@ -159,7 +159,7 @@ def gradients(**figures: float) -> None:
     recorder.gradients(2.0, 1.0, 16, 128)
 
 
-def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: int | None = None) -> None:
+def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: int | None = None, **about: str) -> None:
     recorder = Recorder("linear", M0)
     for m, gpus in settings:
         with recorder.step(m, gpus):
@@ -167,7 +167,7 @@ def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: in
     if batch_size:
         recorder.gradients(2.0, 1.0, 16, batch_size)
         recorder.end_epoch(10)
-    recorder.write(folder)
+    recorder.write(folder, **about)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: in
         (lambda folder: written(folder, *[(8, (4,))] * 4), "0 steps of 8 examples on (4,) GPUs with sync"),
         (lambda folder: written(folder, (8, (0,))), "8 examples on (0,) GPUs, allowed are"),
         (lambda folder: written(folder, batch_size=2 * M0), "init_batch_size=32 has to be recorded first"),
-        (lambda folder: Recorder("linear", M0).write(folder, titel="x"), "no step was recorded"),
+        (lambda folder: written(folder, *[(8, (1,))] * 4, titel="x"), "titel; allowed are title, optimizer"),
     ],
 )  # fmt: skip
 def test_bad_use_is_one_clear_line_and_writes_nothing(tmp_path: Path, call, message: str):
