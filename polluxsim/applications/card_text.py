@@ -24,6 +24,15 @@ def card_text(card: Card) -> str:
     )
 
 
+FITTED = (
+    "# Profile card: how fast and how well an application trains, in figures fitted to measurements (no",
+    "# measured row is copied). Batch sizes are in examples; an M0-step is a step at init_batch_size.",
+)
+ONE_S_OWN = (
+    "# Profile card: how fast and how well an application trains, in figures that nobody compared with",
+    "# measurements. Batch sizes are in examples; an M0-step is a step at init_batch_size.",
+)
+
 _LIMITS = {
     "init_batch_size": "M0: jobs start here, and never use less [examples]",
     "max_batch_size": "[examples]",
@@ -45,15 +54,14 @@ def _limits(application: Application) -> Iterator[tuple[str, object, str]]:
 
 def _head(card: Card) -> list[str]:
     return [
-        "# Profile card: how fast and how well an application trains, in figures fitted to measurements (no",
-        "# measured row is copied). Batch sizes are in examples; an M0-step is a step at init_batch_size.",
+        *(FITTED if card.fit_errors else ONE_S_OWN),
         f"format: {FORMAT}",
         f"name: {_quoted(card.application.name)}  # how workloads name the application",
         *(
             f"{key}: {_quoted(getattr(card.about, key))}"
             for key in ("title", "optimizer", "target", "source", "license")
         ),
-        *([f"gpu_type: {_quoted(card.gpu_type)}  # what it was measured on"] if card.gpu_type else []),
+        *([f"gpu_type: {_quoted(card.gpu_type)}  # {_of_type(card)}"] if card.gpu_type else []),
         "",
         "application:",
         *_lines(*_limits(card.application)),
@@ -67,6 +75,10 @@ def _head(card: Card) -> list[str]:
             for name, row in card.fit_errors.items()
         ),
     ]
+
+
+def _of_type(card: Card) -> str:
+    return "what it was measured on" if card.fit_errors else "what the figures but for the last ones are of"
 
 
 def _grad_text(card: Card) -> list[str]:

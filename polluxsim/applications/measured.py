@@ -220,6 +220,7 @@ class MeasuredProfile:
     def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types
         # Slow to load, and seldom needed.
         from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415
+        from scipy.spatial import QhullError  # noqa: PLC0415
         from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
         groups = defaultdict[tuple[int, int, int], list[tuple[float, float]]](list)
@@ -229,7 +230,10 @@ class MeasuredProfile:
         keys = sorted(groups)
         points = [*keys, *(row[:3] for row in self.scalability)]
         values = [*_means([groups[key] for key in keys]), *(row[3:] for row in self.scalability)]
-        interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
+        try:
+            interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
+        except QhullError:  # all on one node, say: they enclose nothing
+            return lambda _: np.full(2, np.nan)
         # Its first answer inverts a small matrix for every simplex, which takes many times as long in several threads.
         with threadpool_limits(limits=1, user_api="blas"):
             interpolator(points[0])

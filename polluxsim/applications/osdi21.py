@@ -18,6 +18,7 @@ _RowT = TypeVar("_RowT", PlacementRow, ScalabilityRow)
 
 
 PLACEMENTS = "placements.csv"
+SCALABILITY = "scalability.csv"
 STEP_COLUMNS = ("local_bsz", "step_time", "sync_time")
 VALIDATION_COLUMNS = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
 
@@ -63,8 +64,8 @@ def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
 
 
 def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProfile:
-    placements = _read_placements(folder / PLACEMENTS)
-    scalability = _read_scalability(folder / "scalability.csv")
+    placements = read_placements(folder / PLACEMENTS)
+    scalability = _read_scalability(folder / SCALABILITY)
     validations = _read_validations(folder, described.num_epochs)
     atomic = [row.atomic_batch_size for row in placements]
     application = Application(
@@ -82,7 +83,8 @@ def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProf
     return MeasuredProfile(application, placements, scalability, validations)
 
 
-def _read_placements(path: Path) -> list[PlacementRow]:
+def read_placements(path: Path) -> list[PlacementRow]:
+    """Read the step times on exact placements; raise InvalidInputError if a row is not what it should be."""
     rows = []
     for row in read_rows(path, ("placement", *STEP_COLUMNS)):
         digits = str(row.values["placement"])

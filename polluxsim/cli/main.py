@@ -14,6 +14,7 @@ from polluxsim import __version__
 from polluxsim.cli import (
     arena,
     calibrate,
+    card,
     check,
     compare,
     conformance,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BAD_INPUT = 2
-WHAT = "A trace-driven discrete-event simulator of deep-learning cluster scheduling."
+WHAT = "simulates GPU clusters"
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "run, and judge policies": {
@@ -65,6 +66,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "map": "put jobs with profiles in place of a trace's jobs",
         "calibrate": "find which policy and cluster explain a log's waits",
         "fit": "fit profile cards to measurements",
+        "card": "compute a profile card for a transformer",
     },
 }
 """What each command does, by what one wants; one screen shows them all."""
@@ -163,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="polluxsim",
-        usage=f"polluxsim COMMAND [OPTION ...]   ('polluxsim COMMAND --help' says more)\n{WHAT}\n{_overview()}",
+        usage=f"polluxsim COMMAND [--help | OPTION ...]   {WHAT}\n{_overview()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
@@ -211,4 +213,5 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "map": map_trace.add,
     "calibrate": calibrate.add,
     "fit": fit.add,
+    "card": card.add,
 }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Json = Any
 
 PACKAGE = Path(__file__).parents[1]
-WITHOUT_INFLUENCE = ("arena", "checks", "cli", "look", "paper", "run", "sweeps")
+WITHOUT_INFLUENCE = ("arena", "checks", "cli", "look", "measure", "paper", "run", "sweeps")
 """Rooms whose code changes no result, but for the modules below."""
 
 EXECUTING = ("run/building.py", "run/execution.py")

@@ -509,7 +509,8 @@ def test_a_node_that_drains_takes_no_further_jobs(
     name, (cluster, workload) = given
     workload = Workload(tuple(job for job in workload.jobs if job.duration is None))
     node = min(node, cluster.num_nodes - 1)
-    cluster = replace(cluster, failures=Listed(Outage((node,), start, 500.0, "maintenance", drain, drain=drain)))
+    window = Outage((node,), start, 500.0, "maintenance", drain, drain=drain)
+    cluster = replace(cluster, failures=Listed((window,)))
     rules = EngineSettings(horizon=20_000.0)
     result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     check_accounts(result, cluster)

@@ -201,7 +201,7 @@ def test_overheads_by_hand() -> None:
         (((1, 4), (2, 4)), 400.0),  # 5 s until the run is over
     ):
         tenure.hold(placement, time, 30.0)
-    assert tenure.times(405.0, 30.0)[:2] == (245.0, 75.0)
+    assert tenure.times(405.0)[:2] == (245.0, 75.0)
     assert (tenure.start_time, tenure.num_restarts, tenure.attained_service(405.0)) == (60.0, 3, 1360.0)
 
 

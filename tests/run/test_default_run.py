@@ -78,6 +78,12 @@ def test_generating_again_gives_the_same_bytes(run_in: Path) -> None:
     assert (run_in / "default.csv").read_bytes() == shipped.read_bytes()
 
 
+def of_one_type(path: Path) -> list[str]:
+    """Return the lines of a card but those of other GPU types, which are from elsewhere."""
+    text, _, _ = path.read_text(encoding="utf-8").partition("\n# The same on other types of GPU")
+    return [line for line in text.splitlines() if not line.startswith(("source:", "gpu_type:"))]
+
+
 @pytest.mark.slow
 def test_fitting_again_gives_the_shipped_cards(run_in: Path, osdi21: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", str(osdi21), "cards", "--plot", "fit.png"]) == 0
@@ -85,5 +91,5 @@ def test_fitting_again_gives_the_shipped_cards(run_in: Path, osdi21: Path, capsy
     shipped = Path(__file__).parents[2] / "traces"
     assert {path.name for path in (run_in / "cards").iterdir()} == {path.name for path in shipped.glob("*.yaml")}
     for path in (run_in / "cards").iterdir():
-        assert path.read_bytes() == (shipped / path.name).read_bytes()
+        assert of_one_type(path) == of_one_type(shipped / path.name)
     assert (run_in / "fit.png").stat().st_size > 50_000

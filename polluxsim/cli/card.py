@@ -1,0 +1,117 @@
+"""`polluxsim card`: profile cards that are computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping
+
+    from polluxsim.applications.transformer import Speed, Transformer
+    from polluxsim.gpu_types import GpuType
+
+NUMBERS = {
+    "params": ("N", "parameters"),
+    "seq": ("N", "tokens of an example"),
+    "layers": ("N", "layers (default: by the parameters)"),
+    "hidden": ("N", "width (default: by the parameters)"),
+    "vocab": ("N", "words of the output, 0 for a class (default: 50257)"),
+    "trainable": ("SHARE", "share of the parameters that train, below 1 with adapters (default: 1)"),
+    "tokens": ("N", "tokens of the training (default: 20 to a parameter, Hoffmann et al. 2022)"),
+    "batch": ("N", "initial batch size [examples] (default: of half a million tokens)"),
+    "max-batch": ("N", "largest batch size [examples] (default: 16 times the initial one)"),
+    "noise-scale": ("N", "gradient noise scale [examples] (default: by the loss, Kaplan et al. 2020)"),
+    "loss": ("NATS", "of a model that is trained already (default: by the tokens)"),
+    "utilisation": ("SHARE", "share of the peak in a pass (default: by the type)"),
+    "network": ("GBIT", "of a node, one way [Gbit/s] (default: by the type)"),
+}
+WHOLE = {"seq", "layers", "hidden", "vocab", "batch", "max-batch"}
+SHARES = {"trainable", "utilisation"}
+NEEDED = {"params", "seq"}
+
+
+def add(parser: ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.description = "Compute a profile card from first principles, and write it as NAME.yaml."
+    parser.add_argument("kind", choices=("transformer",), help="what the model is")
+    parser.add_argument("output", type=Path, metavar="NAME.yaml", help="file to write; its name is the application's")
+    parser.add_argument(
+        "--gpu", required=True, metavar="TYPE,...", help="types of GPU; the card is of the first that fits"
+    )
+    for name, (metavar, what) in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=float, metavar=metavar, help=what, required=name in NEEDED)
+    parser.add_argument("--recompute", action="store_true", help="activations are recomputed in the backward pass")
+    parser.add_argument("--title", help="for the reader (default: the name)")
+    parser.set_defaults(action=_card)
+
+
+def _card(options: Namespace) -> int:
+    from polluxsim.applications.card_files import write_card
+    from polluxsim.applications.transformer_card import Training, transformer_card
+
+    given = {name: _number(name, getattr(options, name.replace("-", "_"))) for name in NUMBERS}
+    model, speeds = _model(given, recompute=options.recompute), _speeds(options.gpu, given)
+    batch = int(given["batch"] or max(2**19 // model.seq, 1))
+    most = int(given["max-batch"] or 16 * batch)
+    tokens = given["tokens"] or 20 * model.params
+    name = options.output.stem
+    training = Training(name, options.title or name, tokens, batch, most, given["noise-scale"], given["loss"])
+    card = transformer_card(model, training, speeds)
+    print(f"wrote {write_card(card, options.output)}")
+    for gpu in speeds:
+        print(f"{gpu.name}: {_fit(model.most_examples(gpu))}")
+    return 0
+
+
+def _fit(most: int) -> str:
+    return f"{most} examples fit in memory" if most else "does not fit in memory, left out"
+
+
+def _number(name: str, value: float | None) -> float | None:
+    """Return the value of an option, checked."""
+    if value is None or (name == "vocab" and value == 0):
+        return value
+    most, least = (1.0 if name in SHARES else 1e15), (1.0 if name in WHOLE | NEEDED else 1e-9)
+    if not least <= value <= most or (name in WHOLE and value % 1):
+        kind = "a whole number" if name in WHOLE else "a number"
+        raise InvalidConfigError(f"card: --{name} is {value:g}, allowed is {kind} from {least:g} to {most:g}")
+    return value
+
+
+def _model(given: Mapping[str, float | None], *, recompute: bool) -> Transformer:
+    from polluxsim.applications.transformer import Transformer, depth_and_width
+
+    params, vocab = given["params"] or 0.0, given["vocab"]
+    layers, hidden = depth_and_width(params)
+    return Transformer(
+        params=params,
+        seq=int(given["seq"] or 0),
+        layers=int(given["layers"] or layers),
+        hidden=int(given["hidden"] or hidden),
+        vocab=50257 if vocab is None else int(vocab),
+        trainable=given["trainable"] or 1.0,
+        recompute=recompute,
+    )
+
+
+def _speeds(names: str, given: Mapping[str, float | None]) -> dict[GpuType, Speed]:
+    """Return the speed of every type by its name."""
+    from polluxsim.applications.transformer import SPEEDS
+    from polluxsim.gpu_types import GPU_TYPES
+
+    speeds = {}
+    for name in names.split(","):
+        if (known := SPEEDS.get(name)) is None:
+            raise InvalidConfigError(
+                f"card: --gpu {name!r}, allowed are {', '.join(SPEEDS)}{did_you_mean(name, SPEEDS)}"
+            )
+        network = given["network"]
+        speeds[GPU_TYPES[name]] = known._replace(
+            utilisation=given["utilisation"] or known.utilisation,
+            network=known.network if network is None else network / 8,
+        )
+    return speeds
