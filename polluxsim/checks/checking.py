@@ -31,6 +31,9 @@ ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
 RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.STANDING, Fault.ORDER)} | {Fault.MEMORY: (Fault.CHANCE,)}
 """What is looked for by further runs."""
 
+FEW, TRIES = 4, 12
+"""Chance may show itself or not: in worlds of few jobs, which others are shrunk to, so many further runs are made."""
+
 SALTS, SALTED = (1, 2, 3), 4
 """Orders of names that are tried, in every so manieth world."""
 
@@ -104,7 +107,7 @@ def checked_world(
         once = run(noted)
         shown = [*_starving(once)]
         if Fault.CHANCE in faults:
-            shown += _differing(guest, run, once)
+            shown += _differing(guest, run, once, TRIES if len(world.jobs) <= FEW else 1)
         if Fault.STANDING in faults and noted.stood and not shown:
             shown += _wavering(guest, run, once)
         if Fault.ORDER in faults and not shown:
@@ -114,8 +117,8 @@ def checked_world(
     return [replace(finding, world=world) for finding in shown]
 
 
-def _differing(guest: NamedPolicy, run: Callable[[Policy], Result], once: Result) -> Iterator[Finding]:
-    if run(guest.make(afresh=True)) != once:
+def _differing(guest: NamedPolicy, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
+    if any(run(guest.make(afresh=True)) != once for _ in range(tries)):
         yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, go by no clock")
     elif run(guest.make()) != once:
         yield Finding(Fault.MEMORY, "a second run in one process differs: remember things in the policy only")
