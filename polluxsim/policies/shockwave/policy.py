@@ -62,6 +62,8 @@ class Shockwave:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Carry out the next round of the plan, which is made anew where it is time."""
+        if not view.jobs:
+            return Decision({})
         jobs = {job.job_id: job for job in view.jobs}
         prospects = {name: prospect(view, job) for name, job in jobs.items()}
         has_changed = bool(view.changes.arrived or view.changes.ended or view.changes.nodes)
