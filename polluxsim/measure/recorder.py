@@ -27,6 +27,8 @@ WARM_UP = 3
 class Recorder:
     """Measures the steps and gradients of a training loop.
 
+    In a job of several processes one of them records; runs on other GPUs record into the same folder.
+
     Parameters
     ----------
     application
@@ -35,8 +37,6 @@ class Recorder:
         M0, the batch size that the model was tuned for [examples].
     clock
         Tells the time [s]. Where a GPU computes in the background, it has to wait for that first.
-
-    In a job of several processes one of them records; runs on other GPUs record into the same folder.
     """
 
     def __init__(self, application: str, init_batch_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -99,14 +99,14 @@ class Recorder:
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
         """End an epoch of a training at one batch size; return its noise scale.
 
+        An epoch is a stretch of one progress, whatever the batch size: at larger ones it takes more examples.
+
         Parameters
         ----------
         steps
             Optimiser steps of the epoch, 1 or more, whether their gradients were recorded or not.
         metric
             What validation said, for the reader.
-
-        An epoch is a stretch of one progress, whatever the batch size: at larger ones it takes more examples.
         """
         if steps < 1 or not self._gradients:
             given = f"{steps} steps with {len(self._gradients)} gradients recorded"

@@ -88,7 +88,7 @@ def test_no_data_is_one_line(
 def test_every_system_has_its_values_and_its_command() -> None:
     assert {"muri", "elasticflow", "gavel", "shockwave"} <= set(systems())
     assert not set(systems()) & set(names())
-    for name in systems():
+    for name in set(systems()) - {"sia"}:  # whose workloads are ours
         experiment = read_experiment(name)
         text = (shipped("experiments") / "conformance" / f"{name}.yaml").read_text(encoding="utf-8")
         assert f"\n#   polluxsim reproduce {name} --data DATA\n" in text
