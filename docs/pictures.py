@@ -4,7 +4,7 @@
 figures page, from nothing but what is shipped. `report` is the page, as headless Chromium shows it. `notebooks` runs
 each notebook and keeps it as a page with its figures; the sweep and the tables it reads take half an hour. Commands run
 in a folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for
-`scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles.
+`scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles, `conformance.svg` Muri's traces.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ TERMINAL = [
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
     ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
     ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
+    ("calibrate", "calibrate jobs.parquet --gpus 16,32,64 --policies fifo,easy", 40),
+    ("check", "check fifo --worlds 50", 40),
+    ("arena", "arena --policies fifo srtf tiresias --scenarios rigid --seeds 6", 60),
+    ("card", "card transformer gpt.yaml --params 1.3e9 --seq 2048 --gpu v100-32,a100-40,a100-80,h100", 40),
     ("reproduce", "reproduce fig1", 30),
     ("map", "map jobs.parquet mapped.csv", 40),
 ]
