@@ -16,7 +16,9 @@ from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.osdi21 import read_profiles
 
 # The first call of a compiled kernel may take seconds, and machines are shared.
-settings.register_profile("polluxsim", deadline=None)
+# The same examples every time; `--hypothesis-profile anew` draws others.
+settings.register_profile("polluxsim", deadline=None, derandomize=True)
+settings.register_profile("anew", deadline=None)
 settings.load_profile("polluxsim")
 
 ROOT = Path(__file__).parents[1]

@@ -111,7 +111,7 @@ class Scaled:
         if (nodes := view.nodes) is None:
             every = len(view.gpus_per_node)
             return self._inside(self._shown(view, every, every), rng) if view.jobs else Decision({})
-        wanted = min(max(self.scale.wanted(view, nodes), nodes.least), nodes.most)
+        wanted = min(max(self.scale.wanted(view, nodes), self._for_largest(view, nodes), nodes.least), nodes.most)
         count = self._settled(view, nodes, wanted)
         if not self.moves:
             count = max(count, *(node + 1 for job in view.running for node, _ in job.placement), 0)
@@ -119,6 +119,12 @@ class Scaled:
         until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
         outdated_by = decision.outdated_by | Change.ARRIVAL | Change.COMPLETION | Change.NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
+
+    def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
+        """Return the nodes without which a job that gets all its GPUs or none would wait for ever."""
+        traits = traits_of(self.inner)
+        is_elastic = traits.adaptive or traits.needs_profiles
+        return 0 if is_elastic else nodes_for(nodes, max((job.num_replicas for job in view.jobs), default=0))
 
     def _inside(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         answer = self.inner.allocate(view, rng)

@@ -8,7 +8,7 @@ import pytest
 from drawn import BY_CLOCK, PROFILES, AskedEveryRound, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import toy_workload
+from toy import toy_job, toy_workload
 
 from polluxsim.cli.main import main
 from polluxsim.engine.settings import EngineSettings
@@ -63,6 +63,14 @@ def test_every_job_completes_on_the_nodes_there_are(
     assert all(record.gpus_in_use <= 2 * record.nodes for record in result.round_records)
     again = simulate(workload, PROFILES, elastic(cluster), AskedEveryRound(scaled(*how)), seed=1)
     assert [job.completion_time for job in again.job_records] == [job.completion_time for job in result.job_records]
+
+
+def test_a_gang_that_is_put_to_poor_use_gets_its_nodes_all_the_same() -> None:
+    """Its third GPU adds next to nothing, but it runs on all three or on none."""
+    jobs = [Job.rigid("small", 0.0, 1, 6000.0), toy_job("gang", 0.0, 6, "slow")]
+    policy = Scaled(Easy(), GoodputUse(grow_above=1.0, aim=0.99), 0.0)
+    result = simulate(toy_workload(*jobs), PROFILES, elastic(Cluster((2, 2, 2, 2))), policy)
+    assert all(job.completion_time is not None for job in result.job_records)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), min_size=1, max_size=8))
