@@ -218,7 +218,10 @@ def test_code_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("target", ["", "nowhere.Policy", "...", "__main__.Policy"])
-def test_a_target_that_is_not_there_has_a_key(folder: Path, target: str) -> None:
+def test_a_target_that_is_not_there_has_a_key(folder: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    main.__file__ = __file__  # a process that runs tests for another has none
+    monkeypatch.setitem(sys.modules, "__main__", main)
     assert key_of(changed("policy", _target_=target)) != key_of(CONFIG)
 
 
