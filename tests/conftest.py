@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 # As the command line does for itself, before NumPy is loaded: small matrices by many threads take ten times as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +25,7 @@ settings.register_profile("anew", deadline=None)
 settings.load_profile("polluxsim")
 
 ROOT = Path(__file__).parents[1]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def _data_folder() -> Path:
@@ -49,3 +53,26 @@ def osdi21(data_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def measured_profiles(osdi21: Path) -> dict[str, MeasuredProfile]:
     return read_profiles(osdi21)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium that says what it logs and asks the network for."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs a browser: chromium and chromedriver on PATH")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield started
+    finally:
+        started.quit()

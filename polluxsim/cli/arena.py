@@ -34,11 +34,14 @@ def add(parser: ArgumentParser) -> None:
 
 def _arena(options: Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from rich.markdown import Markdown
+
     from polluxsim.arena.leaderboard import as_frame, leaderboard
     from polluxsim.arena.page import page
     from polluxsim.arena.playing import Place, play
     from polluxsim.arena.scenarios import default_policies, read_suite
     from polluxsim.arena.words import as_markdown
+    from polluxsim.look.console import console
 
     suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
     if other := [word for word in options.names if not word.startswith("hydra")]:
@@ -49,7 +52,8 @@ def _arena(options: Namespace) -> int:
     _write(options.output / "arena.html", lambda path: path.write_text(page(board, suite), encoding="utf-8"))
     _write(options.output / "arena.md", lambda path: path.write_text(text, encoding="utf-8"))
     _write(options.output / "arena.parquet", lambda path: as_frame(board).to_parquet(path, index=False))
-    print(text)
+    screen = console()
+    screen.print(Markdown(text) if screen.is_terminal else text, markup=False)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
     return 0
 

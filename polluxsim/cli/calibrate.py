@@ -30,6 +30,7 @@ def add(parser: ArgumentParser) -> None:
 
 def _calibrate(options: Namespace) -> int:
     from rich.table import Table
+    from rich.text import Text
 
     from polluxsim.durations import HOUR
     from polluxsim.look.console import console
@@ -40,7 +41,7 @@ def _calibrate(options: Namespace) -> int:
     title = f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"
     table = Table(title=title, title_justify="left")
     for heading in ("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
+        table.add_column(Text(heading), justify="left" if heading == "policy" else "right")
     for match in found:
         numbers = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}", f"{match.rank_correlation:.2f}")
         table.add_row(match.policy, str(match.gpus), *numbers)

@@ -1,8 +1,7 @@
-"""A run that can be followed by hand, a simulated one, and a browser to look at their reports with."""
+"""A run that can be followed by hand, a simulated one, and their reports in a browser."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,9 @@ from polluxsim.records import AllocationRecord, JobRecord, OutageRecord, ReasonR
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def hand_made() -> Result:
@@ -72,29 +68,6 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         arguments = ["workload=philly-like", "workload.num_jobs=30", "workload.hours=2", f"policy={policy}"]
         assert main(["run", *arguments, f"hydra.run.dir={folder / policy}"]) == 0
     return {policy: folder / policy for policy in ("pollux", "tiresias")}
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Headless Chromium that says what it logs and asks the network for."""
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("needs a browser: chromium and chromedriver on PATH")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield started
-    finally:
-        started.quit()
 
 
 @dataclass
