@@ -40,8 +40,9 @@ class AgentPolicy:
     layout: Layout = field(default_factory=Layout)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Let the agent pick until it stops, or nothing is left that could start."""
+        """Let the agent pick until it stops, or nothing is left that could start; it is asked when there is news."""
         turn = Turn(self.layout, view)
-        while turn.can_pick and turn.pick(self.agent(turn.observation, turn.mask)):
+        is_due = turn.is_news or not view.running
+        while is_due and turn.can_pick and turn.pick(self.agent(turn.observation, turn.mask)):
             pass
         return turn.decision()

@@ -52,6 +52,12 @@ class Turn:
         self._choices = self._allowed()
 
     @property
+    def is_news(self) -> bool:
+        """Return whether something happened that ends a decision."""
+        changes = self.view.changes
+        return bool(changes.arrived or changes.ended or changes.nodes or changes.evicted)
+
+    @property
     def can_pick(self) -> bool:
         """Return whether there is a job in the queue's window that could start."""
         return any(self._choices)
