@@ -1,10 +1,10 @@
 """The simulator as a Gymnasium environment, and agents trained in it as policies; needs the extra `gym`.
 
 >>> import gymnasium, polluxsim.gym
->>> env = gymnasium.make("polluxsim/Cluster-v0", cluster=(16, 4))
+>>> env = gymnasium.make("polluxsim/Cluster-v0")
 >>> observation, info = env.reset(seed=1)
->>> env.action_space.n, observation["queue"].shape, float(info["time"])
-(17, (16, 8), 360.0)
+>>> env.action_space, observation["queue"].shape, info["time"]
+(Discrete(17), (16, 8), 960.0)
 """
 
 from __future__ import annotations

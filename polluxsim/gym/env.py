@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +52,8 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         `jobs`, `slowdown` or `goodput`, as `rewards.Ledger` says.
     horizon
         An episode ends at the first decision from this time on [s]; None is when all jobs have ended.
-    layout
-        What the agent sees and may do, with the meaning and the unit of each number; or its settings one by one:
-    **more
-        `queue`, `running`, `gpus`, `oracle`, as of `Layout`.
+    **layout
+        `queue`, `running`, `gpus`, `oracle`: what the agent sees and may do, as `layout.Layout` says with all units.
 
     Raises
     ------
@@ -80,10 +79,9 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         settings: SettingsLike | None = None,
         reward: str = "jobs",
         horizon: float | None = None,
-        layout: Layout | None = None,
-        **more: Any,
+        **layout: Any,
     ) -> None:
-        self.layout = _layout(layout, more)
+        self.layout = _layout(layout)
         self._horizon, self._reward = _horizon(horizon), reward
         self._ledger = Ledger(reward)
         waiting = AgentPolicy(_wait, self.layout)
@@ -159,16 +157,11 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         return 0 if self._turn is None else len(self._turn.view.jobs)
 
 
-def _layout(layout: Layout | None, more: dict[str, Any]) -> Layout:
-    names = tuple(Layout.__dataclass_fields__)
-    if unknown := [name for name in more if name not in names]:
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are layout, {', '.join(names)}")
-    if layout is None:
-        return Layout(**more)
-    if more or not isinstance(layout, Layout):
-        what = f"{short(layout)} beside {next(iter(more))}" if more else short(layout)
-        raise InvalidConfigError(f"layout is {what}, allowed is a Layout, or its settings one by one")
-    return layout
+def _layout(settings: dict[str, Any]) -> Layout:
+    names = [field.name for field in fields(Layout)]
+    if unknown := [name for name in settings if name not in names]:
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(names)}")
+    return Layout(**settings)
 
 
 def _horizon(horizon: float | None) -> float:

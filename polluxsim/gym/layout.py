@@ -36,16 +36,13 @@ class Layout:
     An observation has three arrays of float32, every number in [0, 1]; rows without a job are 0. A time t [s] is seen
     as t / (t + 1 h), a number n of jobs as n / (n + rows), so that nothing is cut off.
 
-    `queue`, shape (`queue`, 8): the first waiting jobs, in order of submission.
-        present (1); GPUs asked for, and most it can use (of all GPUs); batch size b asked for, b / (b + 1024); time
-        since submission; time limit, and time to the deadline (0 if its user said none, or it is past); time left on
-        the GPUs asked for (0 unless `oracle`).
-    `running`, shape (`running`, 5): the first jobs that hold GPUs, in order of submission.
-        present (1); GPUs it holds (of all GPUs); GPU time it had over those GPUs; time limit; time left on the GPUs
-        asked for (0 unless `oracle`).
-    `cluster`, shape (6,):
-        free GPUs (of all GPUs); most free on one node (of the largest node); waiting and running jobs; GPUs w that
-        waiting jobs ask for, w / (w + all GPUs); nodes that are down (of all nodes).
+    - `queue`, shape (`queue`, 8), the first waiting jobs in order of submission: present (1); GPUs asked for, and most
+      it can use (of all GPUs); batch size b asked for, b / (b + 1024); time since submission; time limit, and time to
+      the deadline (0 if its user said none, or it is past); time left on the GPUs asked for (0 unless `oracle`).
+    - `running`, shape (`running`, 5), the first jobs that hold GPUs in order of submission: present (1); GPUs it holds
+      (of all GPUs); GPU time it had over those GPUs; time limit; time left on the GPUs asked for (0 unless `oracle`).
+    - `cluster`, shape (6,): free GPUs (of all GPUs); most free on one node (of the largest node); waiting and running
+      jobs; GPUs w that waiting jobs ask for, w / (w + all GPUs); nodes that are down (of all nodes).
 
     Actions are whole numbers: 0 lets time go on; 1 + i · len(`gpus`) + k gives row i of the queue `gpus[k]` GPUs on the
     emptiest nodes.

@@ -172,8 +172,7 @@ def test_who_starts_nobody_is_broken_off() -> None:
         ({"gpus": ()}, "gpus is (), allowed are rising whole numbers ≥ 0"),
         ({"oracle": "yes"}, "oracle is 'yes', allowed is True or False"),
         ({"horizon": 0}, "horizon is 0, allowed is a number > 0 [s], or None"),
-        ({"rows": 3}, "there is no setting 'rows', allowed are layout, queue, running, gpus, oracle"),
-        ({"layout": 3}, "layout is 3, allowed is a Layout, or its settings one by one"),
+        ({"rows": 3}, "there is no setting 'rows', allowed are queue, running, gpus, oracle"),
         ({"workload": "philly-lick"}, "workload=philly-lick is unknown"),
         (
             {"settings": polluxsim.settings(horizon=60.0)},
