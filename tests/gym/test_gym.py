@@ -152,6 +152,16 @@ def test_what_is_masked_lets_time_go_on() -> None:
     assert env.run.allocation.keys() <= before[1].keys()
 
 
+def test_profiles_are_read_once() -> None:
+    """Loads that differ in their seeds alone share them, with all that was computed of them."""
+    env, profiles = ClusterEnv(ADAPTED), []
+    for seed in (1, 2):
+        env.reset(seed=seed)
+        assert env.run is not None
+        profiles.append(env.run.scenario.profiles)
+    assert profiles[0] is profiles[1]
+
+
 def test_who_starts_nobody_is_broken_off() -> None:
     env = ClusterEnv(polluxsim.workload("one-job", application="ncf"))
     rewards, over, cut, info = 0.0, False, False, env.reset(seed=0)[1]
