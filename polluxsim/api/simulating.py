@@ -14,7 +14,7 @@ from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from omegaconf import DictConfig
 
@@ -119,8 +119,26 @@ def start(
     >>> run.time, len(run.view.running), len(run.view.waiting)
     (3600.0, 7, 2)
     """
+    return starter(workload, policy=policy, cluster=cluster, profiles=profiles, settings=settings)(seed)
+
+
+def starter(
+    workload: WorkloadLike | None = None,
+    *,
+    policy: PolicyLike | None = None,
+    cluster: ClusterLike | None = None,
+    profiles: ProfilesLike | None = None,
+    settings: SettingsLike | None = None,
+) -> Callable[[int], tuple[Simulation, Policy]]:
+    """Return what begins runs as `start` does, by their seeds; what they have in common is composed once."""
     parts = _parts(workload, policy, cluster, profiles, settings)
-    return Execution(_configuration(parts, seed), _given(parts)).start()
+    config = _configuration(parts, 0)
+
+    def begin(seed: int) -> tuple[Simulation, Policy]:
+        config.seed = seed
+        return Execution(config, _given(parts)).start()
+
+    return begin
 
 
 def _parts(

@@ -99,7 +99,9 @@ class CardProfile:
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps of a whole training by the gain."""
-        return self._iterations(batch_size, 0)
+        if (known := self._known_totals.get(batch_size)) is None:
+            known = self._known_totals[batch_size] = self._iterations(batch_size, 0)
+        return known
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the last by the gain; 1 if it is the last."""
@@ -116,6 +118,10 @@ class CardProfile:
         epochs = range(first_epoch, self.application.num_epochs)
         inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
         return self.card.work / self.application.num_epochs * sum(inverse_gains)
+
+    @cached_property
+    def _known_totals(self) -> dict[int, float]:
+        return {}
 
     @cached_property
     def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.state import State
     from polluxsim.engine.world import World
-    from polluxsim.records import RoundRecord
+    from polluxsim.records import JobRecord, RoundRecord
     from polluxsim.types import JobId, Placement
 
 
@@ -37,6 +39,10 @@ class Readings:
     def num_ended(self) -> int:
         """Return how many jobs have ended."""
         return len(self._state.records.jobs)
+
+    def ended(self, start: int = 0) -> Sequence[JobRecord]:
+        """Return the records of the jobs that have ended, in this order, from the one with this number on."""
+        return self._state.records.jobs[start:]
 
     @property
     def allocation(self) -> dict[JobId, Placement]:

@@ -29,7 +29,7 @@ from polluxsim.run.provenance import git_commit, versions
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from polluxsim.engine.simulation import Watcher
     from polluxsim.metrics.summary import Summary
@@ -44,10 +44,10 @@ NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
 KEPT = 8
-"""Loaded workloads, with their profiles, that a process keeps for its next runs."""
+"""Loaded workloads, and sets of profiles, that a process keeps for its next runs."""
 
 _one_loads = Lock()
-_loaded: OrderedDict[str, tuple[Mapping[str, Profile], Workload]] = OrderedDict()
+_loaded: OrderedDict[str, Any] = OrderedDict()
 
 
 class Execution:
@@ -162,16 +162,21 @@ def _with_present_name(part: Any) -> Any:
 
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
     """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
-    sources = {group: values[group] for group in ("profiles", "workload")}
-    name = json.dumps([sources, data_of(sources)], sort_keys=True)
     with _one_loads:
-        if name not in _loaded:
-            profiles = build(config, "profiles").load()
-            _loaded[name] = profiles, build(config, "workload").load(profiles)
-            if len(_loaded) > KEPT:
-                _loaded.popitem(last=False)
-        _loaded.move_to_end(name)
-        return _loaded[name]
+        profiles = _kept({"profiles": values["profiles"]}, lambda: build(config, "profiles").load())
+        sources = {group: values[group] for group in ("profiles", "workload")}
+        return profiles, _kept(sources, lambda: build(config, "workload").load(profiles))
+
+
+def _kept(sources: Mapping[str, Any], load: Callable[[], Any]) -> Any:
+    """Return what these settings describe, loaded at most once while they and their files are the same."""
+    name = json.dumps([sources, data_of(sources)], sort_keys=True)
+    if name not in _loaded:
+        _loaded[name] = load()
+        if len(_loaded) > KEPT:
+            _loaded.popitem(last=False)
+    _loaded.move_to_end(name)
+    return _loaded[name]
 
 
 def _check_top_level(config: DictConfig) -> None:

@@ -21,6 +21,7 @@ PICTURES = {
     "3-paper-tables": 2,
     "4-policy-of-your-own": 2,
     "5-trace-of-your-own": 3,
+    "6-policy-that-learns": 1,
 }
 """How many figures each shows."""
 

@@ -1,0 +1,172 @@
+"""The simulator as an environment of Gymnasium."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, Space
+
+from polluxsim.api.simulating import starter
+from polluxsim.errors import InvalidConfigError, TurnError, short
+from polluxsim.gym.layout import Layout, Observation
+from polluxsim.gym.policy import AgentPolicy
+from polluxsim.gym.rewards import Ledger
+from polluxsim.gym.turn import Turn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from polluxsim.api.parts import ClusterLike, ProfilesLike, SettingsLike, WorkloadLike
+    from polluxsim.engine.simulation import Simulation
+
+MOST_SEED = 2**31
+
+
+def _wait(observation: Observation, mask: NDArray[np.int8]) -> int:
+    return 0
+
+
+class ClusterEnv(gymnasium.Env[Observation, np.int64]):
+    """A cluster on which an agent starts jobs, without preemption; `polluxsim/Cluster-v0` for `gymnasium.make`.
+
+    A step picks one job of the queue's window, with its GPUs, or lets time go on, as does what is not allowed. Time
+    stands still while the agent picks, and until then earns nothing. It goes on to the next scheduling round at which
+    something happened and a job could start; whoever does not start one while nobody runs is asked at the next round.
+
+    `terminated` is when all jobs have ended; `truncated` when the horizon is reached, or the run was broken off as
+    nobody made progress for long (`info["standstill"]`). `info` has the `time` [s], the `jobs` in the system, the
+    `seed` of the run, and `action_mask`, which actions are allowed (int8).
+
+    Parameters
+    ----------
+    workload
+        As `polluxsim.simulate` takes it. One that is drawn (by default `philly-like`) is drawn anew at every reset, by
+        the seed given to `reset` as with `simulate(seed=...)`, else by one drawn; any other one is replayed.
+    cluster, profiles, settings
+        As `polluxsim.simulate` takes them.
+    reward
+        `jobs`, `slowdown` or `goodput`, as `rewards.Ledger` says.
+    horizon
+        An episode ends at the first decision from this time on [s]; None is when all jobs have ended.
+    **layout
+        `queue`, `running`, `gpus`, `oracle`: what the agent sees and may do, as `layout.Layout` says with all units.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a setting is not what it should be.
+
+    Attributes
+    ----------
+    layout
+        What the agent sees and may do.
+    run
+        The present run, None before the first `reset`; `run.result()` tells all once it is over.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (as Gymnasium has it)
+
+    def __init__(
+        self,
+        workload: WorkloadLike = "philly-like",
+        *,
+        cluster: ClusterLike | None = None,
+        profiles: ProfilesLike | None = None,
+        settings: SettingsLike | None = None,
+        reward: str = "jobs",
+        horizon: float | None = None,
+        **layout: Any,
+    ) -> None:
+        self.layout = _layout(layout)
+        self._horizon, self._reward = _horizon(horizon), reward
+        self._ledger = Ledger(reward)
+        waiting = AgentPolicy(_wait, self.layout)
+        self._begin = starter(workload, policy=waiting, cluster=cluster, profiles=profiles, settings=settings)
+        self.run: Simulation | None = None
+        self._turn: Turn | None = None
+        self._seed = 0
+        seen: dict[str, Space[Any]] = {name: Box(0.0, 1.0, shape) for name, shape in self.layout.shapes.items()}
+        self.observation_space = Dict(seen)  # type: ignore[assignment]
+        self.action_space = Discrete(self.layout.num_actions)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin another run, and go on to its first decision; the first reward counts the time until then, too."""
+        super().reset(seed=seed)
+        self._seed = int(self.np_random.integers(MOST_SEED)) if seed is None else seed
+        self.run, _ = self._begin(self._seed)
+        if self.run.scenario.settings.horizon is not None:
+            raise InvalidConfigError("engine.horizon is set, allowed is null: the environment's own horizon does that")
+        self._ledger = Ledger(self._reward)
+        self._earned = self._to_next_choice(self.run)
+        return self._seen(), self._info()
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Pick a job, or let time go on; return what is seen then, what was earned, and whether the episode is over."""
+        if self.run is None or self._turn is None:
+            raise TurnError("the episode is over, or has not begun: reset the environment")
+        if not self._turn.pick(int(action)) or not self._turn.can_pick:
+            self.run.commit(self._turn.decision())
+            self._earned += self._to_next_choice(self.run)
+        earned, self._earned = self._earned, 0.0
+        is_over = self._turn is None or self._turn.view.time >= self._horizon
+        done = is_over and self.run.num_ended == self.run.num_jobs
+        outcome = self._seen(), earned, done, is_over and not done, self._info()
+        if is_over:
+            self._turn = None
+        return outcome
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are allowed, as wrappers for masked agents ask for it."""
+        return self._mask().astype(bool)
+
+    def _to_next_choice(self, run: Simulation) -> float:
+        """Go on to the next round at which the agent can pick, or the episode ends; return what was earned."""
+        earned = 0.0
+        while True:
+            view = run.advance()
+            earned += self._ledger.earned(run, view)
+            self._turn = None if view is None else Turn(self.layout, view)
+            if self._turn is None or self._turn.can_pick or self._turn.view.time >= self._horizon:
+                return earned
+            run.commit(self._turn.decision())
+
+    def _seen(self) -> Observation:
+        if self._turn is None:
+            return {name: np.zeros(shape, np.float32) for name, shape in self.layout.shapes.items()}
+        return self._turn.observation
+
+    def _mask(self) -> NDArray[np.int8]:
+        if self._turn is None:
+            return np.array([1] + [0] * (self.layout.num_actions - 1), np.int8)
+        return self._turn.mask
+
+    def _info(self) -> dict[str, Any]:
+        if self.run is None:
+            return {}
+        info = {"time": self.run.time, "jobs": self._num_jobs, "seed": self._seed, "action_mask": self._mask()}
+        return info if self.run.standstill is None else {**info, "standstill": self.run.standstill}
+
+    @property
+    def _num_jobs(self) -> int:
+        return 0 if self._turn is None else len(self._turn.view.jobs)
+
+
+def _layout(settings: dict[str, Any]) -> Layout:
+    names = [field.name for field in fields(Layout)]
+    if unknown := [name for name in settings if name not in names]:
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(names)}")
+    return Layout(**settings)
+
+
+def _horizon(horizon: float | None) -> float:
+    if horizon is None:
+        return inf
+    if isinstance(horizon, bool) or not isinstance(horizon, int | float) or not horizon > 0:
+        raise InvalidConfigError(f"horizon is {short(horizon)}, allowed is a number > 0 [s], or None")
+    return float(horizon)
