@@ -38,8 +38,12 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.engine.streams import uniforms
 from polluxsim.engine.workshop import Workshop
 from polluxsim.errors import PolluxSimError
+from polluxsim.metrics.gpu_time import shares_of_gpu_time
 from polluxsim.metrics.rounds import every_round
+from polluxsim.policies.backfill import Easy
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.scaling import PendingGpus, Scaled
+from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision
 from polluxsim.records import OutageRecord, Result, Status
 from polluxsim.types import Cluster, Outage, Repairs
@@ -457,8 +461,8 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, allowed is a finite number ≥ 1"),
         (
-            lambda: Cluster((4, 4), 1, failures=DrawnFailures(1.0)),
-            "cluster.failures or spot is set, allowed is null where the number of nodes can change",
+            lambda: Cluster((4, 4), 1, repairs=Repairs(1)),
+            "cluster.repairs is set, allowed is null where the number of nodes can change",
         ),
         (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (
@@ -559,6 +563,46 @@ def test_a_node_that_drains_takes_no_further_jobs(
             most = sum(held.values())
     always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
     assert result == always
+
+
+@given(
+    cases(),
+    st.sampled_from([Fifo, Easy, Tiresias]),
+    rates,
+    st.sampled_from([0.0, 130.0]),
+    st.integers(0, 12),
+    checkpoints,
+)
+@settings(max_examples=60)
+def test_a_rented_node_that_fails_is_replaced_after_its_start_up(
+    case: tuple[Cluster, Workload],
+    inner: type[Fifo],
+    rate: float,
+    startup: float,
+    turns: int,
+    saves: Checkpoints | None,
+) -> None:
+    """Only nodes that are rented and up fail; each is back after the start-up time, unless it is given back before."""
+    (base, workload), spot = case, SpotReclaims(rate, 300.0, 90.0)
+    cluster = Cluster((*base.gpus_per_node, 4), 1, startup, 36.0, drawn_failures(rate), spot)
+    rules = EngineSettings(checkpoints=saves, horizon=20_000.0)
+    policy, other = (Scaled(inner(), PendingGpus(), idle_time=100.0) for _ in range(2))
+    run = begun(workload, cluster, policy, rules)
+    go_on(run, policy, turns, look=False)
+    check_fork(run, policy, told(ended(begun(workload, cluster, other, rules), other)))
+    result = run.result()
+    check_accounts(result, cluster)
+    shares = shares_of_gpu_time(result)
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-9)
+    assert min(shares.values()) > -1e-9
+    rounds = list(every_round(result, rules.round_interval))
+    for outage in result.outage_records:
+        given_back = outage.until % rules.round_interval == 0
+        lasts = startup if "failure" in outage.kind else 300.0
+        assert outage.until == pytest.approx(outage.time + lasts) or outage.until > outage.time + lasts or given_back
+    for record in rounds:
+        down = sum(outage.time <= record.time < outage.until for outage in result.outage_records)
+        assert 0 <= record.nodes <= round(record.hourly_cost / 36.0) - down
 
 
 def repairs_in_turn(repairs: Repairs, *failures: tuple[float, float]) -> list[float]:
