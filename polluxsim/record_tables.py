@@ -15,12 +15,7 @@ from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.records import (
     UNITS,
     AllocationRecord,
-    JobRecord,
-    OutageRecord,
-    ReasonRecord,
-    RoundRecord,
     Status,
-    TimingRecord,
     unit_of,
 )
 
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_RecordT = TypeVar("_RecordT", JobRecord, RoundRecord, AllocationRecord, TimingRecord, ReasonRecord, OutageRecord)
+_RecordT = TypeVar("_RecordT", bound=NamedTuple)
 
 FORMAT_VERSION = 1
 

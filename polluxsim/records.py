@@ -122,6 +122,17 @@ class OutageRecord(NamedTuple):
     kind: str
 
 
+class CheckpointRecord(NamedTuple):
+    """A stop of a job to save its work, at the end of an epoch or as its node was to go; those by interval have none.
+
+    `until` is when it is finished, unless the job loses its GPUs or is moved before.
+    """
+
+    time: float
+    until: float
+    job: str
+
+
 class ReasonRecord(NamedTuple):
     """What decided about one job at a round: a kind, figures by name, and the jobs it came down to.
 
@@ -250,6 +261,8 @@ class Result:
         A record per outage of a node, in order of time.
     gpu_seconds
         GPU time that there was, of nodes that were down too [GPU s]; None if it is not known.
+    checkpoint_records
+        A record per checkpoint that does not follow from an interval, in order of time.
     """
 
     job_records: Sequence[JobRecord]
@@ -261,6 +274,7 @@ class Result:
     standstill: str | None = field(default=None, compare=False)
     outage_records: Sequence[OutageRecord] = ()
     gpu_seconds: float | None = field(default=None, compare=False)
+    checkpoint_records: Sequence[CheckpointRecord] = ()
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

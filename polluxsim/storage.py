@@ -14,6 +14,7 @@ from polluxsim.files import appearing_together
 from polluxsim.record_tables import LATEST, read_records, write_records
 from polluxsim.records import (
     AllocationRecord,
+    CheckpointRecord,
     JobRecord,
     OutageRecord,
     ReasonRecord,
@@ -30,8 +31,10 @@ RUN_FILE = "run.json"
 ALLOCATIONS_FILE = "allocations.parquet"
 REASONS_FILE = "reasons.parquet"
 OUTAGES_FILE = "outages.parquet"
+CHECKPOINTS_FILE = "checkpoints.parquet"
 RUN_FILES = (
     RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE, OUTAGES_FILE,
+    CHECKPOINTS_FILE,
 )  # fmt: skip
 """All files of a run's folder."""
 
@@ -76,6 +79,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
         write_records(temporary / "timing.parquet", TimingRecord, result.timing_records)
         write_records(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
         write_records(temporary / OUTAGES_FILE, OutageRecord, result.outage_records)
+        write_records(temporary / CHECKPOINTS_FILE, CheckpointRecord, result.checkpoint_records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -119,7 +123,7 @@ def read_run(folder: Path) -> Run:
     _check_seconds(folder, "end_time", end_time, LATEST)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, LATEST * MOST_GPUS * MOST_NODES)
-    outages = folder / OUTAGES_FILE
+    outages, checkpoints = folder / OUTAGES_FILE, folder / CHECKPOINTS_FILE
     result = Result(
         job_records=read_records(folder / "jobs.parquet", JobRecord),
         round_records=read_records(folder / "rounds.parquet", RoundRecord),
@@ -128,6 +132,7 @@ def read_run(folder: Path) -> Run:
         standstill=info.get("standstill"),
         outage_records=read_records(outages, OutageRecord) if outages.is_file() else (),
         gpu_seconds=gpu_seconds,
+        checkpoint_records=read_records(checkpoints, CheckpointRecord) if checkpoints.is_file() else (),
     )
     return Run(folder.resolve().name, info, result)
 

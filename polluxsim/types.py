@@ -180,7 +180,8 @@ class Cluster:
     node_price
         Price of a node for an hour, from its request to its release.
     failures
-        When nodes fail, None if they never do; not where their number may change.
+        When nodes fail, None if they never do. Where their number may change, who rents them out replaces one that was
+        drawn to fail within the start-up time, whatever a repair takes.
     spot
         When nodes are reclaimed by whom they are rented from, None if they never are.
     repairs
@@ -220,11 +221,9 @@ class Cluster:
                 raise InvalidConfigError(
                     f"cluster.failures is {source}, allowed is null or a choice: cluster/failures=drawn"
                 )
-            if self.least_nodes not in (None, self.num_nodes):
-                raise InvalidConfigError(
-                    "cluster.failures or spot is set, allowed is null where the number of nodes can change"
-                )
             source.units(self.num_nodes)
+        if self.is_elastic and self.repairs is not None:
+            raise InvalidConfigError("cluster.repairs is set, allowed is null where the number of nodes can change")
 
     @classmethod
     def uniform(
@@ -240,11 +239,18 @@ class Cluster:
 
     @classmethod
     def elastic(
-        cls, num_nodes: int, least_nodes: int, gpus_per_node: int, startup_time: float, node_price: float
+        cls,
+        num_nodes: int,
+        least_nodes: int,
+        gpus_per_node: int,
+        startup_time: float,
+        node_price: float,
+        failures: Outages | None = None,
+        spot: Outages | None = None,
     ) -> Cluster:
         """Return a cluster of up to `num_nodes` like nodes, of which a policy may ask for any number from the least."""
         nodes = cls.uniform(num_nodes, gpus_per_node).gpus_per_node
-        return cls(nodes, least_nodes, startup_time, node_price)
+        return cls(nodes, least_nodes, startup_time, node_price, failures, spot)
 
     @classmethod
     def of_groups(
@@ -309,6 +315,11 @@ class Cluster:
     def outages(self) -> tuple[Outages, ...]:
         """Return all that lets nodes be down."""
         return tuple(source for source in (self.failures, self.spot) if source is not None)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Return whether a policy may change the number of nodes."""
+        return self.least_nodes not in (None, self.num_nodes)
 
     @property
     def num_nodes(self) -> int:

@@ -146,10 +146,10 @@ def _choice(group: str, choice: Choice | str | None) -> Choice:
 def _described_cluster(cluster: Cluster) -> dict[str, object]:
     """Return the call that makes an equal cluster again, where there is one in the configuration."""
     parts = {name: getattr(cluster, name) for name in ("failures", "spot", "repairs")}
+    said = {name: _plain(part) for name, part in parts.items()}
+    if not _is_plain(said):
+        return {"object": _name_of(cluster)}
     if Cluster.of_groups(cluster.groups, **parts) == cluster:
-        said = {name: _plain(part) for name, part in parts.items()}
-        if not _is_plain(said):
-            return {"object": _name_of(cluster)}
         return {"_target_": "polluxsim.types.Cluster.of_groups", "groups": cluster.groups, **said}
     if cluster.least_nodes is None or len(cluster.groups) > 1:
         return described(cluster)
@@ -160,6 +160,8 @@ def _described_cluster(cluster: Cluster) -> dict[str, object]:
         "gpus_per_node": cluster.gpus_per_node[0],
         "startup_time": cluster.startup_time,
         "node_price": cluster.node_price,
+        "failures": said["failures"],
+        "spot": said["spot"],
     }
 
 

@@ -60,6 +60,7 @@ def finished(
         standstill,
         state.nodes.all_outages(),
         state.nodes.mean_gpus(now) * now,
+        records.checkpoints,
     )
 
 

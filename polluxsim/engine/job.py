@@ -115,7 +115,7 @@ class ActiveJob:
     def lose(self, now: float, restart_delay: float, rule: TimeRule, saving: float | None = None) -> None:
         """Lose all GPUs, and the work that was not kept; none where so many seconds went into saving it at last."""
         before, gpus = self.segment, self.tenure.num_replicas
-        until = now if saving is None else max(now - saving, min(before.start, now))
+        until = now if saving is None else self.saves_from(now, saving)
         progress, rhythm = before.progress_at(until, rule), before.rhythm_at(until, rule) or Rhythm()
         if saving is not None:
             rhythm = rhythm._replace(kept=progress, since=0.0, paused=rhythm.paused + (now - until))
@@ -125,6 +125,10 @@ class ActiveJob:
         self.tenure.is_lost = True
         epoch = min(bisect_right(self.truth.epoch_ends, rhythm.kept), before.epoch)
         self.segment = Segment(epoch, rhythm.kept)
+
+    def saves_from(self, now: float, seconds: float) -> float:
+        """Return when it begins to save its work so as to be ready now, which takes it so long [s]."""
+        return max(now - seconds, min(self.segment.start, now))
 
     def go_by(self, rhythm: Rhythm) -> None:
         """Stop for checkpoints on the GPUs it was just given; all that it did before is kept."""

@@ -135,7 +135,8 @@ class Nodes:
         """Return the GPUs of each of the first nodes that nobody holds, and that may be given."""
         free = self.free[:num_nodes]
         for node in self.draining:
-            free[node] = 0
+            if node < num_nodes:
+                free[node] = 0
         return free
 
     def _there(self, now: float, at_most: int | None) -> tuple[int, ...]:
@@ -146,8 +147,13 @@ class Nodes:
         if at_most is not None:
             up = min(up, at_most)
         if up != len(self._present):
-            self._present = self._cluster.gpus_per_node[:up]
+            sizes = self._cluster.gpus_per_node[:up]
+            self._present = tuple(0 if node in self.down else gpus for node, gpus in enumerate(sizes))
         return self._present
+
+    def is_there(self, node: int, now: float) -> bool:
+        """Return whether a node is rented and has started, be it down."""
+        return node < len(self._up_at) and self._up_at[node] <= now
 
     def num_up(self, now: float) -> int:
         """Return how many nodes are there and not down."""
@@ -207,7 +213,8 @@ class Nodes:
     def _resize(self, node: int, gpus: int) -> None:
         self.free[node] = gpus
         self._health = None
-        self._present = (*self._present[:node], gpus, *self._present[node + 1 :])
+        # Of nodes that come and go, it is made anew when it is asked for.
+        self._present = () if self.counts else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def request(self, num_nodes: int, now: float) -> float:
         """Ask for another number of nodes, and give back what is beyond it.
@@ -221,10 +228,22 @@ class Nodes:
         self._since = now
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
+        for known in (self.coming, self.draining, self.down):
+            for node in [node for node in known if node >= num_nodes]:
+                self._forget(node, now)
         if more <= 0:
             return inf
         self._up_at += [now + self._cluster.startup_time] * more
         return self._up_at[-1]
+
+    def _forget(self, node: int, now: float) -> None:
+        """Give back a node whatever befell it, or is to; what is rented in its place is another one."""
+        self.coming.pop(node, None)
+        self.draining.pop(node, None)
+        if node in self.down:
+            self.down[node] = self.down[node]._replace(until=now)
+            self.rise(node, now)
+        self._health = None
 
     def cost(self, now: float) -> float:
         """Return what all nodes have cost up to now."""

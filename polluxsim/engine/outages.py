@@ -85,13 +85,13 @@ class Downtime:
     def _warn(self, event: Happening) -> None:
         """Let policies know of an outage that is to come."""
         outage = event.about.what
-        for node in outage.nodes:
+        for node in self._there(outage):
             self._state.nodes.warn(node, outage.start)
         self._state.rounds.note(Change.NODES)
 
     def _drain(self, event: Happening) -> None:
         outage = event.about.what
-        for node in outage.nodes:
+        for node in self._there(outage):
             self._state.nodes.drain(node, outage.start)
         self._state.rounds.note(Change.NODES)
 
@@ -102,15 +102,22 @@ class Downtime:
     def strike(self, outage: Outage) -> float:
         """Let nodes go down now, and take the GPUs of all jobs that hold some of theirs; return until when [s]."""
         state, now = self._state, self._state.agenda.now
-        until = self._workshop.until(now, outage)
-        nodes = {node for node in outage.nodes if node < state.scenario.cluster.num_nodes}
+        cluster = state.scenario.cluster
+        replaced = cluster.is_elastic and outage.is_repair
+        until = now + cluster.startup_time if replaced else self._workshop.until(now, outage)
+        nodes = self._there(outage)
         for job in in_order(state.jobs.placed.values()):
             if any(node in nodes for node, _ in job.placement):
                 self._training.evict(job, outage.warning)
-        for node in sorted(nodes):
+        for node in nodes:
             state.nodes.fall(node, now, until, outage.kind)
         state.rounds.note(Change.NODES)
         return until
+
+    def _there(self, outage: Outage) -> list[int]:
+        """Return the nodes of an outage that are there, as not all need be rented."""
+        nodes, now = self._state.nodes, self._state.agenda.now
+        return sorted(node for node in set(outage.nodes) if nodes.is_there(node, now))
 
     def _end(self, event: Happening) -> None:
         """Let nodes come up that are in no other outage, and call the unit's next one."""

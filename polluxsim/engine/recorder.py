@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.columns import Records
 from polluxsim.engine.losses import NO_LOSSES
 from polluxsim.engine.tenure import Tenure
-from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, RoundRecord, Status, TimingRecord
+from polluxsim.records import (
+    AllocationRecord,
+    CheckpointRecord,
+    JobRecord,
+    ReasonRecord,
+    RoundRecord,
+    Status,
+    TimingRecord,
+)
 from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ class Recorder:
     ----------
     jobs
         Jobs that have ended, in this order.
-    rounds, allocations, reasons, timings
+    rounds, allocations, reasons, timings, checkpoints
         What changed, in order of time.
     last_round
         The cluster after the last round, recorded or not; None before the first.
@@ -52,6 +60,7 @@ class Recorder:
         self.allocations = Records(AllocationRecord)
         self.timings = Records(TimingRecord)
         self.reasons = Records(ReasonRecord)
+        self.checkpoints = Records(CheckpointRecord)
         self.last_round: RoundRecord | None = None
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
@@ -70,6 +79,10 @@ class Recorder:
                 now, job.job_id, nodes, tenure.shape, choice.batch_size(tenure.num_replicas), choice.accumulation_steps
             )
         )
+
+    def saved(self, job: ActiveJob, start: float, end: float) -> None:
+        """Take note of a checkpoint [s] that does not follow from an interval."""
+        self.checkpoints.append(CheckpointRecord(start, end, job.job_id))
 
     def ended(self, job: ActiveJob, status: Status, now: float) -> None:
         """Take note of a job that has ended, of which no more than its record is kept."""
@@ -118,7 +131,7 @@ class Recorder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
         new = copy(self)  # records never change
-        for name in ("jobs", "rounds", "allocations", "timings", "reasons", "_last_reason", "_last"):
+        for name in ("jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "_last_reason", "_last"):
             setattr(new, name, copy(getattr(self, name)))
         return new
 
@@ -139,17 +152,14 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, s
     settings
         The rules of the run.
     """
-    tenure, losses, work = Tenure(), NO_LOSSES, 0.0
+    tenure, losses, work, is_complete = Tenure(), NO_LOSSES, 0.0, status is Status.COMPLETED
     if active is not None:
         rule, all_work = settings.time_rule, active.truth.epoch_ends[-1]
         tenure, losses = active.tenure, active.losses_at(now, rule)
-        work = all_work if status is Status.COMPLETED else active.segment.progress_at(now, rule)
+        work = all_work if is_complete else active.segment.progress_at(now, rule)
     submit_time = inf if active is None and job.after else job.submit_time
-    start, is_complete = tenure.start_time, status is Status.COMPLETED
+    start = tenure.start_time
     run_time, restart_time, restart_service = tenure.times(now)
-    work = (
-        0.0 if active is None else active.truth.epoch_ends[-1] if is_complete else active.segment.progress_at(now, rule)
-    )
     return JobRecord(
         job.job_id,
         job.application,

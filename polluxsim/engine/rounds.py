@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 2.0**52
 """Up to here the multiples of an interval are all different numbers in double precision."""
 
+AT_ONCE = 0
+"""Stands for the number of a round between the others."""
+
 
 def first_round(time: float, interval: float) -> int:
     """Return the number of the first round not before a time [s]; rounds are at multiples of the interval, from 1 on.
@@ -63,13 +66,16 @@ class Rounds:
         Time between them [s].
     action
         What is done in one.
+    ask_at_failures
+        Whether one is held, besides, as soon as a job lost its GPUs.
     """
 
-    def __init__(self, agenda: Agenda, interval: float, action: Action) -> None:
+    def __init__(self, agenda: Agenda, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:
         self.has_changed = True
         self._agenda = agenda
         self._interval = interval
         self._action = action
+        self._ask_at_failures = ask_at_failures
         self._has_progressed = False
         self._due: int | None = None
         self._last = 0
@@ -87,6 +93,8 @@ class Rounds:
         """Take note that a job lost its GPUs."""
         self._has_progressed |= was_training
         self.note(Change.EVICTION, job_id)
+        if self._ask_at_failures:
+            self._agenda.at(self._agenda.now, Rank.ROUND, self._action, AT_ONCE)
 
     def note(self, change: Change, job_id: JobId = "") -> None:
         """Take note of a change, which calls a round and may put the present decision out of date."""
@@ -111,7 +119,9 @@ class Rounds:
         self._last = max(self._last, first_round(self._agenda.now, self._interval))
 
     def begin(self, index: int) -> bool:
-        """Return whether this round is to be held: it is not if an earlier one was called after it."""
+        """Return whether this round is to be held: it is not if an earlier one was called after it, or saw all."""
+        if index == AT_ONCE:
+            return self.has_changed
         if index != self._due:
             return False
         self._due, self._last = None, index

@@ -44,6 +44,8 @@ class EngineSettings:
         When jobs save what they have trained; None is never, but for when a policy moves them.
     job_failures
         How often jobs fail by themselves; None is never.
+    ask_at_failures
+        Whether the policy is asked at once when a failure takes a job's GPUs, and not only at the next round.
     free_moves
         Whether only jobs that held no GPUs pay the restart delay, and others change theirs at no cost.
     """
@@ -57,6 +59,7 @@ class EngineSettings:
     checkpoints: Checkpoints | None = None
     job_failures: JobFailures | None = None
     free_moves: bool = False
+    ask_at_failures: bool = False
 
     def __post_init__(self) -> None:
         _require(
@@ -80,6 +83,8 @@ class EngineSettings:
             if not isinstance(value := getattr(self, name), kind | None):
                 raise InvalidConfigError(f"engine.{name} is {value!r}, allowed are {kind.__name__}, or null")
         if self.whole_seconds:
+            if self.ask_at_failures:
+                raise InvalidConfigError("engine.ask_at_failures is set, allowed is false where whole_seconds is set")
             for name, value in (
                 ("round_interval", self.round_interval),
                 ("restart_delay", self.restart_delay),

@@ -120,6 +120,8 @@ class Training:
         if warning and settings.checkpoints is not None:
             cost = settings.checkpoints.cost_of(job.job.application)
             saving = cost if cost <= warning else None
+        if saving is not None:
+            state.records.saved(job, job.saves_from(now, saving), now)
         was_training = job.is_training(now)
         state.nodes.give_back(job.placement)
         job.lose(now, settings.restart_delay, state.shutter.rule, saving)
@@ -164,4 +166,6 @@ class Training:
             self._world.end(job, Status.COMPLETED)
         else:
             self._state.rounds.note(Change.EPOCH, job.job_id)
+            if (rhythm := job.segment.rhythm) is not None and rhythm.at_epochs:
+                self._state.records.saved(job, self._state.agenda.now, self._state.agenda.now + rhythm.cost)
             self._begin_segment(job)

@@ -76,7 +76,7 @@ class Simulation(Readings):
 
     def __init__(self, scenario: Scenario, seed: int = 0) -> None:
         agenda, settings = Agenda(), scenario.settings
-        rounds = Rounds(agenda, settings.round_interval, self._round)
+        rounds = Rounds(agenda, settings.round_interval, self._round, ask_at_failures=settings.ask_at_failures)
         inquiry = Inquiry(settings.reasons, settings.round_interval)
         shutter = Shutter(settings.time_rule)
         records = Recorder(settings)

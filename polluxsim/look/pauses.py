@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from polluxsim.look.slots import Stay
+    from polluxsim.records import CheckpointRecord
     from polluxsim.storage import Run
 
 
 class Pauses:
-    """The checkpoints of a run, but for those at the ends of epochs, which no file tells.
+    """The checkpoints of a run.
 
     Parameters
     ----------
     run
-        Its settings say how often jobs save, its outages what was known of failures.
+        Its settings say how often jobs save, its outages what was known of failures, its records the other checkpoints.
     num_nodes
         Of its cluster.
     """
@@ -35,9 +37,20 @@ class Pauses:
         self._delay = float(engine.get("restart_delay", 0.0))
         self._failures = sorted(outage.time for outage in run.result.outage_records)
         self._num_nodes = num_nodes
+        self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
+        for record in run.result.checkpoint_records:
+            self._recorded[record.job].append(record)
 
     def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield from when to when a job stopped for checkpoints during a stay [s]."""
+        saved = ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
+        reached = stay.start
+        for begin, end in sorted([*saved, *self._by_interval(stay, application)]):
+            start, reached = max(begin, reached), max(min(end, stay.end), reached)
+            if reached > start:
+                yield start, reached
+
+    def _by_interval(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         if self._rules is None:
             return
         nodes = len({slot.node for slot in stay.slots})
@@ -48,8 +61,7 @@ class Pauses:
         cycle, first = interval + cost, stay.placed + self._delay + interval
         number = max(int((stay.start - first) // cycle), 0)
         while (begin := first + number * cycle) < stay.end:
-            if (end := min(begin + cost, stay.end)) > stay.start:
-                yield max(begin, stay.start), end
+            yield begin, begin + cost
             number += 1
 
     def _failure_rate(self, now: float, expected: float) -> float:

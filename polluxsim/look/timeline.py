@@ -53,7 +53,7 @@ def events(run: Run) -> Iterator[Event]:
     A node is a process and a GPU a thread. While a job holds a GPU, there is a slice with the job's name for every
     stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
     its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
-    Checkpoints are slices within a job's, but for those at the ends of epochs, which no file tells.
+    Checkpoints are slices within a job's.
     An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
     mark, and a slice on each of its GPUs. Each job has a track of its own too, with the times in which it waited.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
-    """Yield the cluster after every round at which a job was active, in order of time.
+    """Yield the cluster after every round at which a job was active, and those held at once, in order of time.
 
     Parameters
     ----------
@@ -26,12 +26,14 @@ def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     spans = _active_spans(result.job_records, result.end_time)
     span = next(spans, None)
     for record, after in zip_longest(result.round_records, result.round_records[1:]):
+        yield record
         index = round(record.time / interval)
+        index += index * interval <= record.time
         end = result.end_time if after is None else after.time
-        while (time := index * interval) < end or time == record.time:
-            while span is not None and time >= span[1] and time != record.time:
+        while (time := index * interval) < end:
+            while span is not None and time >= span[1]:
                 span = next(spans, None)
-            if time == record.time or (span is not None and span[0] <= time):
+            if span is not None and span[0] <= time:
                 hours = (time - record.time) / HOUR
                 yield record._replace(time=time, cost=record.cost + hours * record.hourly_cost)
             index += 1

@@ -15,6 +15,7 @@ import pytest
 import polluxsim
 from polluxsim.applications.card_files import read_cards
 from polluxsim.cli.main import main
+from polluxsim.engine.failures import DrawnFailures
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.policies.packing import pack, remove
 from polluxsim.policies.pollux.policy import Pollux
@@ -81,6 +82,16 @@ SAME = [
     (
         ["policy=fifo", "cluster=elastic", "cluster.least_nodes=16", "cluster.node_price=3.9"],
         {"policy": "fifo", "cluster": polluxsim.Cluster.elastic(16, 16, 4, 120.0, 3.9)},
+    ),
+    (
+        [
+            "policy=fifo",
+            "cluster=elastic",
+            "cluster.least_nodes=8",
+            "cluster/failures=drawn",
+            "cluster.failures.rate=5e4",
+        ],
+        {"policy": "fifo", "cluster": polluxsim.Cluster.elastic(16, 8, 4, 120.0, 3.912, DrawnFailures(5e4))},
     ),
 ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from math import exp, factorial, gamma, inf, log
+from itertools import groupby, pairwise
+from math import ceil, exp, factorial, gamma, inf, log
 from operator import attrgetter
 from pathlib import Path
 
@@ -38,7 +38,12 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.engine.streams import uniforms
 from polluxsim.engine.workshop import Workshop
 from polluxsim.errors import PolluxSimError
+from polluxsim.metrics.gpu_time import shares_of_gpu_time
+from polluxsim.metrics.rounds import every_round
+from polluxsim.policies.backfill import Easy
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.scaling import PendingGpus, Scaled
+from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import ClusterView, Decision
 from polluxsim.records import OutageRecord, Result, Status
 from polluxsim.types import Cluster, Outage, Repairs
@@ -66,6 +71,26 @@ def test_a_failure_takes_the_gpus_at_once_and_all_work_since_the_last_checkpoint
     assert (job.restart_gpu_seconds, job.checkpoint_gpu_seconds, job.lost_gpu_seconds) == (240.0, 80.0, 200.0)
     assert (job.work, job.lost_work) == (1000.0, 200.0)
     assert result.outage_records == (OutageRecord(250.0, 850.0, 0, 4, "test"),)
+
+
+@given(st.integers(0, 1000), st.sampled_from([7.0, 60.0, 400.0]), st.sampled_from(["fifo", "tiresias", "pollux"]))
+@settings(max_examples=40)
+def test_nobody_waits_after_a_failure_where_the_policy_is_asked_at_once(seed: int, interval: float, name: str) -> None:
+    """With a spare node there at once, the next GPUs come at once; else at the first round from then on."""
+    cluster = Cluster.uniform(1, 4, DrawnFailures(1e5, repair_time=0.0))
+    rules = EngineSettings(round_interval=interval, checkpoints=Checkpoints(50.0, 5.0), horizon=20_000.0)
+    for at_once in (False, True):
+        workload, settings = toy_workload(toy_job("a", 0, 4)), replace(rules, ask_at_failures=at_once)
+        profiles = {"toy": ToyProfile(epochs=(20_000.0,))}
+        result = simulate(workload, profiles, cluster, POLICIES[name](), settings=settings, seed=seed)
+        (job,) = result.job_records
+        records = result.allocation_records
+        lost = [(one.time, two.time) for one, two in pairwise(records) if not one.nodes]
+        assert len(lost) >= job.num_failures - 1
+        times = [record.time for record in every_round(result, interval)]
+        assert all(one < two for one, two in pairwise(times))
+        assert {record.time for record in result.round_records} <= set(times)
+        assert [again for _, again in lost] == [t if at_once else ceil(t / interval) * interval for t, _ in lost]
 
 
 @pytest.mark.parametrize(
@@ -191,18 +216,17 @@ def check_accounts(result: Result, cluster: Cluster) -> None:
             assert job.work == PROFILES[job.application].epochs[-1]
 
 
-@given(policies_and_cases, st.booleans(), rates, checkpoints)
+@given(policies_and_cases, st.sampled_from(["exact", "whole_seconds", "ask_at_failures"]), rates, checkpoints)
 @settings(max_examples=150)
 def test_every_policy_obeys_the_laws_when_nodes_fail(
-    given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, rate: float, saves: Checkpoints | None
+    given: tuple[str, tuple[Cluster, Workload]], mode: str, rate: float, saves: Checkpoints | None
 ) -> None:
     """Nobody holds a GPU of a node that is down, and to ask at every round changes nothing."""
     name, (cluster, workload) = given
     workload = Workload(tuple(job for job in workload.jobs if job.duration is None))
     cluster = failing_in_every_way(cluster, rate)
-    rules = EngineSettings(
-        whole_seconds=whole_seconds, checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0
-    )
+    rules = EngineSettings(checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0)
+    rules = rules if mode == "exact" else replace(rules, **{mode: True})
     result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     check_accounts(result, cluster)
     always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
@@ -229,8 +253,10 @@ def test_a_copy_ends_as_the_run_would_when_nodes_fail(
     given: tuple[str, tuple[Cluster, Workload]], rate: float, saves: Checkpoints | None, turns: int, look: bool
 ) -> None:
     name, (cluster, workload) = given
-    cluster = failing_in_every_way(cluster, rate)
-    rules = EngineSettings(checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0)
+    cluster, at_once = failing_in_every_way(cluster, rate), turns % 2 == 0
+    rules = EngineSettings(
+        checkpoints=saves, job_failures=JobFailures(3.0, 2), horizon=20_000.0, ask_at_failures=at_once
+    )
     policy, other = POLICIES[name](), POLICIES[name]()
     uninterrupted = told(ended(begun(workload, cluster, other, rules), other))
     run = begun(workload, cluster, policy, rules)
@@ -322,22 +348,24 @@ def test_another_node_changes_nobody_elses_failures() -> None:
     assert list(few) == [record for record in many if record.node < 4]
 
 
-def completion_times(nodes: int, rate: float, every: float, cost: float, work: int) -> list[float]:
+def completion_times(
+    nodes: int, rate: float, every: float, cost: float, work: int, *, at_once: bool = False
+) -> list[float]:
     """Return when a job on all nodes completes, which trains `work` times `every`, by seed."""
     cluster = Cluster.uniform(nodes, 1, DrawnFailures(rate * NODE_DAYS, repair_time=0.0))
-    rules = EngineSettings(round_interval=0.5, restart_delay=20.0, reasons="none", checkpoints=Checkpoints(every, cost))
+    rules = EngineSettings(0.5, 20.0, reasons="none", checkpoints=Checkpoints(every, cost), ask_at_failures=at_once)
     profiles = {"toy": ToyProfile(epochs=(nodes * every * work,))}
     workload = toy_workload(toy_job("a", 0, nodes))
     return [simulate(workload, profiles, cluster, Fifo(), settings=rules, seed=seed).end_time for seed in range(SEEDS)]
 
 
-def expected_time(nodes: int, rate: float, every: float, cost: float, work: int) -> float:
+def expected_time(nodes: int, rate: float, every: float, cost: float, work: int, wait: float = 0.25) -> float:
     """Return the expected time of such a job: a start, `work` intervals, and a checkpoint after all but the last.
 
     Each interval takes e^{λR} (e^{λ(τ+δ)} − 1)/λ (Daly 2006), but for the first, which begins with a start, and for the
     mean wait of half a round after every failure.
     """
-    total, delay, wait = nodes * rate, 20.0, 0.25
+    total, delay = nodes * rate, 20.0
 
     def from_start(length: float) -> float:
         return (exp(total * (delay + length)) - 1) * (1 / total + wait)
@@ -356,14 +384,20 @@ def test_the_expected_time_without_waits_is_that_of_daly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "rate", "every", "cost", "work"),
-    [(1, 1e-3, 300.0, 20.0, 8), (1, 2e-4, 1000.0, 60.0, 6), (4, 5e-4, 200.0, 10.0, 8)],
+    ("nodes", "rate", "every", "cost", "work", "at_once"),
+    [
+        (1, 1e-3, 300.0, 20.0, 8, False),
+        (1, 2e-4, 1000.0, 60.0, 6, False),
+        (4, 5e-4, 200.0, 10.0, 8, False),
+        (4, 5e-4, 200.0, 10.0, 8, True),
+    ],
 )
 def test_a_job_takes_the_time_that_theory_expects(
-    nodes: int, rate: float, every: float, cost: float, work: int
+    nodes: int, rate: float, every: float, cost: float, work: int, at_once: bool
 ) -> None:
-    mean, error = mean_and_error(completion_times(nodes, rate, every, cost, work))
-    assert abs(mean - expected_time(nodes, rate, every, cost, work)) < 3 * error
+    mean, error = mean_and_error(completion_times(nodes, rate, every, cost, work, at_once=at_once))
+    wait = 0.0 if at_once else 0.25
+    assert abs(mean - expected_time(nodes, rate, every, cost, work, wait)) < 3 * error
 
 
 @pytest.mark.slow
@@ -427,8 +461,8 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, allowed is a finite number ≥ 1"),
         (
-            lambda: Cluster((4, 4), 1, failures=DrawnFailures(1.0)),
-            "cluster.failures or spot is set, allowed is null where the number of nodes can change",
+            lambda: Cluster((4, 4), 1, repairs=Repairs(1)),
+            "cluster.repairs is set, allowed is null where the number of nodes can change",
         ),
         (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (
@@ -436,6 +470,10 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
             "engine.job_failures.rate is 1000000000.0, allowed is a finite number ≥ 0 up to 3600",
         ),
         (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, allowed is a finite number ≥ 0"),
+        (
+            lambda: EngineSettings(whole_seconds=True, ask_at_failures=True),
+            "engine.ask_at_failures is set, allowed is false where whole_seconds is set",
+        ),
         (lambda: Repairs(crews=0), "cluster.repairs.crews is 0, allowed is a whole number ≥ 1, or null"),
         (
             lambda: Repairs(spare_nodes=-1),
@@ -525,6 +563,46 @@ def test_a_node_that_drains_takes_no_further_jobs(
             most = sum(held.values())
     always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
     assert result == always
+
+
+@given(
+    cases(),
+    st.sampled_from([Fifo, Easy, Tiresias]),
+    rates,
+    st.sampled_from([0.0, 130.0]),
+    st.integers(0, 12),
+    checkpoints,
+)
+@settings(max_examples=60)
+def test_a_rented_node_that_fails_is_replaced_after_its_start_up(
+    case: tuple[Cluster, Workload],
+    inner: type[Fifo],
+    rate: float,
+    startup: float,
+    turns: int,
+    saves: Checkpoints | None,
+) -> None:
+    """Only nodes that are rented and up fail; each is back after the start-up time, unless it is given back before."""
+    (base, workload), spot = case, SpotReclaims(rate, 300.0, 90.0)
+    cluster = Cluster((*base.gpus_per_node, 4), 1, startup, 36.0, drawn_failures(rate), spot)
+    rules = EngineSettings(checkpoints=saves, horizon=20_000.0)
+    policy, other = (Scaled(inner(), PendingGpus(), idle_time=100.0) for _ in range(2))
+    run = begun(workload, cluster, policy, rules)
+    go_on(run, policy, turns, look=False)
+    check_fork(run, policy, told(ended(begun(workload, cluster, other, rules), other)))
+    result = run.result()
+    check_accounts(result, cluster)
+    shares = shares_of_gpu_time(result)
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-9)
+    assert min(shares.values()) > -1e-9
+    rounds = list(every_round(result, rules.round_interval))
+    for outage in result.outage_records:
+        given_back = outage.until % rules.round_interval == 0
+        lasts = startup if "failure" in outage.kind else 300.0
+        assert outage.until == pytest.approx(outage.time + lasts) or outage.until > outage.time + lasts or given_back
+    for record in rounds:
+        down = sum(outage.time <= record.time < outage.until for outage in result.outage_records)
+        assert 0 <= record.nodes <= round(record.hourly_cost / 36.0) - down
 
 
 def repairs_in_turn(repairs: Repairs, *failures: tuple[float, float]) -> list[float]:

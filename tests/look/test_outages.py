@@ -96,6 +96,12 @@ def test_the_report_hatches_the_node(folder: Path, tmp_path: Path) -> None:
     columns = run_columns(run.result, occupancy(run.result, cluster_of(run)), NO_LIVES)
     found = {name: columns[f"down_{name}"].tolist() for name in ("start", "end", "row", "rows")}
     assert found == {"start": [300.0], "end": [900.0], "row": [0], "rows": [4]}
+    assert columns["job_failures"].tolist() == [1, 0]
+    useful = [
+        1 - (job.restart_time + job.checkpoint_time + job.lost_time) / job.run_time for job in run.result.job_records
+    ]
+    assert columns["job_effective"][1] == pytest.approx(useful[1])
+    assert columns["job_effective"][0] < useful[0]  # it waited, too
     assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
 
 

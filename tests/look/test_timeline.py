@@ -18,7 +18,7 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.checkpoints import Checkpoints
 from polluxsim.cli.main import main
-from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.failures import DrawnFailures, SpotReclaims
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
@@ -407,14 +407,19 @@ def test_a_timeline_is_written_as_it_is_made(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] + 1_500_000
 
 
-@given(st.integers(0, 5), st.sampled_from([0.0, 200.0, 20_000.0]), st.sampled_from([40.0, 300.0, "young-daly"]))
-@settings(max_examples=25)
-def test_checkpoints_are_where_jobs_stopped(seed: int, rate: float, every: float | str) -> None:
-    """What stands on a job's track adds up to what the engine counted, whether its nodes fail or not."""
+@given(
+    st.integers(0, 50),
+    st.sampled_from([0.0, 2_000.0, 200_000.0]),
+    st.sampled_from([30.0, 300.0, "young-daly", "epoch"]),
+    st.sampled_from(["fifo", "pollux", "tiresias"]),
+)
+@settings(max_examples=60)
+def test_checkpoints_are_where_jobs_stopped(seed: int, rate: float, every: float | str, policy: str) -> None:
+    """What stands on a job's track adds up to what the engine counted, whether its nodes fail, are reclaimed or not."""
     rules = EngineSettings(checkpoints=Checkpoints(every, 7.0, {"slow": 11.0}))
-    cluster = Cluster.uniform(3, 4, DrawnFailures(rate, repair_time=50.0))
+    cluster = Cluster.uniform(3, 4, DrawnFailures(rate, repair_time=50.0), SpotReclaims(rate, 50.0, 9.0))
     workload = toy_workload(toy_job("a", 0, 4), toy_job("b", 30, 8, "slow"), toy_job("c", 200, 2))
-    result = simulate(workload, PROFILES, cluster, Fifo(), settings=rules, seed=seed)
+    result = simulate(workload, PROFILES, cluster, POLICIES[policy](), settings=rules, seed=seed)
     saves = {"_target_": "polluxsim.checkpoints.Checkpoints", **asdict(rules.checkpoints)}
     run = Run(
         "saving", {"nodes": cluster.groups, "config": {"engine": {"restart_delay": 30.0, "checkpoints": saves}}}, result

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.look.colours import job_colour
+from polluxsim.metrics.gpu_time import effective_time_ratio
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "job_restart_time": _column("float32", [job.restart_time for job in jobs]),
         "job_color": _column("uint32", [_number(_colour(job, applications, i)) for i, job in enumerate(jobs)]),
         "job_restarts": _column("uint32", [job.num_restarts for job in jobs]),
+        "job_failures": _column("uint32", [job.num_failures for job in jobs]),
+        "job_effective": _column("float32", [effective_time_ratio([job], result.end_time) for job in jobs]),
         "job_gpu_seconds": _column("float64", [job.gpu_seconds for job in jobs]),
         "change_job": _column("uint32", [index[record.job] for record in changes]),
         "change_time": _column("float64", [record.time for record in changes]),

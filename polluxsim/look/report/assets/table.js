@@ -37,6 +37,10 @@ polluxReport.table = (() => {
       { name: "GPU-hours", of: (job) => run.jobGpuSeconds[job] / 3600, say: (hours) => format.number(hours, 2) },
       { name: "mean GPUs", of: (job) => (life(job) ? run.jobGpuSeconds[job] / life(job) : 0), say: (gpus) => format.number(gpus, 2) },
       { name: "restarts", of: (job) => run.jobRestarts[job], say: format.number },
+      ...(run.jobFailures.some((count) => count > 0) ? [
+        { name: "failures", of: (job) => run.jobFailures[job], say: format.number },
+        { name: "effective", title: "useful training over the time since its first GPU", of: (job) => run.jobEffective[job], say: format.percent },
+      ] : []),
     ].filter(Boolean);
     sorted = { column: columns.findIndex((column) => column.name === "submitted"), down: false };
     const option = (name) => format.element("option", { value: name }, name), all = () => format.element("option", { value: "" }, "all");
