@@ -356,7 +356,7 @@ def test_ctrl_c_ends_a_run_and_leaves_nothing(
     running.send_signal(number)
     _, errors = running.communicate()  # it would otherwise run for minutes
     # Before the program itself begins, a signal is Python's or the system's affair.
-    untouched = after <= 0.3 and running.returncode == -number
+    untouched = after <= 0.3 and running.returncode != 0 and "polluxsim/cli" not in errors
     assert (running.returncode == 130 and "Traceback" not in errors) or untouched
     assert not (run_in / "out").exists()
 
