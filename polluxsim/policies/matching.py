@@ -1,0 +1,70 @@
+"""Which packs to merge: a matching of greatest weight, over kinds of packs instead of single ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, TypeAlias
+
+from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Kind: TypeAlias = tuple[Stages, ...]
+"""What is alike of packs: the stages of their jobs, sorted."""
+
+WHOLE = 1e-6
+"""So near to a whole number counts as one. Mostly the programme without whole numbers has them all the same."""
+
+
+def joined(one: Kind, other: Kind) -> Kind:
+    """Return the kind of two packs merged."""
+    return tuple(sorted(one + other))
+
+
+@lru_cache(maxsize=1 << 16)
+def weight(pack: Kind) -> float:
+    """Return how fully a pack uses its resources, from 0 to about 1."""
+    return sum(sum(stages[1:]) for stages in pack) / (MOST_JOBS * interleaved(pack))
+
+
+def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
+    """Return pairs of packs, by their places in a list, whose weights have the greatest sum; each is in one at most.
+
+    Source: maximum-weight matching in Muri (SIGCOMM '22). As like packs are worth the same, it is a programme with a
+    whole number for each pair of kinds, solved by HiGHS through SciPy.
+    """
+    places: dict[Kind, list[int]] = {}
+    for place in reversed(range(len(kinds))):
+        places.setdefault(kinds[place], []).append(place)
+    counts = tuple(sorted(Counter(kinds).items()))
+    return [(places[one].pop(), places[other].pop()) for one, other, times in _best_pairs(counts) for _ in range(times)]
+
+
+@lru_cache(maxsize=1 << 14)
+def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, int]]:
+    """Return how often two kinds are paired, for so many packs of each."""
+    import numpy as np  # noqa: PLC0415  (with the solver, slow to load, and only for who shares)
+    from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415
+
+    kinds = range(len(counts))
+    pairs = [
+        (one, other)
+        for one, other in combinations_with_replacement(kinds, 2)
+        if len(counts[one][0]) + len(counts[other][0]) <= MOST_JOBS and (one != other or counts[one][1] > 1)
+    ]
+    if not pairs:
+        return []
+    used = np.array([[(kind == one) + (kind == other) for one, other in pairs] for kind in kinds])
+    gain = [-weight(joined(counts[one][0], counts[other][0])) for one, other in pairs]
+    limit = LinearConstraint(used, ub=[number for _, number in counts])
+    for is_whole in (0, 1):
+        found = milp(gain, integrality=np.full(len(pairs), is_whole), constraints=limit, options={"presolve": False})
+        if found.x is None:
+            raise RuntimeError(f"HiGHS found no answer: {found.message}")
+        if np.abs(found.x - found.x.round()).max() < WHOLE:
+            break
+    times = np.rint(found.x).astype(int).tolist()
+    return [(counts[a][0], counts[b][0], n) for (a, b), n in zip(pairs, times, strict=True) if n]
