@@ -72,6 +72,7 @@ def _cycle(order: Sequence[Stages]) -> float:
     return ends[8] - ends[4]
 
 
+@lru_cache(maxsize=1 << 16)
 def beside(guest: Stages, host: Stages) -> float:
     """Return the step time of a job that only has what another one leaves idle [s]; ∞ where that is nothing.
 

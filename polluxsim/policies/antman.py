@@ -32,75 +32,73 @@ class AntMan:
     """
 
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
-    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    # GPUs of jobs with a guarantee, kept for them or in use; and of the others.
-    _guaranteed: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
-    _beside: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+    # GPUs of each job, kept for it or in use; and whose each is, of jobs with a guarantee and of the others.
+    _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+    _hosts: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
+    _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start who can start."""
-        for job in view.changes.arrived:
-            self._jobs[job.job_id] = job
         for job_id in (*view.changes.ended, *view.changes.evicted):
-            self._guaranteed.pop(job_id, None)
-            self._beside.pop(job_id, None)
-        for job_id in view.changes.ended:
-            del self._jobs[job_id]
+            self._release(job_id)
+        gpus = all_gpus(view)
         started: dict[JobId, Gpus] = {}
-        waiting = sorted(view.waiting, key=lambda job: job.priority < 0)
-        for job in waiting:
-            if gpus := self._start(view, job):
-                started[job.job_id] = gpus
+        for job in sorted(view.waiting, key=_is_guest):
+            if len(found := self._found(view, gpus, job)) == job.num_replicas:
+                started[job.job_id] = found
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS)
 
-    def _start(self, view: ClusterView, job: JobView) -> Gpus:
-        """Return the GPUs that a job starts on, none if it has to wait."""
-        if job.priority < 0:
-            gpus = self._least_loaded(view, job)
-            if gpus:
-                self._beside[job.job_id] = gpus
-            return gpus
-        gpus = self._guaranteed[job.job_id] = self._kept(view, job)
-        return gpus if len(gpus) == job.num_replicas else ()
+    def _release(self, job_id: JobId) -> None:
+        for gpu in self._gpus.pop(job_id, ()):
+            for users in (self._hosts, self._guests):
+                if gpu in users and users[gpu].job_id == job_id:
+                    del users[gpu]
 
-    def _kept(self, view: ClusterView, job: JobView) -> Gpus:
+    def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Return the GPUs that a job has from now on: all it needs, those kept for it, or none."""
+        users = self._guests if _is_guest(job) else self._hosts
+        kept = self._gpus.get(job.job_id, ())
+        if len(users) == len(gpus) and not kept:
+            return ()
+        self._release(job.job_id)
+        found = self._least_loaded(gpus, job) if _is_guest(job) else self._kept(view, gpus, job, kept)
+        self._gpus[job.job_id] = found
+        users |= dict.fromkeys(found, job)
+        return found
+
+    def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
         """Return the GPUs that a job with a guarantee keeps from now on, all it needs or fewer."""
-        before = self._guaranteed.pop(job.job_id, ())
-        taken = {gpu for gpus in self._guaranteed.values() for gpu in gpus}
         free: defaultdict[int, list[Gpu]] = defaultdict(list)
-        for gpu in all_gpus(view):
-            if gpu not in taken and self._may_join(gpu, job):
+        for gpu in gpus:
+            guest = self._guests.get(gpu)
+            if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
                 free[gpu[0]].append(gpu)
         if job.num_replicas > max(view.gpus_per_node):
-            whole = (gpus for node, gpus in free.items() if len(gpus) == view.gpus_per_node[node])
-            return tuple(gpu for gpus in whole for gpu in gpus)[: job.num_replicas]
-        large = {node: gpus for node, gpus in free.items() if view.gpus_per_node[node] >= job.num_replicas}
+            whole = (there for node, there in free.items() if len(there) == view.gpus_per_node[node])
+            return tuple(gpu for there in whole for gpu in there)[: job.num_replicas]
+        large = {node: there for node, there in free.items() if view.gpus_per_node[node] >= job.num_replicas}
         here = large.get(before[0][0]) if before else None
         return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
 
-    def _least_loaded(self, view: ClusterView, job: JobView) -> Gpus:
-        """Return the GPUs for a job without a guarantee, those first on which nobody is."""
-        taken = {gpu for gpus in self._beside.values() for gpu in gpus}
-        load: dict[Gpu, int] = {}
-        for job_id, gpus in self._guaranteed.items():
-            load |= dict.fromkeys(gpus, 2 if self._runs(job_id, gpus) else 1)
-        hosts = {gpu: self._jobs[job_id] for job_id, gpus in self._guaranteed.items() for gpu in gpus}
-        open_ = [
-            gpu
-            for gpu in all_gpus(view)
-            if gpu not in taken and (gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages))
-        ]
-        open_.sort(key=lambda gpu: load.get(gpu, 0))
-        return tuple(open_[: job.num_replicas]) if len(open_) >= job.num_replicas else ()
+    def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Return the GPUs for a job without a guarantee, those first on which nobody is; none if they are too few."""
 
-    def _runs(self, job_id: JobId, gpus: Gpus) -> bool:
-        """Return whether a job has all that it keeps."""
-        return len(gpus) == self._jobs[job_id].num_replicas
+        def load(gpu: Gpu) -> int:
+            """Return 0 for nobody, 1 for a job that waits for more GPUs, 2 for one that runs."""
+            return 0 if (host := self._hosts.get(gpu)) is None else 1 + self._has_all(host)
 
-    def _may_join(self, gpu: Gpu, job: JobView) -> bool:
-        """Return whether who is on a GPU without a guarantee can be there beside a job with one."""
-        others = (self._jobs[job_id] for job_id, gpus in self._beside.items() if gpu in gpus)
-        return all(goes_beside(other.stages, job.stages) for other in others)
+        there = [gpu for gpu in gpus if gpu not in self._guests]
+        if len(there) >= job.num_replicas:
+            hosts = self._hosts
+            there = [gpu for gpu in there if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
+        return tuple(sorted(there, key=load)[: job.num_replicas]) if len(there) >= job.num_replicas else ()
+
+    def _has_all(self, job: JobView) -> bool:
+        return len(self._gpus[job.job_id]) == job.num_replicas
+
+
+def _is_guest(job: JobView) -> bool:
+    return job.priority < 0
 
 
 EVENTS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Kind: TypeAlias = tuple[Stages, ...]
 """What is alike of packs: the stages of their jobs, sorted."""
 
-WHOLE = 1e-6
-"""So near to a whole number counts as one. Mostly the programme without whole numbers has them all the same."""
+NEARLY = 1e-6
+"""So near below a whole number counts as one."""
 
 
 def joined(one: Kind, other: Kind) -> Kind:
@@ -33,8 +33,11 @@ def weight(pack: Kind) -> float:
 def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
     """Return pairs of packs, by their places in a list, whose weights have the greatest sum; each is in one at most.
 
-    Source: maximum-weight matching in Muri (SIGCOMM '22). As like packs are worth the same, it is a programme with a
-    whole number for each pair of kinds, solved by HiGHS through SciPy.
+    As like packs are worth the same, it is a linear programme with a number for each pair of kinds, solved by HiGHS
+    through SciPy. Where its numbers are not whole they are halves, on odd circles of kinds: those are rounded down, and
+    what is left is paired by weight.
+
+    Source: maximum-weight matching in Muri (SIGCOMM '22), there of single packs.
     """
     places: dict[Kind, list[int]] = {}
     for place in reversed(range(len(kinds))):
@@ -58,13 +61,15 @@ def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, 
     if not pairs:
         return []
     used = np.array([[(kind == one) + (kind == other) for one, other in pairs] for kind in kinds])
-    gain = [-weight(joined(counts[one][0], counts[other][0])) for one, other in pairs]
-    limit = LinearConstraint(used, ub=[number for _, number in counts])
-    for is_whole in (0, 1):
-        found = milp(gain, integrality=np.full(len(pairs), is_whole), constraints=limit, options={"presolve": False})
-        if found.x is None:
-            raise RuntimeError(f"HiGHS found no answer: {found.message}")
-        if np.abs(found.x - found.x.round()).max() < WHOLE:
-            break
-    times = np.rint(found.x).astype(int).tolist()
-    return [(counts[a][0], counts[b][0], n) for (a, b), n in zip(pairs, times, strict=True) if n]
+    gain = np.array([weight(joined(counts[one][0], counts[other][0])) for one, other in pairs])
+    left = np.array([number for _, number in counts])
+    found = milp(-gain, constraints=LinearConstraint(used, ub=left))
+    if found.x is None:
+        raise RuntimeError(f"HiGHS found no answer: {found.message}")
+    times = np.floor(found.x + NEARLY)
+    left = left - used @ times
+    for place in np.argsort(-gain, kind="stable"):
+        more = min(left[kind] // used[kind, place] for kind in pairs[place])
+        times[place] += more
+        left -= used[:, place] * more
+    return [(counts[a][0], counts[b][0], int(n)) for (a, b), n in zip(pairs, times, strict=True) if n]

@@ -15,6 +15,7 @@ from polluxsim.engine.stage_sharing import Interleaved, Leftovers
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError
 from polluxsim.models.stages import Stages, beside, interleaved
 from polluxsim.policies.antman import AntMan
+from polluxsim.policies.matching import joined, matched, weight
 from polluxsim.policies.muri import Muri
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.view import Decision
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.engine.sharing import Sharing
+    from polluxsim.policies.matching import Kind
     from polluxsim.policies.view import ClusterView, Policy
     from polluxsim.records import JobRecord, Result
     from polluxsim.types import Gpus
@@ -154,7 +156,7 @@ SHARING: dict[str, tuple[Callable[[], Policy], Callable[[], Sharing]]] = {
 
 
 @given(st.sampled_from(sorted(SHARING)), jobs)
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)  # the first example loads the solver
 def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
     """Everybody completes, nobody sooner than alone; GPU time is nowhere more than there is."""
     make, sharing = SHARING[name]
@@ -180,3 +182,26 @@ def test_guests_that_nobody_uses_change_nothing(jobs: tuple[Job, ...]) -> None:
 def test_like_jobs_fare_alike_in_any_order(pack: list[Stages], size: int) -> None:
     one, other = tuple(pack[:size]), tuple(pack[:size][::-1])
     assert interleaved(one) == interleaved(other)
+
+
+packs = st.lists(times_alone.filter(bool).map(lambda stages: (stages,)), max_size=4)
+
+
+@given(packs, packs)
+def test_packs_are_matched_as_well_as_can_be(twice: list[Kind], once: list[Kind]) -> None:
+    """All are paired but an odd one; and where there is an even number of each kind, no other pairs are better."""
+    places = [place for pair in matched(twice + once) for place in pair]
+    assert len(set(places)) == len(places) == len(twice + once) // 2 * 2
+    kinds = twice + twice[::-1]
+    total = sum(weight(joined(kinds[one], kinds[other])) for one, other in matched(kinds))
+    assert total == pytest.approx(best(tuple(kinds)))
+
+
+def best(kinds: tuple[Kind, ...]) -> float:
+    """Return the greatest weight of a matching, by trying all."""
+    if len(kinds) < 2:
+        return 0.0
+    first, *others = kinds
+    rest = (tuple(others[:i] + others[i + 1 :]) for i in range(len(others)))
+    with_first = (weight(joined(first, other)) + best(left) for other, left in zip(others, rest, strict=True))
+    return max(best(tuple(others)), *with_first)
