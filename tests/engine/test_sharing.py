@@ -156,7 +156,7 @@ SHARING: dict[str, tuple[Callable[[], Policy], Callable[[], Sharing]]] = {
 
 
 @given(st.sampled_from(sorted(SHARING)), jobs)
-@settings(max_examples=60, deadline=None)  # the first example loads the solver
+@settings(max_examples=60)
 def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
     """Everybody completes, nobody sooner than alone; GPU time is nowhere more than there is."""
     make, sharing = SHARING[name]
