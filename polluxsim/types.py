@@ -17,6 +17,12 @@ JobId: TypeAlias = str
 Placement: TypeAlias = tuple[tuple[int, int], ...]
 """One job's GPUs as (node, number of GPUs) in the order they were taken; the empty tuple is no GPU at all."""
 
+Gpu: TypeAlias = tuple[int, int]
+"""One GPU as (node, number on that node)."""
+
+Gpus: TypeAlias = tuple[Gpu, ...]
+"""One job's GPUs by number, each once, where others may have the same ones."""
+
 Allocation: TypeAlias = Mapping[JobId, Placement]
 """The placements of all jobs; a job that is absent has no GPU."""
 

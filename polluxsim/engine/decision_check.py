@@ -9,7 +9,8 @@ from numbers import Real
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.engine.moves import moves_of, whole
+from polluxsim.engine.moves import moves_of
+from polluxsim.engine.plain import whole
 from polluxsim.errors import InvalidAllocationError, short
 from polluxsim.policies.view import Change, Decision
 
@@ -65,6 +66,8 @@ def _mapping(answer: object) -> Mapping[JobId, Placement]:
 def _plain_parts(decision: Decision, state: State) -> Decision:
     """Return a decision with plain values in all that it says beside its allocation."""
     _mapping(decision.allocation)
+    if not isinstance(decision.shared, Mapping):
+        raise _wrong("shared", decision.shared, "a mapping of jobs to GPUs by number")
     if type(decision.others_keep) is not bool:
         raise _wrong("others_keep", decision.others_keep, "True or False")
     if not isinstance(decision.outdated_by, Change):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
+from polluxsim.engine.plain import plain_pairs
+from polluxsim.engine.sharing_check import check_together, newly_shared, placement_of
+from polluxsim.errors import InvalidAllocationError, short
 from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.state import State
     from polluxsim.engine.truth import Pace
     from polluxsim.policies.view import Decision
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Gpus, JobId, Placement
 
 
 class Move(NamedTuple):
@@ -32,20 +33,38 @@ class Move(NamedTuple):
         What it gets, empty for nothing.
     pace
         How it will train there; None without GPUs.
+    gpus
+        What it gets by number, if others may have it too.
     """
 
     job: ActiveJob
     placement: Placement
     pace: Pace | None
+    gpus: Gpus = ()
 
 
 def moves_of(decision: Decision, state: State) -> Mapping[JobId, Move]:
     """Return the placements that change, with how the jobs will train there."""
     new = dict(_changed(decision, state))
+    shared = newly_shared(decision, state)
+    new |= {job_id: placement_of(gpus) for job_id, gpus in shared.items()}
     if not decision.others_keep:
-        new |= dict.fromkeys(state.jobs.placed.keys() - decision.allocation.keys(), ())
-    _check_free(new, decision, state)
-    moves = [_move(state.jobs.active[job_id], placement, state.nodes) for job_id, placement in new.items()]
+        gone = state.jobs.placed.keys() - decision.allocation.keys()
+        new |= dict.fromkeys(gone - decision.shared.keys() if decision.shared else gone, ())
+    up = state.nodes.present(state.agenda.now, decision.num_nodes)
+    for job_id, placement in new.items():
+        _check_nodes(job_id, placement, len(up))
+    if shared or (new and state.nodes.board.held):
+        check_together(new, shared, up, state)
+    else:
+        _check_free(new, up, state)
+    if decision.num_nodes is not None:
+        for job in state.jobs.placed.values():
+            _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
+    moves = [
+        _move(state.jobs.active[job_id], placement, state.nodes)._replace(gpus=shared.get(job_id, ()))
+        for job_id, placement in new.items()
+    ]
     return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
 
 
@@ -58,17 +77,15 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
         held = job.tenure.placement
         if placement is held:  # kept, and looked at when it was new
             continue
-        plain = _plain(job_id, placement)
+        plain = plain_pairs(job_id, placement, "(node, GPUs)")
         if plain != held and (len(plain) != len(held) or set(plain) != set(held)):
             yield job_id, plain
 
 
-def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State) -> None:
-    """Check that nodes are there, and that nothing is given twice."""
-    up = state.nodes.present(state.agenda.now, decision.num_nodes)
+def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State) -> None:
+    """Check that nothing is given twice."""
     free = state.nodes.idle(len(up))
-    for job_id, placement in new.items():
-        _check_nodes(job_id, placement, len(up))
+    for job_id in new:
         for node, gpus in state.jobs.active[job_id].placement:
             if node < len(up):
                 free[node] += gpus
@@ -81,9 +98,6 @@ def _check_free(new: Mapping[JobId, Placement], decision: Decision, state: State
                     f"over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} GPUs, "
                     f"allowed are {size}"
                 )
-    if decision.num_nodes is not None:
-        for job in state.jobs.placed.values():
-            _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
 
 
 def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
@@ -133,29 +147,3 @@ def _most_replicas(job: ActiveJob) -> int:
     most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
     most = max(most, asked.num_replicas)
     return most if asked.max_replicas is None else min(most, asked.max_replicas)
-
-
-def _plain(job_id: JobId, placement: object) -> Placement:
-    try:
-        pairs = [(whole(node), whole(gpus)) for node, gpus in placement]  # type: ignore[attr-defined]
-    except PolluxSimError:
-        raise
-    except (TypeError, ValueError):
-        pairs = [(None, None)]
-    if any(number is None for pair in pairs for number in pair):
-        raise InvalidAllocationError(
-            f"gave job {job_id!r} {short(placement)}, allowed are pairs (node, GPUs) of whole numbers"
-        )
-    return tuple(pairs)  # type: ignore[arg-type]
-
-
-def whole(number: object) -> int | None:
-    """Return a whole number of any library as Python's; None for 1.5 and True."""
-    if type(number) is int:
-        return number
-    if isinstance(number, bool) or type(number).__name__ in ("bool", "bool_"):
-        return None
-    try:
-        return index(number)  # type: ignore[arg-type]
-    except TypeError:
-        return None

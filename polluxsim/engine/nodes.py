@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from polluxsim.columns import Records
 from polluxsim.durations import DAY, HOUR
+from polluxsim.engine.sharing import Board
 from polluxsim.gpu_types import ANY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
     from polluxsim.gpu_types import NodeTypes
-    from polluxsim.types import Cluster, Placement
+    from polluxsim.types import Cluster, JobId, Placement
 
 NODE_DAYS = 1000 * DAY
 """Rates of failures are published for 1,000 node-days [s]."""
@@ -35,6 +36,8 @@ class Nodes:
     ----------
     free
         GPUs of each node that nobody holds, of nodes too that are not there yet.
+    board
+        Who holds GPUs that others may have, too.
     down
         Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
     coming
@@ -49,6 +52,7 @@ class Nodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self.free = list(cluster.gpus_per_node)
+        self.board = Board(self.free)
         self.down: dict[int, OutageRecord] = {}
         self.coming: dict[int, float] = {}
         self.draining: dict[int, float] = {}
@@ -87,8 +91,11 @@ class Nodes:
         for node, gpus in placement:
             self.free[node] -= gpus
 
-    def give_back(self, placement: Placement) -> None:
-        """Take note that somebody holds GPUs no longer."""
+    def give_back(self, placement: Placement, job_id: JobId) -> None:
+        """Take note that a job holds its GPUs no longer."""
+        if job_id in self.board.held:
+            self.board.leave(job_id)
+            return
         for node, gpus in placement:
             self.free[node] += gpus
 

@@ -97,7 +97,8 @@ class Recorder:
     def round(self, now: float, jobs: Jobs, nodes: Nodes, *, has_changed: bool) -> None:
         """Take note of the cluster after a round; it is kept where something happened or is not as it was."""
         active_jobs = len(jobs.active)
-        in_use, goodput, weighted = jobs.totals.of(jobs.running)
+        held, goodput, weighted = jobs.totals.of(jobs.running)
+        in_use = held - nodes.board.num_extra
         up = nodes.num_up(now)
         efficiency = weighted / in_use if in_use else 0.0
         self.last_round = record = RoundRecord(
@@ -169,7 +170,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, s
         now - submit_time if is_complete else None,
         None if start is None else start - submit_time,
         tenure.num_restarts,
-        tenure.attained_service(now),
+        tenure.attained_service(now) - tenure.ceded_until(now),
         status,
         run_time,
         restart_time,

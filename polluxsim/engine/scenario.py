@@ -12,6 +12,7 @@ from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
+from polluxsim.errors import InvalidConfigError
 from polluxsim.models.planned import PlannedProfile
 from polluxsim.models.rigid import RigidProfile
 from polluxsim.models.scaling import ScalingProfile
@@ -88,6 +89,8 @@ class Scenario:
         workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
+        if self.traits.shares_gpus and self.settings.sharing is None:
+            raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs to know who can share GPUs")
         if workload.jobs:
             last = workload.jobs[-1]
             check_range(last.submit_time, self.settings.round_interval, f"job {last.job_id!r}")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import JobFailures
+from polluxsim.engine.interference import Interference
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError
 from polluxsim.types import MOST_SECONDS
+
+if TYPE_CHECKING:
+    from polluxsim.engine.sharing import Sharing
 
 LONGEST_DELAY = 1e6
 """Eleven days; no job would come to anything with a longer one [s]."""
@@ -48,6 +53,8 @@ class EngineSettings:
         Whether the policy is asked at once when a failure takes a job's GPUs, and not only at the next round.
     free_moves
         Whether only jobs that held no GPUs pay the restart delay, and others change theirs at no cost.
+    sharing
+        Which jobs can be on the same GPUs, and how fast each then is; None is whole GPUs for everybody.
     """
 
     round_interval: float = 60.0
@@ -60,6 +67,7 @@ class EngineSettings:
     job_failures: JobFailures | None = None
     free_moves: bool = False
     ask_at_failures: bool = False
+    sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -82,6 +90,8 @@ class EngineSettings:
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):
                 raise InvalidConfigError(f"engine.{name} is {value!r}, allowed are {kind.__name__}, or null")
+        if self.sharing is not None and self.interference:
+            raise InvalidConfigError(f"engine.interference is {self.interference:g}, allowed is 0 with engine.sharing")
         if self.whole_seconds:
             if self.ask_at_failures:
                 raise InvalidConfigError("engine.ask_at_failures is set, allowed is false where whole_seconds is set")
@@ -90,6 +100,11 @@ class EngineSettings:
                 ("restart_delay", self.restart_delay),
             ):
                 _require(name, value, float(value).is_integer(), "whole seconds where whole_seconds is set")
+
+    @property
+    def disturbance(self) -> Sharing | None:
+        """Return what slows jobs down that share GPUs or nodes, None if nothing does."""
+        return Interference(self.interference) if self.interference else self.sharing
 
     @property
     def time_rule(self) -> TimeRule:

@@ -31,4 +31,5 @@ def shown(state: State, now: float) -> ClusterView:
         ),
         health=nodes.health,
         node_types=nodes.types,
+        shared=dict(nodes.board.held),
     )

@@ -22,13 +22,15 @@ class Tenure:
         Whether a failure took its last GPUs.
     delay
         Time from which on it trains on its GPUs, since it was given them [s].
+    ceded
+        GPU time that others had on GPUs that it shared, up to the last change of that [GPU s].
     losses
         What checkpoints and failures took from it, but for the GPUs it holds.
     """
 
     __slots__ = (
-        "delay", "is_lost", "losses", "num_replicas", "num_restarts", "placement", "restart_service", "restart_time",
-        "run_time", "service", "shape", "since", "start_time",
+        "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "num_replicas", "num_restarts", "placement",
+        "restart_service", "restart_time", "run_time", "service", "shape", "since", "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class Tenure:
         self.num_replicas = 0
         self.since = self.delay = 0.0
         self.service = self.run_time = self.restart_time = self.restart_service = 0.0
+        self.ceded = self._cedes = self._ceded_since = 0.0
         self.num_restarts = 0
         self.losses = NO_LOSSES
         self.is_lost = False
@@ -45,6 +48,15 @@ class Tenure:
     def attained_service(self, now: float) -> float:
         """Return time held × GPUs so far [GPU s]."""
         return self.service + (now - self.since) * self.num_replicas
+
+    def ceded_until(self, now: float) -> float:
+        """Return the GPU time that others had so far on GPUs that it shared [GPU s]."""
+        return self.ceded + self._cedes * (now - self._ceded_since)
+
+    def cede(self, gpus: float, now: float) -> None:
+        """Leave so many of its GPUs to others from now on."""
+        if gpus != self._cedes:
+            self.ceded, self._cedes, self._ceded_since = self.ceded_until(now), gpus, now
 
     def times(self, now: float) -> tuple[float, float, float]:
         """Return how long it has held GPUs, and how much of that went into starts and restarts [s; s; GPU s]."""
@@ -57,6 +69,7 @@ class Tenure:
         self.run_time, self.restart_time, self.restart_service = self.times(now)
         self.service = self.attained_service(now)
         self.since, self.delay = now, restart_delay
+        self.cede(0.0, now)
         self.placement = placement
         self.shape = gpus_by_node(placement)
         self.num_replicas = sum(self.shape)

@@ -6,9 +6,9 @@ from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.agenda import Rank
-from polluxsim.engine.interference import crowded_nodes, interferes
 from polluxsim.engine.jobs import in_order
 from polluxsim.engine.rounds import check_range
+from polluxsim.engine.sharing import Tenant
 from polluxsim.policies.view import Change
 from polluxsim.records import Status
 
@@ -93,10 +93,10 @@ class Training:
         """
         for move in moves:
             if move.job.placement:
-                self._state.nodes.give_back(move.job.placement)
+                self._state.nodes.give_back(move.job.placement, move.job.job_id)
         for move in moves:
             self._move(move)
-        changed = dict.fromkeys(chosen_anew) | dict.fromkeys(move.job for move in moves) | self._interfere()
+        changed = dict.fromkeys(chosen_anew) | dict.fromkeys(move.job for move in moves) | self._share()
         for job in changed:
             if job.placement:
                 self._begin_segment(job)
@@ -106,7 +106,10 @@ class Training:
         job = move.job
         delay = 0.0 if settings.free_moves and job.placement else settings.restart_delay
         job.place(move.placement, move.pace, now, delay, state.shutter.rule)
-        state.nodes.take(move.placement)
+        if move.gpus:
+            state.nodes.board.take(job.job_id, move.gpus)
+        else:
+            state.nodes.take(move.placement)
         state.jobs.moved(job)
         if not move.placement:
             state.records.changed(now, job)
@@ -123,7 +126,7 @@ class Training:
         if saving is not None:
             state.records.saved(job, job.saves_from(now, saving), now)
         was_training = job.is_training(now)
-        state.nodes.give_back(job.placement)
+        state.nodes.give_back(job.placement, job.job_id)
         job.lose(now, settings.restart_delay, state.shutter.rule, saving)
         state.jobs.moved(job)
         state.records.changed(now, job)
@@ -132,15 +135,18 @@ class Training:
         state.inquiry.ended(job.job_id)
         state.inquiry.submitted(job.job_id)
 
-    def _interfere(self) -> dict[ActiveJob, None]:
+    def _share(self) -> dict[ActiveJob, None]:
         """Judge who disturbs whom until the next round; return the jobs for which that changed, in order."""
-        jobs, slowdown = self._state.jobs, self._state.scenario.settings.interference
-        if not slowdown:
+        state, board = self._state, self._state.nodes.board
+        for job_id in board.held:
+            state.jobs.placed[job_id].tenure.cede(board.ceded(job_id), state.agenda.now)
+        if (sharing := state.scenario.settings.disturbance) is None:
             return {}
-        crowded = crowded_nodes(job.placement for job in jobs.placed.values())
+        running = state.jobs.running
+        lost = sharing.lost([Tenant(job.job, job.placement, board.held.get(job.job_id, ())) for job in running])
         changed: dict[ActiveJob, None] = {}
-        for job in jobs.active.values():
-            share = slowdown if interferes(job.placement, crowded) else 0.0
+        for job in running:
+            share = lost.get(job.job_id, 0.0)
             if share != job.interference:
                 job.interference = share
                 changed[job] = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
+    from polluxsim.models.stages import Stages
     from polluxsim.policies.view import JobView
     from polluxsim.types import BatchChoice, JobId, Placement
     from polluxsim.workloads.workload import Job
@@ -102,6 +103,10 @@ class JobWindow:
     @property
     def plan(self) -> BatchPlan | None:
         return self._active.job.plan
+
+    @property
+    def stages(self) -> Stages | None:
+        return self._active.job.stages
 
     @property
     def min_replicas(self) -> int | None:

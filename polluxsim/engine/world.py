@@ -121,7 +121,7 @@ class World:
         """End a job, and submit or give up those that wait for it."""
         state, now = self._state, self._state.agenda.now
         if active.placement:
-            state.nodes.give_back(active.placement)
+            state.nodes.give_back(active.placement, active.job_id)
         if status is not Status.COMPLETED:
             active.pass_epochs(now)
         active.place((), None, now, state.scenario.settings.restart_delay, state.shutter.rule)

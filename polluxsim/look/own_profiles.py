@@ -44,8 +44,8 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
     settings = settings_of(run)
     if folder is None and settings.get("profiles._target_") not in NAMES:
         raise InvalidInputError("the run does not say where its profiles are")
-    if settings.get("engine.interference"):
-        raise InvalidInputError("they do not follow from the records where jobs interfere")
+    if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
+        raise InvalidInputError("they do not follow from the records where jobs interfere or share GPUs")
     if any(job.num_failures or job.checkpoint_time for job in run.result.job_records):
         raise InvalidInputError("they do not follow from the records where jobs lose work or stop for checkpoints")
     if "engine.restart_delay" not in settings:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
-    from polluxsim.types import Allocation, BatchChoice, JobId, Placement
+    from polluxsim.models.stages import Stages
+    from polluxsim.types import Allocation, BatchChoice, Gpus, JobId, Placement
 
 
 class Oracle(Protocol):
@@ -85,6 +86,8 @@ class JobView(Protocol):
         Time of running that its user promised not to exceed [s]; None if not said.
     gpu_types
         Types of GPUs it can use, by name; empty for any.
+    stages
+        What a step of it takes on which resource; None if not known.
     min_replicas
         Least GPUs its user lets it run on; None if not said.
     plan
@@ -134,6 +137,8 @@ class JobView(Protocol):
     @property
     def plan(self) -> BatchPlan | None: ...
     @property
+    def stages(self) -> Stages | None: ...
+    @property
     def placement(self) -> Placement: ...
     @property
     def attained_service(self) -> float: ...
@@ -174,6 +179,7 @@ class JobSnapshot(NamedTuple):
     goodputs: Mapping[str, Goodput | None] = MappingProxyType({})
     speeds: Mapping[str, float] = MappingProxyType({})
     plan: BatchPlan | None = None
+    stages: Stages | None = None
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
@@ -319,6 +325,8 @@ class ClusterView:
         Which nodes are down, and how often each was.
     node_types
         GPU type of each node; empty where nobody says, and all are alike.
+    shared
+        GPUs by number of the jobs that may share theirs.
     """
 
     time: float
@@ -331,6 +339,7 @@ class ClusterView:
     round_interval: float = 0.0
     health: Health = HEALTHY
     node_types: NodeTypes = NOBODY_SAYS
+    shared: Mapping[JobId, Gpus] = field(default_factory=dict)
 
     @property
     def types(self) -> Mapping[str, GpuType]:
@@ -414,6 +423,9 @@ class Decision:
         Who is to hold which GPUs; a job left out holds none, or what it held where `others_keep`.
     others_keep
         Whether jobs that the allocation leaves out keep their GPUs.
+    shared
+        Jobs that get GPUs by number, as others may have the same ones, where `engine.sharing` says that they fit
+        together; the allocation leaves them out.
     rejected
         Jobs that will never get a GPU, as the policy does not admit them: they end here. None may hold GPUs. The policy
         is not told of their end.
@@ -437,6 +449,7 @@ class Decision:
 
     allocation: Allocation
     others_keep: bool = False
+    shared: Mapping[JobId, Gpus] = field(default_factory=dict)
     rejected: Collection[JobId] = ()
     num_nodes: int | None = None
     fitness: float | None = None
@@ -462,6 +475,8 @@ class Traits:
         It can do nothing with a job that has no profile but a known duration.
     scales
         It says how many nodes there are, and is asked when no job is here, too.
+    shares_gpus
+        It puts several jobs on a GPU, and can do nothing where `engine.sharing` does not say which fit together.
     """
 
     adaptive: bool = False
@@ -469,6 +484,7 @@ class Traits:
     maximises_throughput: bool = False
     needs_profiles: bool = False
     scales: bool = False
+    shares_gpus: bool = False
 
 
 class Policy(Protocol):

@@ -15,6 +15,7 @@ from polluxsim.errors import InvalidInputError, short
 from polluxsim.models.planned import BatchPlan
 from polluxsim.models.rigid import RIGID
 from polluxsim.models.scaling import ELASTIC
+from polluxsim.models.stages import Stages
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Job:
     speeds
         Speed by GPU count, in any unit, of a job without a profile that can run on others than `num_replicas` GPUs:
         pairs (GPUs, speed) with rising counts; `duration` is that on the GPUs asked for. Empty for one that cannot.
+    stages
+        What a step takes on which resource, of a job that may share GPUs by that; None if not known.
     plan
         How a job without a profile changes its batch size by itself, and how fast it is at which; `duration` is that
         of the plan. None for one that does not.
@@ -116,6 +119,7 @@ class Job:
     cancel_time: float | None = None
     speeds: Speeds = ()
     type_speeds: TypeSpeeds = ()
+    stages: Stages | None = None
     plan: BatchPlan | None = None
 
     def __post_init__(self) -> None:
@@ -216,6 +220,12 @@ def _are_type_speeds(value: object) -> bool:
     )
 
 
+def _are_stages(value: object) -> bool:
+    """Return whether it is the times of a step, above 0, and of its stages."""
+    is_whole = isinstance(value, tuple) and len(value) == len(Stages._fields)
+    return is_whole and bool(value[0]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)  # type: ignore[index, attr-defined]
+
+
 MOST_COUNT = 10**9
 """Most GPUs or examples of one job: more are slips of the hand, and would be too many to add up."""
 
@@ -248,6 +258,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "cancel_time": _TIME,
     "speeds": (_are_speeds, "pairs of a GPU count, rising, and a speed above 0"),
     "type_speeds": (_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once"),
+    "stages": (_are_stages, "the time of a step, above 0, and of its load, compute and network [s]"),
 }
 _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
 

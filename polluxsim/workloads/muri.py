@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import bad_line
+from polluxsim.models.stages import Stages
 from polluxsim.tables import read_rows
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 MILLISECOND = 1e-3
+STAGES = ("resource_time_0", "resource_time_1", "resource_time_2")
 PROFILED_TO_REAL = 1.015
 """An iteration takes so many times as long as it was profiled. Source: Muri's simulator."""
 
@@ -28,7 +30,8 @@ class MuriJobs:
 
     Its columns are those of Tiresias' job lists and more, but in milliseconds, and `duration` is not how long a
     job runs: that is `iterations` × `iteration_time` × 1.015. Guaranteed jobs (`priority` 0) have priority 0 here,
-    opportunistic ones less.
+    opportunistic ones less. With
+    `resource_time_0` to `_2`, the stages of an iteration, they can share GPUs.
 
     Parameters
     ----------
@@ -62,7 +65,15 @@ def _job(row: Row) -> Job:
             row.integer("num_gpu", at_least=1),
             iterations * seconds,
             row.line,
+            stages=_stages(row, seconds),
             priority=-row.number("priority") if row.has("priority") else 0.0,
         )
     except InvalidJobError as error:
         raise bad_line(row.path, row.line, str(error)) from None
+
+
+def _stages(row: Row, step: float) -> Stages | None:
+    """Return the stages of a step, None if the file does not tell."""
+    if not all(map(row.has, STAGES)):
+        return None
+    return Stages(step, *(row.number(name, at_least=0) * MILLISECOND for name in STAGES))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
 from polluxsim.files import appearing_whole
+from polluxsim.models.stages import Stages
 from polluxsim.shipped import shipped
 from polluxsim.tables import Row, read_number, read_rows
 from polluxsim.workloads.fitting import why_not
@@ -292,6 +293,14 @@ def _type_speeds(row: Row, column: str) -> TypeSpeeds:
     return tuple((name, read_number(speed) or 0.0) for name, _, speed in pairs)
 
 
+def _stages(row: Row, column: str) -> Stages:
+    """Return the times of a step and its stages: four numbers with spaces or semicolons between them, or a list."""
+    times = [read_number(name) for name in _names(row, column)]
+    if len(times) != len(Stages._fields) or None in times:
+        raise row.error(column, "four times [s] with spaces or semicolons between them: step, load, compute, network")
+    return Stages(*(time or 0.0 for time in times))
+
+
 _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "user": _shared_text,
     "queue": _shared_text,
@@ -305,6 +314,7 @@ _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "cancel_time": Row.number,
     "speeds": _speeds,
     "type_speeds": _type_speeds,
+    "stages": _stages,
 }
 """How the columns are read that a workload may have besides."""
 
@@ -342,6 +352,8 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
         return "" if value is None else value
     if name in ("speeds", "type_speeds"):
         return ";".join(f"{what}:{speed!r}" for what, speed in value)
+    if name == "stages":
+        return ";".join(map(repr, value))
     if wrong := [item for item in value if ";" in item]:
         raise workload.error(job, f"{name} has {wrong[0]!r}, allowed in a file are names without a semicolon")
     # With a semicolon behind it, a name with a space is one name.

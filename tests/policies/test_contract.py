@@ -9,7 +9,9 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.engine.stage_sharing import Interleaved
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import traits_of
 from polluxsim.run.composing import composed
@@ -22,6 +24,8 @@ CONFIGS = sorted(
     if not OmegaConf.missing_keys(OmegaConf.load(path))  # such need a file to be anything
 )
 
+RULES = EngineSettings(sharing=Interleaved())  # for those that need some way to share; the toy's jobs cannot
+
 
 def config_of(path: Path) -> DictConfig:
     """Return a policy's configuration with what is chosen inside it."""
@@ -33,7 +37,7 @@ def config_of(path: Path) -> DictConfig:
 def test_every_policy_config_builds_a_policy_that_completes_jobs(path: Path) -> None:
     policy = instantiate(config_of(path))
     jobs = [toy_job(f"{i}", 30.0 * i, 1 + i % 4) for i in range(12)]
-    result = simulate(toy_workload(*jobs), {"toy": ToyProfile()}, Cluster((4, 2, 1)), policy)
+    result = simulate(toy_workload(*jobs), {"toy": ToyProfile()}, Cluster((4, 2, 1)), policy, settings=RULES)
     assert all(job.jct is not None for job in result.job_records)
 
 

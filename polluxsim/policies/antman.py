@@ -1,0 +1,110 @@
+"""AntMan: jobs with a guarantee have their GPUs as if alone, others use what those leave idle on the same ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, ClassVar
+
+from polluxsim.models.stages import goes_beside
+from polluxsim.policies.numbered import all_gpus
+from polluxsim.policies.view import Change, Decision, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import Gpu, Gpus, JobId
+
+
+@dataclass
+class AntMan:
+    """Start jobs of priority 0 or more first, and beside them jobs of less, one on a GPU; nobody is preempted.
+
+    Jobs with a guarantee go in order of submission. One that finds too few GPUs without a guaranteed job keeps those of
+    one node for itself until the rest comes free; one of more GPUs than a node has keeps whole nodes. Others take the
+    GPUs with the least on them, and run there as fast as what is on them leaves room for.
+
+    Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
+    """
+
+    traits: ClassVar[Traits] = Traits(shares_gpus=True)
+    # GPUs of each job, kept for it or in use; and whose each is, of jobs with a guarantee and of the others.
+    _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+    _hosts: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
+    _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Start who can start."""
+        for job_id in (*view.changes.ended, *view.changes.evicted):
+            self._release(job_id)
+        gpus = all_gpus(view)
+        started: dict[JobId, Gpus] = {}
+        for job in sorted(view.waiting, key=_is_guest):
+            if len(found := self._found(view, gpus, job)) == job.num_replicas:
+                started[job.job_id] = found
+        return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS)
+
+    def _release(self, job_id: JobId) -> None:
+        for gpu in self._gpus.pop(job_id, ()):
+            for users in (self._hosts, self._guests):
+                if gpu in users and users[gpu].job_id == job_id:
+                    del users[gpu]
+
+    def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Return the GPUs that a job has from now on: all it needs, those kept for it, or none."""
+        users = self._guests if _is_guest(job) else self._hosts
+        kept = self._gpus.get(job.job_id, ())
+        if len(users) == len(gpus) and not kept:
+            return ()
+        self._release(job.job_id)
+        found = self._least_loaded(gpus, job) if _is_guest(job) else self._kept(view, gpus, job, kept)
+        self._gpus[job.job_id] = found
+        users |= dict.fromkeys(found, job)
+        return found
+
+    def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
+        """Return the GPUs that a job with a guarantee keeps from now on, all it needs or fewer."""
+        free: defaultdict[int, list[Gpu]] = defaultdict(list)
+        for gpu in gpus:
+            guest = self._guests.get(gpu)
+            if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
+                free[gpu[0]].append(gpu)
+        if job.num_replicas > max(view.gpus_per_node):
+            whole = (there for node, there in free.items() if len(there) == view.gpus_per_node[node])
+            return tuple(gpu for there in whole for gpu in there)[: job.num_replicas]
+        large = {node: there for node, there in free.items() if view.gpus_per_node[node] >= job.num_replicas}
+        here = large.get(before[0][0]) if before else None
+        return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
+
+    def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Return the GPUs for a job without a guarantee, those first on which nobody is; none if they are too few."""
+
+        def load(gpu: Gpu) -> int:
+            """Return 0 for nobody, 1 for a job that waits for more GPUs, 2 for one that runs."""
+            return 0 if (host := self._hosts.get(gpu)) is None else 1 + self._has_all(host)
+
+        there = [gpu for gpu in gpus if gpu not in self._guests]
+        if len(there) >= job.num_replicas:
+            hosts = self._hosts
+            there = [gpu for gpu in there if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
+        return tuple(sorted(there, key=load)[: job.num_replicas]) if len(there) >= job.num_replicas else ()
+
+    def _has_all(self, job: JobView) -> bool:
+        return len(self._gpus[job.job_id]) == job.num_replicas
+
+
+def _is_guest(job: JobView) -> bool:
+    return job.priority < 0
+
+
+EVENTS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
+
+
+def _first_with(free: Mapping[int, Sequence[Gpu]], wanted: int) -> Sequence[Gpu]:
+    """Return the GPUs of the first node with so many, else of the node with most."""
+    enough = next((gpus for gpus in free.values() if len(gpus) >= wanted), None)
+    return max(free.values(), key=len, default=()) if enough is None else enough

@@ -1,0 +1,207 @@
+"""Jobs on the same GPUs: what may be decided, how fast they are, and whose GPU time it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.engine.stage_sharing import Interleaved, Leftovers
+from polluxsim.errors import InvalidAllocationError, InvalidConfigError
+from polluxsim.models.stages import Stages, beside, interleaved
+from polluxsim.policies.antman import AntMan
+from polluxsim.policies.matching import joined, matched, weight
+from polluxsim.policies.muri import Muri
+from polluxsim.policies.srsf import Srsf
+from polluxsim.policies.view import Decision
+from polluxsim.types import Cluster
+from polluxsim.workloads.job import Job
+from polluxsim.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+
+    from polluxsim.engine.sharing import Sharing
+    from polluxsim.policies.matching import Kind
+    from polluxsim.policies.view import ClusterView, Policy
+    from polluxsim.records import JobRecord, Result
+    from polluxsim.types import Gpus
+
+LOADS, COMPUTES = Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0)
+BOTH = ((0, 0), (0, 1))
+NO_DELAY = 0.0
+
+
+@dataclass
+class Fixed:
+    """Gives each job the same GPUs by number from its first round on."""
+
+    gpus: Mapping[str, Gpus]
+    seen: list[dict[str, Gpus]] = field(default_factory=list)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        self.seen.append(dict(view.shared))
+        return Decision({}, shared={job.job_id: self.gpus[job.job_id] for job in view.jobs})
+
+
+def job(name: str, stages: Stages | None = LOADS, **options: Any) -> Job:
+    return Job.rigid(name, 0.0, 2, 6000.0, stages=stages, **options)
+
+
+def run(jobs: tuple[Job, ...], policy: Policy, sharing: Sharing | None, cluster: Cluster | None = None) -> Result:
+    rules = EngineSettings(restart_delay=NO_DELAY, sharing=sharing)
+    return simulate(Workload(jobs), {}, cluster or Cluster.uniform(1, 4), policy, settings=rules)
+
+
+def time_of(record: JobRecord) -> float:
+    """Return how long a job took from its first start."""
+    assert record.completion_time is not None
+    assert record.start_time is not None
+    return record.completion_time - record.start_time
+
+
+def test_a_pack_progresses_as_its_cycle_says_and_shares_the_gpu_time() -> None:
+    jobs = (job("a"), job("b", COMPUTES))
+    result = run(jobs, policy := Fixed({"a": BOTH, "b": BOTH[::-1]}), Interleaved())
+    cycle = interleaved(tuple(sorted((LOADS, COMPUTES))))
+    assert 1.0 < cycle < 2.0
+    for record in result.job_records:
+        assert time_of(record) == pytest.approx(6000 * cycle)
+        assert record.gpu_seconds == pytest.approx(6000 * cycle)  # two GPUs, half of each
+    assert max(row.gpus_in_use for row in result.round_records) == 2
+    assert policy.seen[-1] == {"a": BOTH, "b": BOTH[::-1]}
+
+
+def test_who_remains_is_as_fast_as_alone_from_the_next_round_on() -> None:
+    long, short = job("a"), Job.rigid("b", 0.0, 2, 600.0, stages=COMPUTES)
+    first, second = run((long, short), Fixed({"a": BOTH, "b": BOTH}), Interleaved()).job_records
+    cycle = interleaved(tuple(sorted((LOADS, COMPUTES))))
+    shared = -(-600 * cycle // 60) * 60
+    assert time_of(second) == pytest.approx(600 * cycle)
+    assert time_of(first) == pytest.approx(6000 + shared * (1 - 1 / cycle))
+
+
+def test_beside_a_guaranteed_job_another_has_what_is_left_and_the_first_loses_nothing() -> None:
+    hosts, guest = (job("a", COMPUTES), job("b", LOADS)), job("c", LOADS, priority=-1.0)
+    where = {"a": BOTH, "b": ((0, 2), (0, 3)), "c": ((0, 1), (0, 2))}
+    records = run((*hosts, guest), Fixed(where), Leftovers()).job_records
+    times = [time_of(record) for record in records]
+    assert times[:2] == pytest.approx([6000, 6000])
+    slowed = max(beside(LOADS, COMPUTES), beside(LOADS, LOADS))
+    assert slowed > 1
+    assert times[2] == pytest.approx(6000 + 6000 * (1 - 1 / slowed))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sharing", "words"),
+    [
+        ({"a": BOTH, "b": BOTH}, None, "put jobs 'a' and 'b' on GPU 0 of node 0, allowed is whole GPUs, as engine."),
+        ({"a": BOTH, "b": ((0, 1), (0, 2))}, Interleaved(), "on GPU 1 of node 0, allowed is what Interleaved can join"),
+        ({"a": BOTH, "b": BOTH}, Leftovers(), "allowed is what Leftovers can join"),
+        ({"a": ((0, 0), (0, 4)), "b": BOTH}, Interleaved(), "gave job 'a' GPU 4 of node 0, allowed are 0 to 3"),
+        ({"a": ((0, 0), (1, 0)), "b": BOTH}, Interleaved(), "gave job 'a' node 1, allowed are 0 to 0"),
+        ({"a": ((0, 0), (0, 0)), "b": BOTH}, Interleaved(), "in shared, allowed are GPUs, each once"),
+        ({"a": ((0, 0.5),), "b": BOTH}, Interleaved(), "allowed are pairs (node, number) of whole numbers"),
+        ({"a": (), "b": BOTH}, Interleaved(), "in shared, allowed are GPUs, each once"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_together_is_refused(gpus: dict[str, Gpus], sharing: Sharing | None, words: str) -> None:
+    with pytest.raises(InvalidAllocationError) as raised:
+        run((job("a"), job("b")), Fixed(gpus), sharing)
+    assert words in str(raised.value)
+
+
+def test_whole_and_numbered_gpus_of_a_node_are_no_more_than_it_has() -> None:
+    class Mixed:
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            here = {job.job_id for job in view.jobs}
+            return Decision({"a": ((0, 2),)} if "a" in here else {}, shared=dict.fromkeys(here - {"a"}, BOTH))
+
+    run((job("a"), job("b"), job("c")), Mixed(), Interleaved())
+    with pytest.raises(InvalidAllocationError, match="over-allocated node 0: it is asked for 4 GPUs, allowed are 3"):
+        run((job("a"), job("b"), job("c")), Mixed(), Interleaved(), Cluster((3,)))
+
+
+def test_who_needs_sharing_says_so_and_one_guest_is_enough() -> None:
+    with pytest.raises(InvalidConfigError, match=r"engine\.sharing is null, and Muri needs to know"):
+        run((job("a"),), Muri(), None)
+    with pytest.raises(InvalidConfigError, match=r"engine\.interference is 0\.5, allowed is 0 with"):
+        EngineSettings(interference=0.5, sharing=Interleaved())
+
+
+times_alone = st.sampled_from([LOADS, COMPUTES, Stages(0.5, 0.1, 0.3, 0.3), Stages(1.0, 0.2, 0.2, 0.9), None])
+jobs = st.lists(
+    st.builds(
+        lambda at, gpus, length, stages, priority: (at, gpus, length, stages, priority),
+        st.integers(0, 2000), st.sampled_from([1, 2, 4]), st.integers(60, 4000), times_alone,
+        st.sampled_from([0.0, -1.0]),
+    ),
+    min_size=1, max_size=14,
+).map(lambda rows: tuple(
+    Job.rigid(f"{i}", float(at), gpus, float(length), stages=stages, priority=priority)
+    for i, (at, gpus, length, stages, priority) in enumerate(rows)
+))  # fmt: skip
+SHARING: dict[str, tuple[Callable[[], Policy], Callable[[], Sharing]]] = {
+    "muri-s": (Muri, Interleaved),
+    "muri-l": (lambda: Muri(knows_durations=False, falls_apart=False), Interleaved),
+    "antman": (AntMan, Leftovers),
+}
+
+
+@given(st.sampled_from(sorted(SHARING)), jobs)
+@settings(max_examples=60)
+def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
+    """Everybody completes, nobody sooner than alone; GPU time is nowhere more than there is."""
+    make, sharing = SHARING[name]
+    cluster = Cluster.uniform(2, 4)
+    result = run(jobs, make(), sharing(), cluster)
+    for each, record in zip(sorted(jobs, key=lambda job: job.submit_time), result.job_records, strict=True):
+        assert record.run_time >= each.duration * (1 - 1e-9)  # type: ignore[operator]
+        assert record.gpu_seconds <= record.run_time * each.num_replicas * (1 + 1e-9)
+    assert all(row.gpus_in_use <= cluster.num_gpus for row in result.round_records)
+    last = max(record.completion_time or 0.0 for record in result.job_records)
+    assert sum(record.gpu_seconds for record in result.job_records) <= last * cluster.num_gpus * (1 + 1e-9)
+
+
+@given(jobs)
+@settings(max_examples=20)
+def test_guests_that_nobody_uses_change_nothing(jobs: tuple[Job, ...]) -> None:
+    cluster = Cluster.uniform(2, 4)
+    plain = run(jobs, Srsf(), None, cluster)
+    assert run(jobs, Srsf(), Interleaved(), cluster) == plain == run(jobs, Srsf(), Leftovers(), cluster)
+
+
+@given(st.permutations([LOADS, COMPUTES, Stages(1.0, 0.2, 0.2, 0.9), Stages(0.5, 0.1, 0.3, 0.3)]), st.integers(2, 4))
+def test_like_jobs_fare_alike_in_any_order(pack: list[Stages], size: int) -> None:
+    one, other = tuple(pack[:size]), tuple(pack[:size][::-1])
+    assert interleaved(one) == interleaved(other)
+
+
+packs = st.lists(times_alone.filter(bool).map(lambda stages: (stages,)), max_size=4)
+
+
+@given(packs, packs)
+def test_packs_are_matched_as_well_as_can_be(twice: list[Kind], once: list[Kind]) -> None:
+    """All are paired but an odd one; and where there is an even number of each kind, no other pairs are better."""
+    places = [place for pair in matched(twice + once) for place in pair]
+    assert len(set(places)) == len(places) == len(twice + once) // 2 * 2
+    kinds = twice + twice[::-1]
+    total = sum(weight(joined(kinds[one], kinds[other])) for one, other in matched(kinds))
+    assert total == pytest.approx(best(tuple(kinds)))
+
+
+def best(kinds: tuple[Kind, ...]) -> float:
+    """Return the greatest weight of a matching, by trying all."""
+    if len(kinds) < 2:
+        return 0.0
+    first, *others = kinds
+    rest = (tuple(others[:i] + others[i + 1 :]) for i in range(len(others)))
+    with_first = (weight(joined(first, other)) + best(left) for other, left in zip(others, rest, strict=True))
+    return max(best(tuple(others)), *with_first)
