@@ -62,7 +62,7 @@ def moves_of(decision: Decision, state: State) -> Mapping[JobId, Move]:
         for job in state.jobs.placed.values():
             _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
     moves = [
-        _move(state.jobs.active[job_id], placement, state.nodes)._replace(gpus=shared.get(job_id, ()))
+        _move(state.jobs.active[job_id], placement, state.nodes, shared.get(job_id, ()))
         for job_id, placement in new.items()
     ]
     return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
@@ -110,7 +110,7 @@ def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
             raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, allowed are 1 or more")
 
 
-def _move(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
+def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Move:
     """Return a change of GPUs, with how the job will train there."""
     if not placement:
         return Move(job, placement, None)
@@ -122,7 +122,7 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
     try:
         truth = job.truth.on(gpu_type)
         choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
-        return Move(job, placement, truth.pace(shape, choice))
+        return Move(job, placement, truth.pace(shape, choice), numbered)
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 

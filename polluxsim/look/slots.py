@@ -104,6 +104,18 @@ def cluster_of(run: Run) -> Cluster:
     return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
 
 
+def check_whole(run: Run) -> None:
+    """Raise an error where jobs share GPUs: how many each holds is recorded, and not with whom.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the setting.
+    """
+    if any(name.startswith("engine.sharing.") for name in settings_of(run)):
+        raise InvalidInputError(f"{run.name}: jobs share GPUs (engine.sharing), drawn are runs in which none does")
+
+
 def num_gpus(run: Run) -> int | None:
     """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
     if isinstance(recorded := run.info.get("nodes"), list):

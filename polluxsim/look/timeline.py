@@ -17,7 +17,7 @@ import numpy as np
 from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.series import active_jobs, waiting_jobs
-from polluxsim.look.slots import Slot, cluster_of, is_rented, stays
+from polluxsim.look.slots import Slot, check_whole, cluster_of, is_rented, stays
 from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def events(run: Run) -> Iterator[Event]:
     An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
     mark, and a slice on each of its GPUs. Each job has a track of its own too, with the times in which it waited.
     """
+    check_whole(run)
     cluster = cluster_of(run)
     tracks = _Tracks(cluster)
     jobs = JobTracks(run.result, *tracks.next)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polluxsim.cli.main import main
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.stage_sharing import Interleaved, Leftovers
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 LOADS, COMPUTES = Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0)
 BOTH = ((0, 0), (0, 1))
 NO_DELAY = 0.0
+SMALL = ("workload=philly-like", "workload.num_jobs=3", "workload.hours=1")
 
 
 @dataclass
@@ -205,3 +208,13 @@ def best(kinds: tuple[Kind, ...]) -> float:
     rest = (tuple(others[:i] + others[i + 1 :]) for i in range(len(others)))
     with_first = (weight(joined(first, other)) + best(left) for other, left in zip(others, rest, strict=True))
     return max(best(tuple(others)), *with_first)
+
+
+def test_what_cannot_be_drawn_honestly_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "shared"
+    assert main(["run", "policy=fifo", "engine/sharing=leftovers", *SMALL, f"hydra.run.dir={folder}"]) == 0
+    for command in (["report", str(folder)], ["trace", str(folder)]):
+        capsys.readouterr()
+        assert main([*command, "-o", str(tmp_path / "made.html")]) == 2
+        assert "shared: jobs share GPUs (engine.sharing)" in capsys.readouterr().err
+    assert main(["table", str(folder)]) == 0
