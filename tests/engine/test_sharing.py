@@ -213,8 +213,8 @@ def best(kinds: tuple[Kind, ...]) -> float:
 def test_what_cannot_be_drawn_honestly_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "shared"
     assert main(["run", "policy=fifo", "engine/sharing=leftovers", *SMALL, f"hydra.run.dir={folder}"]) == 0
-    for command in (["report", str(folder)], ["trace", str(folder)]):
+    for command, name in (("report", "made.html"), ("trace", "made.json")):
         capsys.readouterr()
-        assert main([*command, "-o", str(tmp_path / "made.html")]) == 2
+        assert main([command, str(folder), "-o", str(tmp_path / name)]) == 2
         assert "shared: jobs share GPUs (engine.sharing)" in capsys.readouterr().err
     assert main(["table", str(folder)]) == 0
