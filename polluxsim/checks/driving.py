@@ -188,11 +188,13 @@ def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None
     with Path(os.devnull).open("w") as nowhere:  # for a guest that no signal stops; the process is checked apart
         faulthandler.dump_traceback_later(timeout + GRACE, exit=True, file=nowhere)
         try:
-            yield
-        except DecisionTimeoutError:
+            try:
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except DecisionTimeoutError:  # which may come in that last moment, too
             what = f"policy {name_of(policy)} did not decide within {timeout:g} s in the round at {time:g} s"
             raise FoundError(Finding(Fault.HANG, what)) from None
         finally:
             faulthandler.cancel_dump_traceback_later()
-            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)

@@ -14,6 +14,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.shipped import shipped
 
 FAULTS = Path(__file__).with_name("faults.py")
+PATIENCE = 0.5
 EXPECTED = {
     line.split('"')[1]: line.split(".")[1].strip(",\n")
     for line in FAULTS.read_text().splitlines()
@@ -28,7 +29,7 @@ def first(name: str) -> Finding | None:
     """Return the first finding of the kind that was planted."""
     fault = Fault[EXPECTED[name]]
     worlds = range(0 if fault is Fault.GROWTH else 60)
-    faults = found(f"{FAULTS}:{name}", worlds, 0.2 if fault is Fault.HANG else None)
+    faults = found(f"{FAULTS}:{name}", worlds, PATIENCE if fault is Fault.HANG else None)
     return next((finding for finding in faults if finding.fault is fault), None)
 
 
@@ -38,7 +39,8 @@ def test_a_planted_fault_is_found_in_a_small_world(name: str) -> None:
     assert finding is not None
     if finding.world is not None:
         assert len(finding.world.jobs) <= 4
-        again = checked_world(f"{FAULTS}:{name}", finding.world, timeout=0.2 if finding.fault is Fault.HANG else None)
+        timeout = PATIENCE if finding.fault is Fault.HANG else None
+        again = checked_world(f"{FAULTS}:{name}", finding.world, timeout=timeout)
         assert finding.fault in {other.fault for other in again}
         test = as_test(finding, f"{FAULTS}:{name}")
         if finding.fault is not Fault.HANG:
@@ -55,7 +57,7 @@ def test_nothing_is_found_where_nothing_is(policy: str) -> None:
 
 @pytest.mark.parametrize("name", SHARE_GPUS)
 def test_worlds_have_whole_gpus_for_everybody(name: str) -> None:
-    with pytest.raises(InvalidConfigError, match="engine.sharing is null"):
+    with pytest.raises(InvalidConfigError, match=r"engine\.sharing is null"):
         check(name, 5)
 
 
