@@ -67,7 +67,10 @@ def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(path.read_text(encoding="utf-8")):
+    found = blocks(path.read_text(encoding="utf-8"))
+    for file in (Path(block.title) for block in found if block.title):
+        monkeypatch.delitem(sys.modules, file.stem, raising=False)  # another test's of that name
+    for block in found:
         run(block, namespace, path.name)
 
 
