@@ -72,7 +72,7 @@ def test_hydras_inside_is_as_we_know_it() -> None:
 
 def test_every_library_that_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    optional = [word for name in ("ray", "slurm") for word in project["optional-dependencies"][name]]
+    optional = [word for name in ("gym", "ray", "slurm") for word in project["optional-dependencies"][name]]
     declared = {canonicalize_name(Requirement(word).name) for word in [*project["dependencies"], *optional]}
     modules = {name.partition(".")[0] for path in SOURCES for name in imported(path)}
     foreign = modules - set(sys.stdlib_module_names) - {"polluxsim", "hydra_plugins", "IPython"}

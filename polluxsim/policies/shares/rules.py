@@ -189,7 +189,9 @@ class FinishTimeFairness(Rule):
         while high - low > 1e-4 * high:
             middle = (low + high) / 2
             low, high = (low, middle) if self._needs(solve, demand, times_alone, middle)[1] else (middle, high)
-        return solve.with_at_least(demand.speeds, self._needs(solve, demand, times_alone, high)[0])
+        # A little less than they need, so that there is a middle where all have exactly that.
+        needs = self._needs(solve, demand, times_alone, high)[0] * (1 - NEARLY_OPTIMAL)
+        return solve.with_at_least(demand.speeds, needs)
 
     @staticmethod
     def _needs(solve: Solver, demand: Demand, times_alone: Array, rho: float) -> tuple[Array, bool]:
