@@ -41,7 +41,7 @@ ARRAYS: tuple[Callable[[int], pa.Array], ...] = (
     lambda n: pa.array(["x"] * n),
     lambda n: pa.array(["7"] * n),
     lambda n: pa.array([b"\xff\xfe"] * n),
-    lambda n: pa.array([b"\xff\xfe"] * n).view(pa.string()),
+    lambda n: pa.array([b"\xff\xfe"] * n, pa.binary()).view(pa.string()),
     lambda n: pa.array([2**62] * n, pa.duration("s")),
     lambda n: pa.array([5] * n, pa.duration("ns")),
     lambda n: pa.array([2**45] * n, pa.timestamp("s")),
