@@ -103,8 +103,10 @@ def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -
     world = World((2,), tuple(_jobs(3, 2 * ROUNDS * 60.0, with_rigid=with_rigid)))
     run = begun(world, policy)
     times: list[float] = []
-    while len(times) < ROUNDS and sum(times) < LONGEST and (view := run.advance()) is not None:
+    spent = 0.0
+    while len(times) < ROUNDS and spent < LONGEST and (view := run.advance()) is not None:
         times.append(take_turn(run, policy, view, timeout))
+        spent += times[-1]
     if len(times) < ROUNDS:
         return None
     early, late = median(times[WINDOW : 2 * WINDOW]), median(times[-WINDOW:])

@@ -44,10 +44,10 @@ NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
 KEPT = 8
-"""Loaded workloads, and sets of profiles, that a process keeps for its next runs."""
+"""Loaded workloads, and as many sets of profiles, that a process keeps for its next runs."""
 
 _one_loads = Lock()
-_loaded: OrderedDict[str, Any] = OrderedDict()
+_loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workload": OrderedDict()}
 
 
 class Execution:
@@ -163,20 +163,20 @@ def _with_present_name(part: Any) -> Any:
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
     """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
     with _one_loads:
-        profiles = _kept({"profiles": values["profiles"]}, lambda: build(config, "profiles").load())
+        profiles = _kept("profiles", {"profiles": values["profiles"]}, lambda: build(config, "profiles").load())
         sources = {group: values[group] for group in ("profiles", "workload")}
-        return profiles, _kept(sources, lambda: build(config, "workload").load(profiles))
+        return profiles, _kept("workload", sources, lambda: build(config, "workload").load(profiles))
 
 
-def _kept(sources: Mapping[str, Any], load: Callable[[], Any]) -> Any:
+def _kept(group: str, sources: Mapping[str, Any], load: Callable[[], Any]) -> Any:
     """Return what these settings describe, loaded at most once while they and their files are the same."""
-    name = json.dumps([sources, data_of(sources)], sort_keys=True)
-    if name not in _loaded:
-        _loaded[name] = load()
-        if len(_loaded) > KEPT:
-            _loaded.popitem(last=False)
-    _loaded.move_to_end(name)
-    return _loaded[name]
+    known, name = _loaded[group], json.dumps([sources, data_of(sources)], sort_keys=True)
+    if name not in known:
+        known[name] = load()
+        if len(known) > KEPT:
+            known.popitem(last=False)
+    known.move_to_end(name)
+    return known[name]
 
 
 def _check_top_level(config: DictConfig) -> None:

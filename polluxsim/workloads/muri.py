@@ -30,8 +30,7 @@ class MuriJobs:
 
     Its columns are those of Tiresias' job lists and more, but in milliseconds, and `duration` is not how long a
     job runs: that is `iterations` × `iteration_time` × 1.015. Guaranteed jobs (`priority` 0) have priority 0 here,
-    opportunistic ones less. With
-    `resource_time_0` to `_2`, the stages of an iteration, they can share GPUs.
+    opportunistic ones less. With `resource_time_0` to `_2`, the stages of an iteration, they can share GPUs.
 
     Parameters
     ----------
