@@ -1,4 +1,4 @@
-"""What MkDocs does beside rendering: formulas as MathML, the commands' own help, and what `reproduce` wrote."""
+"""What MkDocs does beside rendering: the page to play with, formulas, the commands' own help, `reproduce`'s tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # MkDocs takes hooks by their path
+
+import lesson
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -20,6 +24,12 @@ REPRODUCED = ROOT / "docs" / "reproduced"
 OTHERS = "<!-- the other commands -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Make the page to play with."""
+    files.append(File.generated(config, "lesson.html", content=lesson.page()))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

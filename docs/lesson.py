@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from polluxsim.policies.view import ClusterView
 
 PAGE = Path(__file__).parent / "lesson" / "lesson.html"
-KEPT = Path(__file__).parent / "lesson.html"
 TITLES = {
     "bert": "BERT",
     "cifar10": "ResNet-18 on CIFAR-10",
