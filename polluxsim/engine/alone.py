@@ -37,7 +37,7 @@ def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settin
     """
     alone, rule, shape = ActiveJob(job, truth, agent), settings.time_rule, gpus_by_node(placement)
     pace = truth.pace(shape, agent.choose(len(placement), sum(shape), truth.gpu_type))
-    alone.place(placement, pace, 0.0, settings.restart_delay, rule)
+    alone.place(placement, pace, 0.0, settings.delays.of(job.application, truth.gpu_type), rule)
     alone.begin_segment(0.0, rule)
     next_round = 1
     while True:
@@ -119,7 +119,8 @@ class TimesAlone:
         if agent.plans:
             return run_alone(job, truth, agent, ((0, gang),), settings)
         choice = agent.choose(1, gang, truth.gpu_type)
-        return settings.restart_delay + truth.time_left((gang,), choice, 0, 0.0)
+        delay = settings.delays.of(job.application, truth.gpu_type)
+        return delay + truth.time_left((gang,), choice, 0, 0.0)
 
     def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
         scenario, application = self._scenario, truth.profile.application
@@ -134,6 +135,7 @@ class TimesAlone:
             time = run_alone(job, there, agent, placement, scenario.settings)
         else:
             choice = agent.choose(len(placement), gpus, gpu_type)
-            time = scenario.settings.restart_delay + there.time_left(gpus_by_node(placement), choice, 0, 0.0)
+            delay = scenario.settings.delays.of(job.application, gpu_type)
+            time = delay + there.time_left(gpus_by_node(placement), choice, 0, 0.0)
         self._run_times[key] = time
         return time

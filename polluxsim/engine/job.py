@@ -53,12 +53,13 @@ class ActiveJob:
     """
 
     __slots__ = (
-        "_ahead", "_has_observed", "_trained", "agent", "agent_is_steady", "interference", "job", "order",
+        "_ahead", "_has_observed", "_trained", "agent", "agent_is_steady", "interference", "job", "job_id", "order",
         "pace", "segment", "serial", "tenure", "truth",
     )  # fmt: skip
 
     def __init__(self, job: Job, truth: Truth, agent: Agent, order: int = 0) -> None:
         self.job = job
+        self.job_id = job.job_id
         self.truth = truth
         self.agent = agent
         self.order = order
@@ -71,11 +72,6 @@ class ActiveJob:
         self._trained = 0.0  # time that it has trained before it was given its GPUs [s]
         # When the epochs after the present one end if nothing changes, the last first.
         self._ahead: list[tuple[float, bool]] = []
-
-    @property
-    def job_id(self) -> str:
-        """Return its name."""
-        return self.job.job_id
 
     @property
     def placement(self) -> Placement:

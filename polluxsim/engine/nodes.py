@@ -61,6 +61,7 @@ class Nodes:
         self._health: Health | None = None
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes
+        self._is_fixed = self._least == cluster.num_nodes
         self._up_at = [0.0] * self._least
         self._present = cluster.gpus_per_node[: self._least]
         self._since = 0.0
@@ -102,7 +103,7 @@ class Nodes:
     @property
     def counts(self) -> NodeCounts | None:
         """Return how many nodes are requested and allowed, None where their number cannot change."""
-        if self._least == self._cluster.num_nodes:
+        if self._is_fixed:
             return None
         return NodeCounts(len(self._up_at), self._least, self._cluster.num_nodes, self._cluster.gpus_per_node)
 
@@ -131,12 +132,10 @@ class Nodes:
 
         A node that is down has none, and one that drains those that are held.
         """
-        if self.draining:
-            return tuple(
-                gpus - self.free[node] if node in self.draining else gpus
-                for node, gpus in enumerate(self._there(now, at_most))
-            )
-        return self._there(now, at_most)
+        there = self._there(now, at_most)
+        if not self.draining:
+            return there
+        return tuple(gpus - self.free[node] if node in self.draining else gpus for node, gpus in enumerate(there))
 
     def idle(self, num_nodes: int) -> list[int]:
         """Return the GPUs of each of the first nodes that nobody holds, and that may be given."""
@@ -147,7 +146,7 @@ class Nodes:
         return free
 
     def _there(self, now: float, at_most: int | None) -> tuple[int, ...]:
-        if at_most is None and self._least == len(self._cluster.gpus_per_node):
+        if at_most is None and self._is_fixed:
             return self._present
         # Nodes come up in the order in which they were requested.
         up = bisect_right(self._up_at, now)
@@ -164,7 +163,7 @@ class Nodes:
 
     def num_up(self, now: float) -> int:
         """Return how many nodes are there and not down."""
-        return len(self.present(now)) - len(self.down)
+        return len(self._there(now, None)) - len(self.down)
 
     def fall(self, node: int, now: float, until: float, kind: str) -> None:
         """Let a node, of which nobody holds GPUs, have none until a time [s], or until it comes up anyway if later."""
@@ -221,7 +220,7 @@ class Nodes:
         self.free[node] = gpus
         self._health = None
         # Of nodes that come and go, it is made anew when it is asked for.
-        self._present = () if self.counts else (*self._present[:node], gpus, *self._present[node + 1 :])
+        self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def request(self, num_nodes: int, now: float) -> float:
         """Ask for another number of nodes, and give back what is beyond it.
@@ -258,12 +257,12 @@ class Nodes:
 
     def mean_gpus(self, now: float) -> float:
         """Return the GPUs that were paid for, on average since time 0."""
-        if not now or (self.counts is None and not self._since):
+        if not now or (self._is_fixed and not self._since):
             return float(self._cluster.num_gpus)
         return self._paid_for(now)[1] / now
 
     def _paid_for(self, now: float) -> tuple[float, float]:
         """Return node-seconds and GPU-seconds up to now."""
         passed, requested = now - self._since, len(self._up_at)
-        gpus = self._cluster.num_gpus if self.counts is None else sum(self._cluster.gpus_per_node[:requested])
+        gpus = self._cluster.num_gpus if self._is_fixed else sum(self._cluster.gpus_per_node[:requested])
         return self._paid[0] + passed * requested, self._paid[1] + passed * gpus

@@ -99,10 +99,11 @@ class Recorder:
         active_jobs = len(jobs.active)
         held, goodput, weighted = jobs.totals.of(jobs.running)
         in_use = held - nodes.board.num_extra
-        up = nodes.num_up(now)
+        up, price = nodes.num_up(now), nodes.hourly_cost
+        cost = nodes.cost(now) if price else 0.0
         efficiency = weighted / in_use if in_use else 0.0
         self.last_round = record = RoundRecord(
-            now, active_jobs, in_use, goodput, efficiency, *self._objective, up, nodes.hourly_cost, nodes.cost(now)
+            now, active_jobs, in_use, goodput, efficiency, *self._objective, up, price, cost
         )
         if has_changed or record[1:-1] != self._kept:
             self._kept = record[1:-1]

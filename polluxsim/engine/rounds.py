@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,8 @@ class Rounds:
         self._stands_until = -inf
         self._outdated_by = Change.ANY.value
         self._arrived: list[JobWindow] = []
-        self._named: dict[Change, dict[JobId, None]] = {}
+        # By the change's value: an enumeration's own hash is slow.
+        self._named: defaultdict[int, dict[JobId, None]] = defaultdict(dict)
 
     def arrived(self, view: JobWindow) -> None:
         """Take note of an arrival."""
@@ -98,19 +100,21 @@ class Rounds:
 
     def note(self, change: Change, job_id: JobId = "") -> None:
         """Take note of a change, which calls a round and may put the present decision out of date."""
-        self._named.setdefault(change, {})[job_id] = None
+        value = change.value
+        self._named[value][job_id] = None
         self.has_changed = True
-        if change.value & self._outdated_by:
+        if value & self._outdated_by:
             self._stands_until = -inf
         self.call(self._agenda.now)
 
     def call(self, time: float) -> None:
         """Hold a round at the first multiple of the interval that is not before `time` and not over, or before that."""
-        if self._due is not None and time > (self._due - 1) * self._interval:
+        due = self._due
+        if due is not None and (due == self._last + 1 or time > (due - 1) * self._interval):
             return
         check_range(time, self._interval, "the simulation")
         index = max(first_round(time, self._interval), self._last + 1)
-        if self._due is None or index < self._due:
+        if due is None or index < due:
             self._due = index
             self._agenda.at(index * self._interval, Rank.ROUND, self._action, index)
 
@@ -130,7 +134,7 @@ class Rounds:
     @property
     def is_news(self) -> bool:
         """Return whether something happened since the last round that may let jobs progress, or one that failed did."""
-        failing = self._named.keys() <= {Change.NODES, Change.EVICTION}
+        failing = self._named.keys() <= {Change.NODES.value, Change.EVICTION.value}
         return self._has_progressed or (self.has_changed and not failing)
 
     @property
@@ -143,25 +147,25 @@ class Rounds:
         named = self._named
         return Changes(
             arrived=self._arrived,
-            ended=tuple(named.get(Change.COMPLETION, ())),
-            passed_epoch=tuple(named.get(Change.EPOCH, ())),
-            learnt=tuple(named.get(Change.LEARNING, ())),
-            nodes=Change.NODES in named,
-            evicted=tuple(named.get(Change.EVICTION, ())),
+            ended=tuple(named.get(Change.COMPLETION.value, ())),
+            passed_epoch=tuple(named.get(Change.EPOCH.value, ())),
+            learnt=tuple(named.get(Change.LEARNING.value, ())),
+            nodes=Change.NODES.value in named,
+            evicted=tuple(named.get(Change.EVICTION.value, ())),
         )
 
     def decided(self, decision: Decision) -> None:
         """Let a decision stand for as long as it says."""
         self._stands_until = decision.valid_until
         self._outdated_by = (decision.outdated_by | Change.EVICTION).value
-        self._arrived, self._named = [], {}
+        self._arrived, self._named = [], defaultdict(dict)
         if decision.rejected:  # which is of its own doing, and news for the next
-            self._named[Change.COMPLETION] = dict.fromkeys(decision.rejected)
+            self._named[Change.COMPLETION.value] = dict.fromkeys(decision.rejected)
 
     def ask_anew(self, unseen: Iterable[JobWindow]) -> None:
         """Ask at the next round whatever was decided, a policy to which some jobs are news."""
         if unseen := list(unseen):
-            self._arrived, self._named = unseen, {}
+            self._arrived, self._named = unseen, defaultdict(dict)
         self.has_changed, self._stands_until = True, -inf
         self.call(self._agenda.now)
 

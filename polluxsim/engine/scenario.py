@@ -12,7 +12,7 @@ from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.models.planned import PlannedProfile
 from polluxsim.models.rigid import RigidProfile
 from polluxsim.models.scaling import ScalingProfile
@@ -20,7 +20,7 @@ from polluxsim.policies.view import Traits, traits_of
 from polluxsim.workloads.fitting import speeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
@@ -77,6 +77,18 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.check(self.workload)
+        if named := self.settings.named_applications:
+            self._check_names(named)
+
+    def _check_names(self, named: Mapping[str, Iterable[str]]) -> None:
+        """Check that what is set by application is set for applications that there are."""
+        known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
+        for setting, names in named.items():
+            if unknown := sorted(set(names) - set(known)):
+                raise InvalidConfigError(
+                    f"engine.{setting} names application {unknown[0]!r}, allowed are {', '.join(known)}"
+                    f"{did_you_mean(unknown[0], known)}"
+                )
 
     def check(self, workload: Workload) -> None:
         """Check that every job of a workload can run here.

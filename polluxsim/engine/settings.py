@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,13 @@ from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.interference import Interference
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError
+from polluxsim.restarts import RestartDelays
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
-    from polluxsim.engine.sharing import Sharing
+    from collections.abc import Iterable, Mapping
 
-LONGEST_DELAY = 1e6
-"""Eleven days; no job would come to anything with a longer one [s]."""
+    from polluxsim.engine.sharing import Sharing
 
 SHORTEST_INTERVAL = 1e-9
 """Rounds can be told apart up to 2^52 intervals: with a shorter one, for less than 52 days [s]."""
@@ -36,6 +37,8 @@ class EngineSettings:
         Time between scheduling rounds, which are at its multiples, from 1e-9 to 1e11 [s].
     restart_delay
         Time a job loses when its placement changes, its first start included [s].
+    restart_delays
+        The same of applications of which more is known: one for all GPU types, or one for each by name [s].
     interference
         Share of its speed that a multi-node job loses while it shares a node with another one, in [0, 1).
     whole_seconds
@@ -59,6 +62,7 @@ class EngineSettings:
 
     round_interval: float = 60.0
     restart_delay: float = 30.0
+    restart_delays: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     interference: float = 0.0
     whole_seconds: bool = False
     horizon: float | None = None
@@ -76,12 +80,7 @@ class EngineSettings:
             SHORTEST_INTERVAL <= self.round_interval <= MOST_SECONDS,
             f"a number from {SHORTEST_INTERVAL:g} to {MOST_SECONDS:g}",
         )
-        _require(
-            "restart_delay",
-            self.restart_delay,
-            0 <= self.restart_delay <= LONGEST_DELAY,
-            f"a number from 0 to {LONGEST_DELAY:g}",
-        )
+        delays = self.delays.all
         _require("interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         if self.horizon is not None:
             _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
@@ -95,11 +94,21 @@ class EngineSettings:
         if self.whole_seconds:
             if self.ask_at_failures:
                 raise InvalidConfigError("engine.ask_at_failures is set, allowed is false where whole_seconds is set")
-            for name, value in (
-                ("round_interval", self.round_interval),
-                ("restart_delay", self.restart_delay),
-            ):
+            for name, value in [("round_interval", self.round_interval), *(("restart_delay", time) for time in delays)]:
                 _require(name, value, float(value).is_integer(), "whole seconds where whole_seconds is set")
+
+    @cached_property
+    def delays(self) -> RestartDelays:
+        """Return what a start costs by application and GPU type."""
+        return RestartDelays(self.restart_delay, self.restart_delays)
+
+    @property
+    def named_applications(self) -> Mapping[str, Iterable[str]]:
+        """Return the applications of which something is set, by setting."""
+        named: dict[str, Iterable[str]] = {"restart_delays": self.restart_delays}
+        if self.checkpoints is not None:
+            named |= {"checkpoints.costs": self.checkpoints.costs, "checkpoints.sizes": self.checkpoints.sizes}
+        return {setting: names for setting, names in named.items() if names}
 
     @property
     def disturbance(self) -> Sharing | None:

@@ -20,6 +20,7 @@ def shown(state: State, now: float) -> ClusterView:
         gpus_per_node=up,
         jobs=JobWindows(state.shutter, len(jobs.active), jobs.all_views),
         restart_delay=settings.restart_delay,
+        restart_delays=settings.delays,
         nodes=nodes.counts,
         changes=state.rounds.changes(),
         round_interval=settings.round_interval,

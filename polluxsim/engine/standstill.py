@@ -22,7 +22,7 @@ class Standstill:
     """
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * settings.restart_delay
+        self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * max(settings.delays.all)
         self._since: float | None = None
 
     def at_round(self, state: State, num_coming: int) -> str | None:

@@ -52,9 +52,9 @@ class Training:
 
     def pass_epochs(self) -> None:
         """Let the jobs whose course is known go on to the epochs they are in."""
-        state = self._state
+        state, now = self._state, self._state.agenda.now
         for job in state.jobs.on_course.values():
-            if job.pass_epochs(state.agenda.now):
+            if job.segment.milestone.time <= now and job.pass_epochs(now):
                 state.jobs.totals.update(job)
                 state.rounds.note(Change.EPOCH, job.job_id)
 
@@ -104,7 +104,9 @@ class Training:
     def _move(self, move: Move) -> None:
         state, settings, now = self._state, self._state.scenario.settings, self._state.agenda.now
         job = move.job
-        delay = 0.0 if settings.free_moves and job.placement else settings.restart_delay
+        is_free = settings.free_moves and job.placement
+        gpu_type = move.pace.gpu_type if move.pace else None
+        delay = 0.0 if is_free else settings.delays.of(job.job.application, gpu_type)
         job.place(move.placement, move.pace, now, delay, state.shutter.rule)
         if move.gpus:
             state.nodes.board.take(job.job_id, move.gpus)

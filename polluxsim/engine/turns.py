@@ -211,7 +211,8 @@ class Simulation(Readings):
         has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
-            self._crashes.expect(moves)
+            if moves:
+                self._crashes.expect(moves)
         state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 

@@ -77,6 +77,10 @@ class JobWindow:
         return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._speeds_of)
 
     @property
+    def application(self) -> str:
+        return self._active.job.application
+
+    @property
     def user(self) -> str | None:
         return self._active.job.user
 

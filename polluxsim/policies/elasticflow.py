@@ -190,9 +190,10 @@ class ElasticFlow:
             if time < min(times.values(), default=inf):
                 times[gpus] = time
         held = num_replicas(job.placement)
-        pending = max(self._changed.get(job.job_id, -inf) + view.restart_delay - view.time, 0.0)
+        delay = view.delay_of(job)
+        pending = max(self._changed.get(job.job_id, -inf) + delay - view.time, 0.0)
         deadline = inf if job.job_id in self._late else due(job)
-        return Demand(times, deadline, held, pending if held else 0.0, view.restart_delay)
+        return Demand(times, deadline, held, pending if held else 0.0, delay)
 
 
 def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:

@@ -137,22 +137,26 @@ class Budget:
     ----------
     view
         The cluster, all of whose GPUs are there to be given.
+
+    Attributes
+    ----------
+    left
+        GPUs that are left of all types.
     """
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._left = {name: view.gpus_of(name) for name in view.types}
-
-    @property
-    def left(self) -> int:
-        """Return the GPUs that are left of all types."""
-        return sum(self._left.values())
+        self.left = sum(self._left.values())
 
     def take(self, job: JobView) -> str | None:
         """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits."""
+        if job.num_replicas > self.left:
+            return None
         for name in self._left if len(self._left) == 1 else self._wanted(job):
             if job.num_replicas <= self._left[name]:
                 self._left[name] -= job.num_replicas
+                self.left -= job.num_replicas
                 return name
         return None
 

@@ -40,7 +40,7 @@ class Limits:
         return limit
 
     def _true_time(self, view: ClusterView, job: JobView) -> float:
-        return view.restart_delay + remaining_time(job, max(view.gpus_per_node))
+        return view.delay_of(job) + remaining_time(job, max(view.gpus_per_node))
 
     def started(self, view: ClusterView, job: JobView) -> None:
         """Take note of a job that gets its GPUs now."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.models.stages import Stages
+    from polluxsim.restarts import RestartDelays
     from polluxsim.types import Allocation, BatchChoice, Gpus, JobId, Placement
 
 
@@ -76,6 +77,8 @@ class JobView(Protocol):
         When it was submitted [s].
     num_replicas, batch_size
         GPUs and total batch size its user asked for [1; examples].
+    application
+        What it trains, by name; all jobs of an application do alike work.
     user, queue
         Who pays, and the queue (virtual cluster, partition, tenant) it was submitted to; None if not said.
     priority
@@ -120,6 +123,8 @@ class JobView(Protocol):
     def num_replicas(self) -> int: ...
     @property
     def batch_size(self) -> int: ...
+    @property
+    def application(self) -> str: ...
     @property
     def user(self) -> str | None: ...
     @property
@@ -180,6 +185,7 @@ class JobSnapshot(NamedTuple):
     speeds: Mapping[str, float] = MappingProxyType({})
     plan: BatchPlan | None = None
     stages: Stages | None = None
+    application: str = ""
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
@@ -312,6 +318,8 @@ class ClusterView:
         Jobs submitted and not ended, in order of submission.
     restart_delay
         Time a job loses whenever its placement changes [s].
+    restart_delays
+        The same by application and GPU type, where more is known; `delay_of` a job looks there.
     nodes
         How many nodes are requested and may be, None where their number cannot change.
     changes
@@ -340,6 +348,7 @@ class ClusterView:
     health: Health = HEALTHY
     node_types: NodeTypes = NOBODY_SAYS
     shared: Mapping[JobId, Gpus] = field(default_factory=dict)
+    restart_delays: RestartDelays | None = None
 
     @property
     def types(self) -> Mapping[str, GpuType]:
@@ -354,11 +363,20 @@ class ClusterView:
 
     def gpus_of(self, gpu_type: str) -> int:
         """Return the number of GPUs of a type."""
+        if not self.node_types:
+            return self.num_gpus
         return sum(self.gpus_per_node[node] for node in self.nodes_of(gpu_type))
 
     def type_of(self, placement: Placement) -> str:
         """Return the GPU type of a placement, by name."""
         return self.node_types[placement[0][0]].name if self.node_types else ANY.name
+
+    def delay_of(self, job: JobView) -> float:
+        """Return what another start costs a job on GPUs of its type; of one that has none, the most it can [s]."""
+        if self.restart_delays is None or not self.restart_delays.known:
+            return self.restart_delay
+        gpu_type = self.type_of(job.placement) if job.placement else None
+        return self.restart_delays.of(job.application, gpu_type)
 
     def round_at(self, time: float) -> float:
         """Return the time of the first round that is not before a time [s]."""

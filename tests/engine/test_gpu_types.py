@@ -179,3 +179,48 @@ def test_speeds_by_type_come_back_from_a_file(tmp_path):
     (tmp_path / "jobs.csv").write_text("name,time,num_replicas,duration,type_speeds\na,0,1,9,t4\n")
     with pytest.raises(InvalidInputError, match="TYPE:speed"):
         read_workload(tmp_path / "jobs.csv")
+
+
+@pytest.mark.parametrize(("node", "delay"), [(0, 70.0), (2, 20.0)])
+def test_a_start_costs_what_is_known_of_the_application_on_the_type(node, delay):
+    rules = EngineSettings(restart_delay=5.0, restart_delays={"toy": {"t4": 70.0, "a100-40": 20.0}})
+    profiles = {"toy": TypedToy(epochs=(100.0,)), "other": TypedToy("other", 1.0, (100.0,))}
+    load, policy = toy_workload(toy_job("a")), Fixed((node, 4))
+    (job,) = simulate(load, profiles, TWO, policy, settings=rules).job_records
+    (plain,) = simulate(load, profiles, TWO, policy, settings=EngineSettings(restart_delay=5.0)).job_records
+    assert job.completion_time == pytest.approx(plain.completion_time + delay - 5.0)
+    assert (job.restart_time, plain.restart_time) == (delay, 5.0)
+    other = toy_workload(replace(toy_job("a"), application="other"))
+    assert simulate(other, profiles, TWO, policy, settings=rules).job_records[0].restart_time == 5.0
+
+
+class Recording(Fifo):
+    """Remembers what restarts it was told to reckon with."""
+
+    def allocate(self, view, rng):
+        self.seen = getattr(self, "seen", set()) | {(bool(job.placement), view.delay_of(job)) for job in view.jobs}
+        return super().allocate(view, rng)
+
+
+def test_a_policy_knows_what_another_start_costs():
+    rules = EngineSettings(restart_delays={"toy": {"t4": 70.0, "a100-40": 20.0}})
+    policy = Recording()
+    jobs = toy_workload(*(toy_job(name, 40.0 * index, 8) for index, name in enumerate("abc")))
+    simulate(jobs, {"toy": TypedToy(epochs=(800.0, 1600.0))}, TWO, policy, settings=rules)
+    assert policy.seen == {(False, 70.0), (True, 70.0), (True, 20.0)}
+
+
+@pytest.mark.parametrize(
+    ("delays", "words"),
+    [
+        ({"toi": 3.0}, "engine.restart_delays names application 'toi', allowed are toy; did you mean toy?"),
+        ({"toy": -1.0}, "engine.restart_delays.toy is -1, allowed is a number from 0 to 1e+06"),
+        ({"toy": {"t4": "long"}}, "engine.restart_delays.toy.t4 is 'long', allowed is a number from 0 to 1e+06"),
+        (3.0, "engine.restart_delays is 3.0, allowed are delays by application"),
+    ],
+)
+def test_wrong_restart_delays(delays, words):
+    with pytest.raises(InvalidConfigError, match=f"^{re.escape(words)}$"):
+        simulate(
+            toy_workload(toy_job("a")), {"toy": TypedToy()}, TWO, Fifo(), settings=EngineSettings(restart_delays=delays)
+        )

@@ -256,7 +256,7 @@ def build_problem(
     return Problem(
         job_ids=tuple(job.job_id for job in jobs),
         speedups=tables.build(view, jobs),
-        restart_factors=_restart_factors(jobs, view.time, view.restart_delay),
+        restart_factors=_restart_factors(view, jobs, view.time),
         max_replicas=np.array([min(job.max_replicas, view.num_gpus) for job in jobs], dtype=np.int64),
         placements=placements,
         gpus_per_node=np.array(view.gpus_per_node, dtype=np.int64),
@@ -282,8 +282,8 @@ def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
     """Return the problem of a round as it would be at a later time [s], if nothing happened until then."""
     by_name = {job.job_id: job for job in view.jobs}
     jobs = [by_name[job_id] for job_id in problem.job_ids]
-    return replace(problem, restart_factors=_restart_factors(jobs, time, view.restart_delay))
+    return replace(problem, restart_factors=_restart_factors(view, jobs, time))
 
 
-def _restart_factors(jobs: Sequence[JobView], time: float, delay: float) -> NDArray[np.float64]:
-    return np.array([restart_factor(time - job.submit_time, job.num_restarts, delay) for job in jobs])
+def _restart_factors(view: ClusterView, jobs: Sequence[JobView], time: float) -> NDArray[np.float64]:
+    return np.array([restart_factor(time - job.submit_time, job.num_restarts, view.delay_of(job)) for job in jobs])

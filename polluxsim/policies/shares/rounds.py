@@ -82,7 +82,7 @@ class RoundsOfShares:
     _time: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
     _deficit: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
     _running: dict[JobId, str] = field(default_factory=dict, init=False, repr=False)
-    _began: frozenset[JobId] = field(default=frozenset(), init=False, repr=False)
+    _began: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _asked: float = field(default=0.0, init=False, repr=False)
     _reset: float = field(default=-inf, init=False, repr=False)
     _is_stale: bool = field(default=True, init=False, repr=False)
@@ -106,7 +106,7 @@ class RoundsOfShares:
             turns |= {job: turn for job, turn in self._turns(view, name, turns) if job not in turns or turn.is_taken}
         taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
-        self._began = frozenset(job for job in running if job not in self._running)
+        self._began = {job: view.delay_of(taken[job]) for job in running if job not in self._running}
         self._running, self._asked = running, view.time
         placements = placements_by_type(view, running, taken)
         return Decision(placements, explain=partial(self._reasons, turns, {job.job_id: job for job in view.jobs}))
@@ -118,7 +118,7 @@ class RoundsOfShares:
         """Add up the round that is over, and see who came and went."""
         had, active = view.time - self._asked, {job.job_id for job in view.jobs}
         for job, name in self._running.items():
-            self._time[job, name] += had - (min(view.restart_delay, had) if job in self._began else 0.0)
+            self._time[job, name] += had - min(self._began.get(job, 0.0), had)
         if view.changes.arrived or view.changes.ended or view.changes.nodes:
             self._is_stale = True
         pairs = [(job.job_id, name) for job in view.jobs for name in gpus_by_type(view)]

@@ -128,14 +128,13 @@ class Sia:
     def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
         """Return the configuration that a job keeps as it is still loading its checkpoint there, −1 for none."""
         since = self._since.get(job.job_id, ((), -np.inf))[1]
-        return here if here is not None and view.time - since < view.restart_delay else -1
+        return here if here is not None and view.time - since < view.delay_of(job) else -1
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
         """Return what is left of a job's worth if it is re-allocated now; a job that is young loses nothing."""
         age = job.attained_service if job.oracle.application.gang_size else view.time - job.submit_time
-        if age < view.restart_delay:
-            return 1.0
-        return restart_factor(view.time - job.submit_time, job.num_restarts, view.restart_delay)
+        delay = view.delay_of(job)
+        return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)
 
 
 def _placements(
