@@ -14,7 +14,7 @@ from polluxsim.look.colours import application_colour, looks, on_page
 from polluxsim.look.frames import frame_of
 from polluxsim.look.groups import grouped, policy_name, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
-from polluxsim.look.metric_lines import difference, lines
+from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
 from polluxsim.look.replication import settings_table
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
@@ -103,7 +103,7 @@ def report(subjects: Sequence[Subject]) -> str:
     summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
-    bases = _compared_with(runs)
+    bases = first_of_same_jobs([run.result for run in runs])
     metrics = [(line, _cells(line, bases)) for line in lines(summaries, list(map(steady_gpus, runs)))]
     return _template("page.html").render(
         title=_title(runs, summaries),
@@ -142,14 +142,6 @@ def _summary(run: Run) -> Summary:
     if summary is None:
         raise ValueError(f"run {run.name!r} has no jobs, needed is one or more")
     return summary
-
-
-def _compared_with(runs: Sequence[Run]) -> list[int]:
-    """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
-    first: dict[int, int] = {}
-    keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in run.result.job_records))
-            for run in runs]  # fmt: skip
-    return [first.setdefault(key, number) for number, key in enumerate(keys)]
 
 
 def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
