@@ -51,18 +51,19 @@ class Pauses:
                 yield start, reached
 
     def _by_interval(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        if self._rules is None:
-            return
-        nodes = len({slot.node for slot in stay.slots})
-        rate = nodes * self._failure_rate(stay.placed, self._rules.expected_rate)
-        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
-        if interval == inf:
-            return
-        cycle, first = interval + cost, stay.placed + self._delay + interval
-        number = max(int((stay.start - first) // cycle), 0)
+        first, cycle, cost = self.rhythm(stay.placed, len({slot.node for slot in stay.slots}), application)
+        number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
         while (begin := first + number * cycle) < stay.end:
             yield begin, begin + cost
             number += 1
+
+    def rhythm(self, placed: float, nodes: int, application: str) -> tuple[float, float, float]:
+        """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
+        if self._rules is None:
+            return inf, inf, 0.0
+        rate = nodes * self._failure_rate(placed, self._rules.expected_rate)
+        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
+        return placed + self._delay + interval, interval + cost, cost
 
     def _failure_rate(self, now: float, expected: float) -> float:
         """Return the failures of a node a second as jobs knew it that were given GPUs at a time [s]."""

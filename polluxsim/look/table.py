@@ -56,7 +56,8 @@ class SideBySide:
         unbounded = options.update(width=UNBOUNDED)
         for column in self._columns:
             wider = self._block([*block, column])
-            if block and (len(block) == MOST_COLUMNS or console.measure(wider, options=unbounded).maximum > options.max_width):
+            width = console.measure(wider, options=unbounded).maximum
+            if block and (len(block) == MOST_COLUMNS or width > options.max_width):
                 yield self._block(block)
                 block = []
             block.append(column)

@@ -19,9 +19,9 @@ from polluxsim.look.replication import settings_table
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns
+from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns, save_columns
 from polluxsim.look.report.sentences import packed_reasons
-from polluxsim.look.series import is_adaptive
+from polluxsim.look.series import fairness, is_adaptive
 from polluxsim.look.settings_text import as_html
 from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.summary import summarise
@@ -114,6 +114,7 @@ def report(subjects: Sequence[Subject]) -> str:
         pooled=_pooled(runs),
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
+        has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
         charts=Markup(packed(*charts(shown))),
@@ -207,11 +208,13 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "gpusPerNode": list(shown.held.gpus_per_node),
         "nodeTypes": _types(shown),
         "isRented": shown.rented,
+        "restartDelay": settings_of(subject.run).get("engine.restart_delay", 0.0),
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),
         "livesNote": subject.lives_note,
     }
-    return packed(run_columns(shown.result, shown.held, subject.lives), head)
+    saves = save_columns(subject.run, len(shown.held.gpus_per_node))
+    return packed(run_columns(shown.result, shown.held, subject.lives) | saves, head)
 
 
 def _names(names: Sequence[str | None]) -> list[str]:
