@@ -38,7 +38,7 @@ class Pauses:
         self._delay = float(engine.get("restart_delay", 0.0))
         self._failures = sorted(outage.time for outage in run.result.outage_records)
         self._num_nodes = num_nodes
-        self._failed = dict(_failures(run.result))
+        self._failed = dict(_failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
         self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
         for record in run.result.checkpoint_records:
             self._recorded[record.job].append(record)
