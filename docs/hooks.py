@@ -1,4 +1,4 @@
-"""What MkDocs does beside rendering: the page to play with, formulas, the commands' own help, `reproduce`'s tables."""
+"""What MkDocs does beside rendering: what is made with the site, formulas, commands' help, `reproduce`'s tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -17,19 +18,32 @@ import lesson
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
+import polluxsim
+
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 EVALUATION = "<!-- reproduced -->"
 REPRODUCED = ROOT / "docs" / "reproduced"
 OTHERS = "<!-- the other commands -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+SCREENS = re.compile(r"^<!-- screens:([\w-]+): (.*?) -->$", re.MULTILINE)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Make the page to play with."""
+    """Make the page to play with, and a report."""
     files.append(File.generated(config, "lesson.html", content=lesson.page()))
+    files.append(File.generated(config, "report.html", content=_report()))
     return files
+
+
+def _report() -> str:
+    """Return the report of a small workload under three policies."""
+    small = polluxsim.workload("philly-like", num_jobs=60, hours=4)
+    policies = ("pollux", "tiresias", "srtf")
+    runs = {name: polluxsim.simulate(small, policy=name, progress=False) for name in policies}
+    with tempfile.TemporaryDirectory() as folder:
+        return polluxsim.compare(runs).report(Path(folder) / "report.html").read_text(encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -38,7 +52,20 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         others = [name for name in _commands() if f"\n## {name}\n" not in markdown]
         markdown = markdown.replace(OTHERS, "\n".join(map(_section, others)))
     markdown = markdown.replace(EVALUATION, _reproduced())
+    markdown = SCREENS.sub(_screens, markdown)
     return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
+
+
+def _screens(found: re.Match[str]) -> str:
+    """Return pictures of a part of the report on a desktop and on a phone, in the colours of the reader's page."""
+    name, what = found.groups()
+    picture = '![{}, on a {}](images/report-{}-{}-{scheme}.webp#only-{scheme}){{ width="{}" loading=lazy }}'
+    shown = [
+        picture.format(what, window, name, window, width, scheme=scheme)
+        for window, width in (("desktop", "74%"), ("phone", "24%"))
+        for scheme in ("light", "dark")
+    ]
+    return "\n".join(shown)
 
 
 def _reproduced() -> str:

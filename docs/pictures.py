@@ -1,8 +1,9 @@
 """Draw the pictures of the documentation again: `python docs/pictures.py`, in a checkout with polluxsim installed.
 
 `terminal` are those of the commands page: what a command prints, as an SVG without web fonts. `plots` are those of the
-figures page, from nothing but what is shipped. `report` is the page, as headless Chromium shows it. `notebooks` runs
-each notebook and keeps it as a page with its figures; the sweep and the tables it reads take half an hour. Commands run
+figures page, from nothing but what is shipped, as SVG that is light or dark as the page is. `report` is the page, as
+headless Chromium shows it on a desktop and on a phone, light and dark. `live` and `trace` are what their names say.
+`notebooks` runs each notebook and keeps it as a page; the sweep and the tables it reads take half an hour. Commands run
 in a folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for
 `scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles, `conformance.svg` Muri's traces.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import re
 import shlex
@@ -20,7 +22,7 @@ import sys
 import tempfile
 from base64 import b64decode
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -31,6 +33,16 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.support.ui import WebDriverWait
+
+from polluxsim.cli import live_picture
+from polluxsim.look.colours import application_colour, on_page
+from polluxsim.run.composing import composed
+from polluxsim.run.execution import Execution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from polluxsim.engine.simulation import Simulation
 
 ROOT = Path(__file__).parents[1]
 IMAGES = Path(__file__).parent / "images"
@@ -47,6 +59,7 @@ TERMINAL = [
     ("", "run policy=optimus hydra.run.dir=optimus", 0),
     ("table", "table pollux tiresias optimus", 40),
     ("compare", "compare pollux tiresias", 40),
+    ("why", "why tiresias imagenet-12", 40),
     ("whatif", "whatif tiresias --at 3h policy=srtf --drop-node 3", 60),
     ("size", "size workload=philly-like-rigid policy=fifo --target 'p90 wait < 1h'", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
@@ -81,17 +94,57 @@ PLOTS = {
     "training": "--width 8.5",
 }
 
-PAGES = {
-    "report-desktop": ("", "main", 1280, "light"),
-    "report-phone": ("", "main", 390, "light"),
-    "report-timeline": ("", "#occupancy .card", 1280, "light"),
-    "report-dark": ("", "#occupancy .card", 1280, "dark"),
-    "report-job": ("#job/0/imagenet-12", "main", 1280, "light"),
+REPORTED = {
+    "runs": "-m policy=pollux,tiresias,optimus",
+    "seeds": "-m policy=tiresias,srtf,fifo seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=40",
+    "failing": "policy=tiresias cluster/failures=rsc-2 cluster.failures.rate=200 engine/checkpoints=interval",
+    "elastic": "policy=scaled cluster=elastic",
 }
-"""Place and part of the report, the width of the window [px], and the scheme that is preferred."""
+"""Runs that pages are shown of."""
 
-MOST_HEIGHT = 1300
+CHOOSE = """
+  const choose = (id, value) => {
+    const element = document.getElementById(id);
+    element.value = value;
+    for (const name of ["change", "input"]) element.dispatchEvent(new Event(name));
+  };
+"""
+PAGES = {
+    "summary": ("runs", "", "main", ""),
+    "timeline": ("runs", "", "#occupancy .card", ""),
+    "versus": ("runs", "", "#versus", ""),
+    "job": ("failing", "#job/0/imagenet-12", "main", ""),
+    "seeds": ("seeds", "", "#summary", ""),
+    "waits": ("failing", "", "#timeline", "choose('group-of', 'Jobs that wait'); choose('group-by', 'cause')"),
+    "map": ("runs", "", "#timeline", "choose('map-of', 'jobs by submission'); choose('find', 'imagenet-12')"),
+    "elastic": ("elastic", "", "#occupancy .card", ""),
+}
+"""Report, place and part of it, and what is done there first."""
+
+SCHEMES = ("light", "dark")
+WINDOWS = {"desktop": 1280, "phone": 390}
+"""Widths [px]."""
+
+MOST_HEIGHT = 1200
 """Of a picture of a page [px]."""
+
+ADAPTIVE = {*PLOTS} - {"scaling", "sweep"}
+"""Plots that are drawn as SVG, light or dark as the page is; the others take longest to make again."""
+
+PAPER, INK = (23, 29, 36), (231, 236, 242)
+"""Of a dark page."""
+
+LIVE_AT, TRACED = 6.0 * 3600, 3 * 3600 * 10**6
+"""When the live view is drawn [s], and up to when a timeline is [µs]."""
+
+SLICES = {
+    "waiting": "#8a94a0",
+    "restart": "#555555",
+    "start": "#555555",
+    "checkpoint": "#1f68b0",
+    "lost": "#b3401a",
+    "down": "#333333",
+}
 
 READ = (
     f"run --config-dir {ROOT / 'experiments'} +experiment=fairness hydra.sweep.dir=fairness",
@@ -141,24 +194,109 @@ def draw_plots(folder: Path, options: argparse.Namespace) -> None:
     for command in RUNS:
         _printed(command, folder)
     for kind, rest in PLOTS.items():
-        _printed(f"plot {kind} {rest} -o {kind}.png", folder)
-        _keep_picture(folder / f"{kind}.png", options.output / f"{kind}.png")
+        ending = "svg" if kind in ADAPTIVE else "png"
+        _printed(f"plot {kind} {rest} -o {kind}.{ending}", folder)
+        if ending == "png":
+            _keep_picture(folder / f"{kind}.png", options.output / f"{kind}.png")
+        else:
+            (options.output / f"{kind}.svg").write_text(light_and_dark((folder / f"{kind}.svg").read_text()))
 
 
 def draw_report(folder: Path, options: argparse.Namespace) -> None:
-    """Make a report of three runs, and take pictures of it in headless Chromium."""
-    _printed("run -m policy=pollux,tiresias,optimus hydra.sweep.dir=reported", folder)
-    _printed("report reported -o report.html", folder)
+    """Make reports, and take pictures of them in headless Chromium."""
+    for name, rest in REPORTED.items():
+        where = "sweep" if rest.startswith("-m") else "run"
+        _printed(f"run {rest} hydra.{where}.dir=of-{name}", folder)
+        _printed(f"report of-{name} -o {name}.html", folder)
+    browser = headless()
+    try:
+        for name in PAGES:
+            for picture, shot in shots(browser, folder, name):
+                with Image.open(io.BytesIO(shot)) as image:
+                    image.save(options.output / picture, quality=60, method=6)
+    finally:
+        browser.quit()
+
+
+def headless() -> Chrome:
+    """Return a browser without a window."""
     chosen = ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
         chosen.add_argument(argument)
-    browser = Chrome(options=chosen, service=ChromeService(shutil.which("chromedriver")))
-    try:
-        for name, (place, part, width, scheme) in PAGES.items():
-            shot = _shot(browser, (folder / "report.html").as_uri() + place, part, width, scheme)
-            _keep_picture(io.BytesIO(shot), options.output / f"{name}.png")
-    finally:
-        browser.quit()
+    return Chrome(options=chosen, service=ChromeService(shutil.which("chromedriver")))
+
+
+def shots(browser: Any, folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the pictures of a part of a report, on a desktop and on a phone, light and dark."""
+    report, place, part, script = PAGES[name]
+    for window, width in WINDOWS.items():
+        for scheme in SCHEMES:
+            shot = _shot(browser, (folder / f"{report}.html").as_uri() + place, part, (width, scheme, script))
+            yield f"report-{name}-{window}-{scheme}.webp", shot
+
+
+def draw_live(_: Path, options: argparse.Namespace) -> None:
+    """Draw the live view in the middle of a run in which nodes fail, as of one simulated hour a second."""
+    choices = {"policy": "tiresias", "cluster/failures": "rsc-2", "engine/checkpoints": "interval"}
+    config = composed(choices, {}, 0)
+    config.cluster.failures.rate = 200.0
+    execution, seen = Execution(config), list[str]()
+    live_picture.perf_counter = lambda: 0.0
+    picture = live_picture.Picture(execution.workload, execution.cluster)
+    picture.keys = "space: pause, q: quit"
+
+    def watch(run: Simulation) -> None:
+        live_picture.perf_counter = lambda: run.time / 3600
+        if run.time < LIVE_AT:
+            picture.show(run)
+        elif not seen:
+            console = Console(record=True, width=80, height=26, file=io.StringIO())
+            console.print(picture, height=26)
+            seen.append(console.export_svg(title="", theme=MONOKAI, unique_id="live"))
+
+    execution.simulate(watch)
+    _keep_svg(options.output / "live.svg", seen[0])
+
+
+def draw_trace(folder: Path, options: argparse.Namespace) -> None:
+    """Draw what a timeline's file holds of one node and some jobs in three hours, as Perfetto lays it out."""
+    _printed(f"run {REPORTED['failing']} hydra.run.dir=of-failing", folder)
+    _printed("trace of-failing -o failing.json", folder)
+    found = json.loads((folder / "failing.json").read_text())["traceEvents"]
+    names = {each["tid"]: each["args"]["name"] for each in found if each["name"] == "thread_name"}
+    slices = [each for each in found if each["ph"] == "X" and each["ts"] < TRACED and each["ts"] + each["dur"] > 0]
+    gpus = [tid for tid, name in names.items() if name.startswith("GPU ")][:8]
+    jobs = [tid for tid, name in names.items() if not name.startswith("GPU ")][:12]
+    places = {tid: place for place, tid in enumerate([*gpus, *jobs])}
+    parts = [f'<text x="4" y="{21 * place + 15}">{names[tid]}</text>' for tid, place in places.items()]
+    for each in sorted((each for each in slices if each["tid"] in places), key=lambda each: -each["dur"]):
+        x, end = (90 + 870 * min(time, TRACED) / TRACED for time in (each["ts"], each["ts"] + each["dur"]))
+        colour = SLICES.get(each["name"], application_colour(each.get("args", {}).get("application", "")))
+        wide, y = max(end - x, 0.6), 21 * places[each["tid"]] + 3
+        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="17" style="fill: {colour}"/>')
+        if wide > 8 * len(each["name"]):
+            parts.append(f'<text x="{x + 3:.1f}" y="{y + 12}" style="fill: #ffffff">{each["name"]}</text>')
+    look = f'viewBox="0 0 964 {21 * len(places) + 6}" font-family="system-ui, sans-serif" font-size="11"'
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" {look}>{"".join(parts)}</svg>'
+    (options.output / "trace.svg").write_text(light_and_dark(svg) + "\n")
+
+
+def light_and_dark(svg: str) -> str:
+    """Return a drawing with other colours on a dark page: greys from ink to paper, others as light as they need."""
+    found = sorted(set(re.findall(r"(?<=: )#[0-9a-fA-F]{6}", svg)))
+    light, dark = ("".join(f"--c{each[1:]}:{to(each)};" for each in found) for to in (str, _on_dark))
+    both = f":root{{{light}fill:#000}}@media(prefers-color-scheme:dark){{:root{{{dark}fill:#e7ecf2}}}}"
+    named = re.sub(r"(?<=: )#([0-9a-fA-F]{6})", r"var(--c\1)", svg)
+    return re.sub(r"(<svg[^>]*>)", rf"\1<style>{both}</style>", named, count=1)
+
+
+def _on_dark(colour: str) -> str:
+    parts = bytes.fromhex(colour[1:])
+    if max(parts) - min(parts) > 24:
+        return re.search(r", (#\w+)\)", on_page(colour))[1]
+    return "#" + "".join(
+        f"{round(ink + (paper - ink) * parts[0] / 255):02x}" for ink, paper in zip(INK, PAPER, strict=True)
+    )
 
 
 def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
@@ -180,10 +318,18 @@ def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
             _keep_picture(io.BytesIO(picture), EXECUTED / name)
 
 
-KINDS = {"terminal": draw_terminal, "plots": draw_plots, "report": draw_report, "notebooks": draw_notebooks}
+KINDS = {
+    "terminal": draw_terminal,
+    "plots": draw_plots,
+    "report": draw_report,
+    "live": draw_live,
+    "trace": draw_trace,
+    "notebooks": draw_notebooks,
+}
 
 
-def _shot(browser: Any, address: str, part: str, width: int, scheme: str) -> bytes:
+def _shot(browser: Any, address: str, part: str, look: tuple[int, str, str]) -> bytes:
+    width, scheme, script = look
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     wanted = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -192,6 +338,7 @@ def _shot(browser: Any, address: str, part: str, width: int, scheme: str) -> byt
     browser.get(address)
     ready = "return document.documentElement.dataset.ready === 'true'"
     WebDriverWait(browser, 30).until(lambda _: browser.execute_script(ready))
+    browser.execute_script(f"{CHOOSE} {script}")
     box = "const b = document.querySelector(arguments[0]).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
     x, y, wide, high = browser.execute_script(f"scrollTo(0, 0); {box}", part)
     clip = {"x": x, "y": y, "width": wide, "height": min(high, MOST_HEIGHT), "scale": 1}
@@ -220,7 +367,10 @@ def _draw(path: Path, command: str, lines: list[str]) -> None:
     console = Console(record=True, width=width, file=io.StringIO())
     console.print(prompt)
     console.print(text)
-    svg = console.export_svg(title="", theme=MONOKAI, unique_id=path.stem)
+    _keep_svg(path, console.export_svg(title="", theme=MONOKAI, unique_id=path.stem))
+
+
+def _keep_svg(path: Path, svg: str) -> None:
     # Web fonts would be asked for over the network: the reader's own monospace will do.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", FONTS)
     path.write_text(svg.rstrip() + "\n", encoding="utf-8")

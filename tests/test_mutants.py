@@ -29,7 +29,7 @@ from polluxsim.cli.main import main
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
-from polluxsim.look.table import comparison
+from polluxsim.look.table import SideBySide
 from polluxsim.look.timeline import write_timeline
 from polluxsim.look.why.story import story
 from polluxsim.metrics.summary import summarise
@@ -225,7 +225,7 @@ def look_at_run(folder: Path) -> None:
     reasons = read_reasons(folder) or ()
     screen = Console(file=io.StringIO(), width=120)
     if (summary := summarise(run.result)) is not None:
-        screen.print(comparison({"run": summary}))
+        screen.print(SideBySide({"run": summary}))
     for job in run.result.job_records[:2]:
         screen.print(story(run, reasons, job))
     write_timeline(run, folder / "timeline.json", packed=False)

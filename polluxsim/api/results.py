@@ -16,9 +16,10 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.look.comparing import as_frame, compared
 from polluxsim.look.frames import counted
 from polluxsim.look.html_summary import crowd_html, runs_html
+from polluxsim.look.metric_lines import first_of_same_jobs
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.slots import steady_gpus
-from polluxsim.look.table import comparison
+from polluxsim.look.table import SideBySide
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.run.claim import claimed
@@ -176,7 +177,8 @@ class Comparison:
 
         screen = Console(highlight=False, width=120)
         with screen.capture() as captured:
-            screen.print(comparison(self.metrics, self._gpus))
+            bases = first_of_same_jobs([run.result for run in self.runs.values()])
+            screen.print(SideBySide(self.metrics, self._gpus, bases))
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:

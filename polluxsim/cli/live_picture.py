@@ -17,7 +17,7 @@ from polluxsim.look.series import MOST_EFFICIENCY, Steps
 from polluxsim.run.progress_line import num_expected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -50,6 +50,7 @@ class Shown(NamedTuple):
     num_jobs: int
     mean_jct: float | None
     down: Sequence[int] = ()
+    gpu_time: Mapping[str, float] = {}
 
 
 class History(NamedTuple):
@@ -68,6 +69,11 @@ class Picture:
     ----------
     workload, cluster
         What is simulated.
+
+    Attributes
+    ----------
+    keys
+        What keys do, in a few words; none where nothing listens to them.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
@@ -77,6 +83,7 @@ class Picture:
         self._applications = {job.job_id: job.application for job in workload.jobs}
         self._history = History([], [], [], [])
         self._started = perf_counter()
+        self.keys = ""
         self._styles: dict[JobId | None, Style] = {None: DIM}
         self._shown: Shown | None = None
 
@@ -85,7 +92,9 @@ class Picture:
         if run.last_round is None:
             return
         total = num_expected(self._workload, run)
-        self._shown = Shown(run.last_round, run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down)
+        gpu_time = run.gpu_time if run.can_fail else {}
+        jobs = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct)
+        self._shown = Shown(run.last_round, *jobs, run.down, gpu_time)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
         record = run.last_round
@@ -93,13 +102,17 @@ class Picture:
         for column, value in zip(self._history, now, strict=True):
             column.append(value)
 
+    def paused(self, seconds: float) -> None:
+        """Leave a time in which the run stood still out of what it took so far."""
+        self._started += seconds
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines of a frame, no more than the terminal has."""
         width, height = options.max_width, options.height or console.height
         if self._shown is None:
             yield Segment("starting; the first run ever compiles its kernels")
             return
-        lines = [*self._head(self._shown, width), []]
+        lines = [*islice(self._head(self._shown, width), max(height // 3, 1)), []]
         lines += [*self._grid(self._shown, width, height - len(lines) - 5), []]
         lines += [*self._jobs(self._shown, width, height - len(lines) - 2), []]
         lines.append(self._queue(self._shown, width))
@@ -118,12 +131,16 @@ class Picture:
             line += [Segment("   " if line else ""), Segment(fact, BOLD if number == 0 else None)]
             room -= len(fact) + 3
         yield line
+        if shown.gpu_time:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in shown.gpu_time.items())
+            yield [Segment(f"GPU time: {shares}")]
         if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
             yield list(self._small_lines(shown, width // 3 - 14))
 
     def _facts(self, shown: Shown) -> Iterator[str]:
         record, spent = shown.record, perf_counter() - self._started
         yield f"{clock(record.time)} simulated"
+        yield f"{shown.num_ended / max(shown.num_jobs, 1):.0%} done"
         yield f"{shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"
         there = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
         yield f"{record.gpus_in_use}/{there} GPUs in use"
@@ -135,8 +152,10 @@ class Picture:
             yield f"efficiency {record.efficiency:.0%}"
         yield f"mean JCT so far {'–' if shown.mean_jct is None else clock(shown.mean_jct)}"
         yield f"{length(record.time / max(spent, 1e-3))} a second"
-        if shown.num_ended:
+        if 0 < shown.num_ended < shown.num_jobs:
             yield f"about {length(spent * (shown.num_jobs / shown.num_ended - 1))} left"
+        if self.keys:
+            yield self.keys
 
     def _small_lines(self, shown: Shown, width: int) -> Iterator[Segment]:
         """Yield GPUs, queue and efficiency over the time so far, averaged over as many bins as there is room for."""

@@ -23,7 +23,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
 from polluxsim.look.slots import steady_gpus
-from polluxsim.look.table import comparison
+from polluxsim.look.table import SideBySide
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.hydra_words import hydra_in_words, is_hydras
@@ -126,6 +126,6 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     with uninterrupted():
         write_run(output, result, info)
     if summary is not None:
-        console().print(comparison({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
+        console().print(SideBySide({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
     print_remarks([output])
     print(f"wrote {output}")

@@ -23,8 +23,9 @@ LONGEST_NAME = 24
 def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.description = (
-        "Print up to four runs side by side; of a sweep, a row for each setting: means over seeds and workloads "
-        "with 95 % intervals, their changes against one setting by pairs, and which of these are real."
+        "Print up to four runs side by side, in per cent against the first of the same jobs; of a sweep, a row for "
+        "each setting: means over seeds and workloads with 95 % intervals, their changes against one setting by "
+        "pairs, and which of these are real."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
                         help="folder of a finished run or of a sweep, or a sweep's Parquet dataset")  # fmt: skip
@@ -42,9 +43,10 @@ def add(parser: ArgumentParser) -> None:
 
 def _table(options: Namespace) -> int:
     from polluxsim.look.console import console
+    from polluxsim.look.metric_lines import first_of_same_jobs
     from polluxsim.look.ranks import rank_table
     from polluxsim.look.slots import steady_gpus
-    from polluxsim.look.table import comparison
+    from polluxsim.look.table import SideBySide
 
     if options.by:
         _refuse_beside_ranks(options)
@@ -54,9 +56,9 @@ def _table(options: Namespace) -> int:
         _print_settings(options)
     else:
         runs = _runs(options.runs)
-        console().print(
-            comparison({name: _summary(run) for name, run in runs.items()}, list(map(steady_gpus, runs.values())))
-        )
+        bases = first_of_same_jobs([run.result for run in runs.values()])
+        summaries = {name: _summary(run) for name, run in runs.items()}
+        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases))
     return 0
 
 

@@ -46,7 +46,7 @@ def add(parser: ArgumentParser) -> None:
 def _whatif(options: Namespace) -> int:
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
-    from polluxsim.look.table import comparison
+    from polluxsim.look.table import SideBySide
     from polluxsim.metrics.summary import summarise
     from polluxsim.run.moment import Moment
     from polluxsim.storage import read_run
@@ -70,7 +70,7 @@ def _whatif(options: Namespace) -> int:
         )
         stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}"))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
-    console().print(comparison({name: summary for name, summary in summaries.items() if summary is not None}))
+    console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(as_text(compared([*others, *stayed])))
     print(f"wrote {folder}")
     return 0

@@ -64,6 +64,14 @@ def finished(
     )
 
 
+def so_far(state: State, followers: Mapping[JobId, Job]) -> Result:
+    """Return the jobs of a run that goes on as if it ended now, and its nodes' outages; it has no other records."""
+    now, jobs = state.agenda.now, (*state.scenario.workload.jobs, *followers.values())
+    records = _all_jobs(state, jobs, {job.job_id: place for place, job in enumerate(jobs)})
+    gpu_seconds = state.nodes.mean_gpus(now) * now
+    return Result(records, (), (), now, outage_records=state.nodes.all_outages(), gpu_seconds=gpu_seconds)
+
+
 def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int]) -> Records[JobRecord]:
     """Return the records of all jobs in order of submission, those cut off included."""
     now, settings, records = state.agenda.now, state.scenario.settings, state.records.jobs

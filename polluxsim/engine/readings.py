@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.engine.afterwards import so_far
+from polluxsim.metrics.gpu_time import shares_of_gpu_time
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.state import State
@@ -69,3 +72,13 @@ class Readings:
         """Return the mean completion time of the jobs that are complete [s], None if none is."""
         times = [time for time in self._state.records.jobs.column("jct") if time is not None]
         return sum(times) / len(times) if times else None
+
+    @property
+    def can_fail(self) -> bool:
+        """Return whether nodes or jobs may fail."""
+        return bool(self.scenario.cluster.outages or self.scenario.settings.job_failures)
+
+    @property
+    def gpu_time(self) -> Mapping[str, float]:
+        """Return the shares of the GPU time so far, as `shares_of_gpu_time` names them."""
+        return shares_of_gpu_time(so_far(self._state, self._world.followers))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from polluxsim.metrics.summary import Summary
+    from polluxsim.records import Result
 
 SMALLEST = 5e-4
 """Changes below this share are told as none."""
@@ -73,6 +74,14 @@ def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list
         else:
             found.append(_line(field, metric, summaries, gpus))
     return [line for line in found if _is_worth_listing(line)]
+
+
+def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
+    """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
+    first: dict[int, int] = {}
+    keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records))
+            for result in results]  # fmt: skip
+    return [first.setdefault(key, number) for number, key in enumerate(keys)]
 
 
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:

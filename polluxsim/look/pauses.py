@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from polluxsim.checkpoints import Checkpoints
 from polluxsim.durations import DAY
+from polluxsim.records import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from polluxsim.look.slots import Stay
-    from polluxsim.records import CheckpointRecord
+    from polluxsim.records import AllocationRecord, CheckpointRecord, Result
     from polluxsim.storage import Run
 
 
@@ -37,6 +38,7 @@ class Pauses:
         self._delay = float(engine.get("restart_delay", 0.0))
         self._failures = sorted(outage.time for outage in run.result.outage_records)
         self._num_nodes = num_nodes
+        self._failed = dict(_failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
         self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
         for record in run.result.checkpoint_records:
             self._recorded[record.job].append(record)
@@ -50,20 +52,54 @@ class Pauses:
             if reached > start:
                 yield start, reached
 
+    def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+        """Yield from when to when a job trained during a stay for nothing, as a failure took what was not saved [s]."""
+        if (failed := self._failed.get((stay.job, stay.placed))) is None:
+            return
+        tenure = stay._replace(start=stay.placed + self._delay, end=failed)
+        stops = [(each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed]
+        stops += self._by_interval(tenure, application)
+        begin = max([tenure.start, *(end for _, end in stops if end <= failed)])
+        end = min([stay.end, failed, *(start for start, until in stops if start < failed < until)])
+        if end > max(begin, stay.start):
+            yield max(begin, stay.start), end
+
     def _by_interval(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        if self._rules is None:
-            return
-        nodes = len({slot.node for slot in stay.slots})
-        rate = nodes * self._failure_rate(stay.placed, self._rules.expected_rate)
-        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
-        if interval == inf:
-            return
-        cycle, first = interval + cost, stay.placed + self._delay + interval
-        number = max(int((stay.start - first) // cycle), 0)
+        first, cycle, cost = self.rhythm(stay.placed, len({slot.node for slot in stay.slots}), application)
+        number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
         while (begin := first + number * cycle) < stay.end:
             yield begin, begin + cost
             number += 1
 
+    def rhythm(self, placed: float, nodes: int, application: str) -> tuple[float, float, float]:
+        """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
+        if self._rules is None:
+            return inf, inf, 0.0
+        rate = nodes * self._failure_rate(placed, self._rules.expected_rate)
+        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
+        return placed + self._delay + interval, interval + cost, cost
+
     def _failure_rate(self, now: float, expected: float) -> float:
         """Return the failures of a node a second as jobs knew it that were given GPUs at a time [s]."""
         return (bisect_right(self._failures, now) + 1) / (self._num_nodes * now + 1000 * DAY / expected)
+
+
+def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
+    """Yield each job with the time at which it was given GPUs that a failure took, and when that was [s].
+
+    Policies take GPUs at rounds; in between jobs lose them as they end, or as a node or they themselves fail.
+    """
+    down = {(outage.time, outage.node) for outage in result.outage_records}
+    rounds = {record.time for record in result.round_records}
+    ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    last: dict[str, AllocationRecord] = {}
+    for record in result.allocation_records:
+        before = last.get(record.job)
+        if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
+            continue
+        last[record.job] = record
+        if before is None or not before.nodes or record.nodes:
+            continue
+        is_crash = record.time not in rounds and record.time != ends.get(record.job)
+        if is_crash or any((record.time, node) in down for node in before.nodes):
+            yield (record.job, before.time), record.time

@@ -175,6 +175,12 @@ def completion_hours(result: Result) -> tuple[Array, int]:
     return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
 
 
+def fairness(result: Result) -> Array:
+    """Return the finish-time fairness of the jobs that have one."""
+    known = (job.finish_time_fairness for job in result.job_records)
+    return np.array([rho for rho in known if rho is not None], float)
+
+
 def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
     """Return an empirical distribution: sorted values, and the share of all up to each.
 

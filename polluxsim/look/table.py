@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from polluxsim.look.metric_lines import lines
+from polluxsim.look.console import UNBOUNDED
+from polluxsim.look.metric_lines import difference, lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderResult
 
     from polluxsim.look.metric_lines import Line
     from polluxsim.metrics.summary import Summary
@@ -20,9 +23,11 @@ MOST_NAMES = 3
 MOST_COLUMNS = 4
 """More runs than this are told by their settings."""
 
+COLOURS = {"better": "green", "worse": "red"}
 
-def comparison(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ()) -> Group:
-    """Return a table of runs side by side, folded into blocks of a few runs.
+
+class SideBySide:
+    """A table of runs side by side, folded into blocks of as many runs as fit.
 
     Parameters
     ----------
@@ -30,19 +35,48 @@ def comparison(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ()
         Metrics by the run's name. A run with jobs cut off has "≥" before what is a lower bound.
     gpus
         GPUs of the cluster of each run, where that is known.
+    bases
+        Place of the run that each is compared with, in per cent; by default none is.
     """
-    words, names = metrics_in_words(list(summaries.values()), gpus), list(summaries)
-    return Group(*(_block(words, names, first) for first in range(0, len(names), MOST_COLUMNS)))
+
+    def __init__(
+        self, summaries: Mapping[str, Summary], gpus: Sequence[int | None] = (), bases: Sequence[int] = ()
+    ) -> None:
+        runs = list(summaries.values())
+        self._labels, texts = list(words := metrics_in_words(runs, gpus)), list(words.values())
+        found = lines(runs, gpus)
+        self._columns = [
+            (name, [_told(line, text[run], run, bases) for line, text in zip(found, texts, strict=True)])
+            for run, name in enumerate(summaries)
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the blocks."""
+        block: list[tuple[str, list[Text]]] = []
+        unbounded = options.update(width=UNBOUNDED)
+        for column in self._columns:
+            wider = self._block([*block, column])
+            width = console.measure(wider, options=unbounded).maximum
+            if block and (len(block) == MOST_COLUMNS or width > options.max_width):
+                yield self._block(block)
+                block = []
+            block.append(column)
+        yield self._block(block)
+
+    def _block(self, columns: Sequence[tuple[str, list[Text]]]) -> Table:
+        table = Table()
+        table.add_column("", no_wrap=True)
+        for name, _ in columns:
+            table.add_column(escape(name), justify="right", overflow="fold")
+        for label, *cells in zip(self._labels, *(cells for _, cells in columns), strict=True):
+            table.add_row(escape(label), *cells)
+        return table
 
 
-def _block(words: Mapping[str, Sequence[str]], names: Sequence[str], first: int) -> Table:
-    table = Table()
-    table.add_column("", no_wrap=True)
-    for name in names[first : first + MOST_COLUMNS]:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    for label, cells in words.items():
-        table.add_row(escape(label), *map(escape, cells[first : first + MOST_COLUMNS]))
-    return table
+def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
+    """Return a number, and how far it is from that of the run it is compared with."""
+    change, verdict = difference(line, run, bases[run]) if bases else ("", "")
+    return Text.assemble(text, (f" {change:>8}", COLOURS.get(verdict, "")) if change else "")
 
 
 def metrics_in_words(runs: Sequence[Summary], gpus: Sequence[int | None] = ()) -> dict[str, list[str]]:

@@ -53,7 +53,7 @@ def events(run: Run) -> Iterator[Event]:
     A node is a process and a GPU a thread. While a job holds a GPU, there is a slice with the job's name for every
     stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
     its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
-    Checkpoints are slices within a job's.
+    Checkpoints are slices within a job's, and on its own track, `lost` is training that a failure undid.
     An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
     mark, and a slice on each of its GPUs. Each job has a track of its own too, with the times in which it waited.
     """
@@ -72,9 +72,9 @@ def events(run: Run) -> Iterator[Event]:
         application = applications.get(stay.job, "?")
         slices = list(_slices(stay, delay, application))
         for start, end in pauses.of(stay, application):
-            first, last = microseconds(start), microseconds(end)
-            slices.append({"ph": "X", "name": "checkpoint", "cat": "checkpoint", "ts": first, "dur": last - first})
-        yield from jobs.stay(stay, slices)
+            slices.append(_slice("checkpoint", start, end))
+        lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]
+        yield from jobs.stay(stay, [*slices, *lost])
         for slot in stay.slots:
             for each in slices:
                 yield {**tracks.of(slot), **each}
@@ -174,6 +174,12 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
         yield {"ph": "X", "name": name, "cat": "restart", "ts": start, "dur": ready - start, "args": args}
     if end > ready:
         yield {"ph": "X", "name": stay.job, "cat": "job", "ts": ready, "dur": end - ready, "args": args}
+
+
+def _slice(name: str, start: float, end: float) -> Event:
+    """Return a slice within a job's [s]."""
+    first = microseconds(start)
+    return {"ph": "X", "name": name, "cat": name, "ts": first, "dur": microseconds(end) - first}
 
 
 def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:

@@ -47,8 +47,11 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         command = [sys.executable, "-m", "polluxsim", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, cwd=folder)
-        os.close(slave)
+        # A session of its own, whose terminal this becomes, so that its keyboard is this process's.
+        own = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(2, termios.TIOCSCTTY, 0)}
+        self.process = subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=slave, cwd=folder, **own)
+        self.modes = termios.tcgetattr(slave)
+        self.slave = slave
         self.seen = b""
 
     def read_until(self, found: Callable[[bytes], bool], seconds: float = 120.0) -> bytes:
@@ -68,6 +71,8 @@ class Terminal:
         self.read_until(lambda _: False)
         printed = self.process.stdout.read()
         self.process.stdout.close()
+        assert termios.tcgetattr(self.slave) == self.modes  # as it was
+        os.close(self.slave)
         os.close(self.master)
         return self.process.wait(60), printed, self.seen
 
@@ -85,7 +90,10 @@ def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) 
     between = seen[seen.index(ENTER) : seen.index(LEAVE)]
     for words in (b"simulated", b"GPUs in use", b"mean JCT so far", b"queue", b"starting; the first run"):
         assert words in between
-    assert b"GPUs in use" not in seen[seen.index(LEAVE) :]
+    stayed = seen[seen.index(LEAVE) :]
+    assert b"20/20 jobs complete" in stayed
+    assert b"100% done" in stayed
+    assert b"space" not in stayed
     for name in ("jobs", "rounds", "allocations", "reasons"):
         file = f"{name}.parquet"
         assert (tmp_path / "live" / file).read_bytes() == (tmp_path / "quiet" / file).read_bytes()
@@ -117,6 +125,25 @@ def test_ctrl_c_gives_the_terminal_back(tmp_path: Path, seconds: float) -> None:
     assert seen.count(LEAVE) >= 1
     assert b"interrupted, nothing was written" in seen[seen.rindex(LEAVE) :]
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+def test_keys_pause_the_run_and_end_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SLOW_POLICY.format(seconds=0.02))
+    (tmp_path / "conf" / "policy").mkdir(parents=True)
+    (tmp_path / "conf" / "policy" / "slow.yaml").write_text("_target_: mine.Slow\n")
+    terminal = Terminal(tmp_path, "run", "--live", "--config-dir", "conf", "policy=slow", *COMMON, "hydra.run.dir=out")
+    terminal.read_until(lambda seen: b"space: pause" in seen and b"simulated" in seen)
+    os.write(terminal.master, b" ")
+    terminal.read_until(lambda seen: b"paused" in seen)
+    told = terminal.seen
+    assert terminal.read_until(lambda seen: len(seen) > len(told), seconds=0.7) == told  # it stands still
+    os.write(terminal.master, b" ")
+    terminal.read_until(lambda seen: b"simulated" in seen[len(told) :])
+    os.write(terminal.master, b"q")
+    status, printed, seen = terminal.finish()
+    assert (status, printed) == (130, b"")
+    assert b"interrupted, nothing was written" in seen[seen.rindex(LEAVE) :]
     assert not (tmp_path / "out" / "run.json").exists()
 
 
@@ -178,6 +205,7 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         num_jobs=40,
         mean_jct=None,
         down=(),
+        can_fail=False,
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
     lines = frame(picture, width, height)
@@ -205,8 +233,9 @@ def test_nodes_that_are_down_are_marked() -> None:
         frames[run.time] = "\n".join(frame(picture, 100, 30))
 
     simulate(workload, {"toy": ToyProfile(epochs=(1000.0,))}, cluster, Fifo(), watcher=watch)
-    assert "down" not in frames[60.0]
+    assert "nodes down" not in frames[60.0]
     assert "nodes down: 1" in frames[120.0]
+    assert re.search(r"GPU time: useful \d+%, checkpoint 0%, .* down [1-9]", frames[max(frames)])
     # The four GPUs of each node are as wide.
     assert frames[120.0].count("×") == frames[60.0].count("█" * 6) // 2 * 6
 
@@ -262,6 +291,7 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
             "num_jobs": 2,
             "mean_jct": 60.0,
             "down": (),
+            "can_fail": False,
         }
         picture.show(SimpleNamespace(last_round=record, **run))  # type: ignore[arg-type]
     lines = frame(picture, 80, 24)

@@ -54,6 +54,11 @@ def test_every_page_is_there(site: Path) -> None:
     assert text["model.html"].count("<math") > 40
     assert "arithmatex" not in text["model.html"]
     assert 'id="polluxsim.api.simulating.simulate"' in text["reference/api.html"]
+    assert '<iframe class="live" src="report.html"' in text["index.html"]
+    assert "Pollux against Tiresias and SRTF on 60 jobs" in text["report.html"]
+    assert (
+        text["looking.html"].count("-dark.webp#only-dark") == text["looking.html"].count("-light.webp#only-light") > 8
+    )
     commands = re.findall(r"^    (\w+) ", _help(), re.MULTILINE)
     assert len(commands) >= 6
     for command in commands:

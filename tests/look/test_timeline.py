@@ -426,9 +426,12 @@ def test_checkpoints_are_where_jobs_stopped(seed: int, rate: float, every: float
     )
     found = list(events(run))
     names = {e["tid"]: e["args"]["name"] for e in found if e["pid"] == CLUSTER_PID + 4 and e["name"] == "thread_name"}
-    stopped: Counter[str] = Counter()
+    stopped, lost = Counter[str](), Counter[str]()
     for event in found:
         if event["name"] == "checkpoint" and event["pid"] == CLUSTER_PID + 4:
             stopped[names[event["tid"]]] += event["dur"] / 1e6
+        if event["name"] == "lost":
+            lost[names[event["tid"]]] += event["dur"] / 1e6
     for job in result.job_records:
         assert stopped[job.job] == pytest.approx(job.checkpoint_time, abs=1e-4)
+        assert lost[job.job] == pytest.approx(job.lost_time, abs=1e-4)

@@ -11,6 +11,7 @@ from polluxsim.look.series import (
     completion_hours,
     cost,
     cumulative,
+    fairness,
     gpus_in_use,
     hours_by_application,
     is_adaptive,
@@ -128,6 +129,8 @@ def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
         times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
         binned = _binned(run, list(_gpus_by_type(runs)), start, width)
         columns |= {f"jct_{number}": times, f"share_{number}": shares}
+        ratios, fair = cumulative(fairness(run.result), most=MOST_POINTS)
+        columns |= {f"rho_{number}": ratios, f"rho_share_{number}": fair}
         columns |= {f"{panel.name}_{number}": binned[panel.name] for panel in panels(runs)}
     found = [hours_by_application(run.result) for run in runs]
     names = sorted({name for hours in found for name in hours})

@@ -14,14 +14,14 @@ from polluxsim.look.colours import application_colour, looks, on_page
 from polluxsim.look.frames import frame_of
 from polluxsim.look.groups import grouped, policy_name, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
-from polluxsim.look.metric_lines import difference, lines
+from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
 from polluxsim.look.replication import settings_table
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns
+from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns, save_columns
 from polluxsim.look.report.sentences import packed_reasons
-from polluxsim.look.series import is_adaptive
+from polluxsim.look.series import fairness, is_adaptive
 from polluxsim.look.settings_text import as_html
 from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.summary import summarise
@@ -103,7 +103,7 @@ def report(subjects: Sequence[Subject]) -> str:
     summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
-    bases = _compared_with(runs)
+    bases = first_of_same_jobs([run.result for run in runs])
     metrics = [(line, _cells(line, bases)) for line in lines(summaries, list(map(steady_gpus, runs)))]
     return _template("page.html").render(
         title=_title(runs, summaries),
@@ -114,6 +114,7 @@ def report(subjects: Sequence[Subject]) -> str:
         pooled=_pooled(runs),
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
+        has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
         charts=Markup(packed(*charts(shown))),
@@ -142,14 +143,6 @@ def _summary(run: Run) -> Summary:
     if summary is None:
         raise ValueError(f"run {run.name!r} has no jobs, needed is one or more")
     return summary
-
-
-def _compared_with(runs: Sequence[Run]) -> list[int]:
-    """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
-    first: dict[int, int] = {}
-    keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in run.result.job_records))
-            for run in runs]  # fmt: skip
-    return [first.setdefault(key, number) for number, key in enumerate(keys)]
 
 
 def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
@@ -215,11 +208,13 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "gpusPerNode": list(shown.held.gpus_per_node),
         "nodeTypes": _types(shown),
         "isRented": shown.rented,
+        "restartDelay": settings_of(subject.run).get("engine.restart_delay", 0.0),
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),
         "livesNote": subject.lives_note,
     }
-    return packed(run_columns(shown.result, shown.held, subject.lives), head)
+    saves = save_columns(subject.run, len(shown.held.gpus_per_node))
+    return packed(run_columns(shown.result, shown.held, subject.lives) | saves, head)
 
 
 def _names(names: Sequence[str | None]) -> list[str]:

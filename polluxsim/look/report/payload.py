@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.look.colours import job_colour
+from polluxsim.look.pauses import Pauses
 from polluxsim.metrics.gpu_time import effective_time_ratio
 from polluxsim.records import Status
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from polluxsim.look.lives import Lives
     from polluxsim.look.report.occupancy import Occupancy
     from polluxsim.records import AllocationRecord, JobRecord, Result
+    from polluxsim.storage import Run
 
 NEVER = -1.0
 """Stands for a time that never came."""
@@ -103,6 +105,25 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "life_time": lives.time,
         "life_efficiency": lives.efficiency,
         "life_progress": lives.progress,
+    }
+
+
+def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
+    """Return when jobs stop for checkpoints.
+
+    `change_save` and `change_cycle` are the first after each change and the time from one to the next, as `change…` in
+    `run_columns`; `save…` have an entry for each that does not follow from an interval.
+    """
+    jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
+    index = {job.job: number for number, job in enumerate(jobs)}
+    changes = sorted(run.result.allocation_records, key=lambda record: index[record.job])
+    rhythms = [pauses.rhythm(each.time, len(set(each.nodes)), jobs[index[each.job]].application) for each in changes]
+    saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
+    return {
+        "change_save": _column("float64", [first for first, _, _ in rhythms]),
+        "change_cycle": _column("float64", [cycle for _, cycle, _ in rhythms]),
+        "save_job": _column("uint32", [job for job, _ in saves]),
+        "save_time": _column("float64", [time for _, time in saves]),
     }
 
 

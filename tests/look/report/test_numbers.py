@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import colorsys
 import json
+import re
 import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.color import Color
+from rich.console import Console
 from toy import toy_job, toy_workload
 
 import polluxsim
@@ -22,13 +24,14 @@ from polluxsim.cli.live_picture import Picture
 from polluxsim.look.colours import POLICY_COLOURS, application_colour, job_colour, on_page
 from polluxsim.look.groups import grouped
 from polluxsim.look.lives import NO_LIVES, fit, lives_of
-from polluxsim.look.metric_lines import difference, lines
+from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
 from polluxsim.look.plot.cdf import jct_cdf
 from polluxsim.look.report import Subject, report
 from polluxsim.look.report.charts import charts
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.page import _shown
 from polluxsim.look.report.payload import packed, run_columns
+from polluxsim.look.table import SideBySide
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, Status
 from polluxsim.storage import Run, read_run
@@ -148,6 +151,25 @@ def test_runs_are_compared_with_the_first() -> None:
     assert not jct.texts[1].startswith("≥")
     assert difference(found["restarts"], 1, 0) == ("−100.0 %", "better")
     assert difference(found["makespan"], 1, 0) == ("±0.0 %", "")
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_table_of_runs_fits_and_tells_changes_against_the_first_of_the_same_jobs(width: int) -> None:
+    result = hand_made()
+    later = replace(result, job_records=tuple(job._replace(submit_time=1.0) for job in result.job_records))
+    summary = summarise(result)
+    assert summary is not None
+    runs = [replace(summary, avg_jct=hours * 3600.0, cut_off=()) for hours in (4, 6, 2, 5)]
+    bases = first_of_same_jobs([result, result, result, later])
+    screen = Console(width=width, force_terminal=True, color_system="standard")
+    with screen.capture() as captured:
+        screen.print(SideBySide(dict(zip("abcd", runs, strict=True)), bases=bases))
+    plain = re.sub(r"\x1b\[[\d;]*m", "", captured.get())
+    assert all(len(line) <= width for line in plain.splitlines())
+    told = [part.strip() for line in plain.splitlines() if "average JCT" in line for part in line.split("│")[2:-1]]
+    assert [re.sub(" +", " ", part) for part in told] == ["4.000", "6.000 +50.0 %", "2.000 −50.0 %", "5.000"]
+    assert re.search(r"\x1b\[31m +\+50", captured.get())
+    assert re.search(r"\x1b\[32m +−50", captured.get())
 
 
 def test_a_policy_has_one_colour_on_the_page_in_figures_and_on_the_terminal(simulated: dict[str, Path]) -> None:

@@ -64,7 +64,7 @@ polluxReport.chart = (() => {
 
   // A chart in an element. Lines have corners x and values y: a step line one corner more than values, a straight one as many.
   function make(host, { height, x, y, label, ...parts }) {
-    const chart = { host, height, x, y, left: LEFT, lines: [], areas: [], dots: [], strips: [], marks: [], ...parts };
+    const chart = { host, height, x, y, left: LEFT, lines: [], areas: [], dots: [], strips: [], marks: [], ticks: [], ...parts };
     const root = svg("svg", { role: "img", "aria-label": label, width: "100%", height });
     host.replaceChildren(root);
     host.classList.add("chart");
@@ -101,6 +101,10 @@ polluxReport.chart = (() => {
       inside.append(svg("rect", { class: "strip", x: from, y: TOP, width: Math.max(to - from, 0.5), height: low - TOP }));
     }
     for (const mark of chart.marks) inside.append(svg("line", { class: "mark", x1: at(mark, 0)[0], x2: at(mark, 0)[0], y1: TOP, y2: low }));
+    for (const [kind, times] of chart.ticks) {
+      const found = new Set(Array.from(times, (time) => Math.round(at(time, 0)[0])));
+      inside.append(svg("path", { class: kind, d: [...found].map((x) => `M${x} ${TOP}v9`).join("") }));
+    }
     for (const { x, low: below, high, color } of chart.areas) inside.append(svg("path", { d: area(at, x, below, high), style: `fill: ${color}` }));
     for (const line of chart.lines) if (!line.hidden) inside.append(path(at, line));
     for (const dot of chart.dots) if (!dot.hidden) inside.append(...marked(at, dot));

@@ -11,7 +11,7 @@ polluxReport.cluster = (() => {
     new ResizeObserver(() => { if (run) { layOut(); draw(); } }).observe(canvas.parentElement);
     canvas.addEventListener("pointermove", (event) => {
       const row = rowAt(event);
-      if (row < 0) box.hide(); else box.show(event.offsetX, event.offsetY, format.clock(time), map.tell(row, time));
+      if (row < 0) box.hide(); else box.show(event.offsetX, event.offsetY, format.clock(time), map.tellGpu(row, time));
     });
     canvas.addEventListener("pointerleave", () => box.hide());
     canvas.addEventListener("click", (event) => {

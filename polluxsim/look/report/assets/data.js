@@ -34,8 +34,7 @@ polluxReport.data = (() => {
   }
 
   // The rectangles of each GPU in order of time, as entries `rowFirst[row]` to `rowFirst[row + 1]` of `rowHeld`.
-  function byRow(run) {
-    const size = run.gpusPerNode.reduce((sum, gpus) => sum + gpus, 0);
+  function byRow(run, size) {
     const first = new Uint32Array(size + 1);
     for (let i = 0; i < run.heldRow.length; i++) {
       for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) first[row + 1]++;
@@ -49,11 +48,12 @@ polluxReport.data = (() => {
   }
 
   function nodes(run) {
-    const nodeOfRow = [], slotOfRow = [];
+    const nodeOfRow = [], slotOfRow = [], firstRow = [];
     run.gpusPerNode.forEach((gpus, node) => {
+      firstRow.push(nodeOfRow.length);
       for (let slot = 0; slot < gpus; slot++) { nodeOfRow.push(node); slotOfRow.push(slot); }
     });
-    return { nodeOfRow, slotOfRow };
+    return { nodeOfRow, slotOfRow, firstRow };
   }
 
   // Colours by job, and whether black or white is read better on each.
@@ -74,10 +74,11 @@ polluxReport.data = (() => {
     if (!decoded.has(number)) {
       decoded.set(number, unpack(`run-${number}`).then((buffer) => {
         const run = columns(buffer);
-        Object.assign(run, byRow(run), nodes(run), colors(run), { number });
+        Object.assign(run, byRow(run, capacity(run)), nodes(run), colors(run), { number });
         run.present = present(run);
         run.changeFirst = firsts(run.changeJob, run.numJobs);
         run.lifeFirst = firsts(run.lifeJob, run.numJobs);
+        run.saveFirst = firsts(run.saveJob, run.numJobs);
         run.jobNumber = new Map(run.jobs.map((name, job) => [name, job]));
         return run;
       }));
@@ -193,6 +194,52 @@ polluxReport.data = (() => {
     return found;
   }
 
-  return { load, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+  // Times in which a job holds the same GPUs: from, to, and the change that gave it these.
+  function tenuresOf(run, job) {
+    const moves = changesOf(run, job).filter((i) => run.changeMoved[i] || !run.changeGpus[i]);
+    return moves.map((i, k) => [run.changeTime[i], k + 1 < moves.length ? run.changeTime[moves[k + 1]] : endOf(run, job), i]).filter(([, , i]) => run.changeGpus[i]);
+  }
+
+  // Starts and restarts of a job: from when to when it holds GPUs and does not train yet.
+  const startsOf = (run, job) => tenuresOf(run, job).map(([from, to]) => [from, Math.min(from + run.restartDelay, to)]);
+
+  // When a job stopped for checkpoints.
+  function checkpointsOf(run, job) {
+    const found = Array.from(run.saveTime.subarray(run.saveFirst[job], run.saveFirst[job + 1]));
+    for (const [, to, i] of tenuresOf(run, job)) for (let time = run.changeSave[i]; time < to; time += run.changeCycle[i]) found.push(time);
+    return found;
+  }
+
+  // Nodes that are not there: from when to when, and which, as nobody rents them or as they are down.
+  function absences(run) {
+    const found = run.present.flatMap(([from, to, rows]) => run.gpusPerNode.map((_, node) => node).filter((node) => run.firstRow[node] >= rows).map((node) => [from, to, node]));
+    run.downRow.forEach((row, i) => found.push([run.downStart[i], run.downEnd[i], run.nodeOfRow[row]]));
+    return found;
+  }
+
+  // GPUs that were left free at each round, and so until the next, as steps.
+  function freeGpus(run) {
+    if (run.free) return run.free;
+    const events = [[0, run.numRows]];
+    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], -run.heldRows[i]], [run.heldEnd[i], run.heldRows[i]]);
+    for (const [from, to, node] of absences(run)) events.push([from, -run.gpusPerNode[node]], [to, run.gpusPerNode[node]]);
+    events.sort((a, b) => a[0] - b[0]);
+    let free = 0, next = 0;
+    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][1]; return free; });
+    run.free = { time: run.roundTime, value };
+    return run.free;
+  }
+
+  // For how long, up to a time, steps have been below a value.
+  function timeBelow({ time, value }, wanted) {
+    const sum = new Float64Array(time.length);
+    for (let i = 1; i < time.length; i++) sum[i] = sum[i - 1] + (value[i - 1] < wanted ? time[i] - time[i - 1] : 0);
+    return (moment) => {
+      const i = lastUpTo(time, moment, 0, time.length);
+      return i < 0 ? 0 : sum[i] + (value[i] < wanted ? moment - time[i] : 0);
+    };
+  }
+
+  return { load, byRow, tenuresOf, startsOf, checkpointsOf, absences, freeGpus, timeBelow, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

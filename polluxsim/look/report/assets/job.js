@@ -69,6 +69,7 @@ polluxReport.job = (() => {
     document.getElementById("job-note").textContent = run.livesNote;
     for (const figure of Object.values(figures)) {
       figure.strips = stretches;
+      figure.ticks = [["checkpoint", data.checkpointsOf(run, job)]];
       figure.marks = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i]);
     }
     for (const { y, lines } of [figures.gpus, figures.batch]) y.end = 1.06 * lines.reduce((most, line) => line.y.reduce((a, b) => Math.max(a, b), most), 1);

@@ -60,5 +60,13 @@ polluxReport.jobs = (() => {
 
   const waited = (run, job) => data.waitsOf(run, job).reduce((sum, [from, to]) => sum + to - from, 0);
 
-  return { init, show };
+  // A job that was looked for in one of the two runs is a large dot.
+  function find(job, run) {
+    if (!pair) return;
+    const name = run.jobs[job];
+    for (const dot of plot.dots) dot.size = pair[0].jobs[dot.job] === name ? 9 : 3.5;
+    plot.draw();
+  }
+
+  return { init, show, find };
 })();

@@ -1,21 +1,60 @@
-// The map of GPUs over time: paints what is in sight, a cell at most a pixel wide, so that its cost does not depend on
-// how long the run was. GPUs are rows, counted from the top.
+// The map: rows of GPUs or of jobs over time. It paints what is in sight, a cell at most a pixel wide, so that its cost
+// does not depend on how long the run was. Rows are counted from the top.
 "use strict";
 polluxReport.map = (() => {
   const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
-  const HEIGHT = 440, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, FONT = "11px system-ui, sans-serif";
-  let canvas, axis, run, rows = { start: 0, end: 1 }, found = -1;
+  const HEIGHT = 440, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
+  const GPUS = "GPUs", SHARE = "share of GPUs in use", OTHERS = { "jobs by submission": () => "", "jobs by user": (job) => run.users[job], "jobs by queue": (job) => run.queues[job] };
+  let canvas, axis, run, view, order, rows = { start: 0, end: 1 }, found = -1;
 
   function init(shared) {
     canvas = document.getElementById("map");
     axis = shared;
+    order = document.getElementById("map-of");
+    order.addEventListener("change", arrange);
     new ResizeObserver(paint).observe(canvas.parentElement);
   }
 
-  function show(next) { run = next; found = -1; rows = { start: 0, end: run.numRows }; paint(); }
+  // Above 512 GPUs a map of holders is confetti: it opens with how full the nodes were.
+  function show(next) {
+    const before = run && order.value, says = { "jobs by user": next.users.length, "jobs by queue": next.queues.length };
+    run = next;
+    found = -1;
+    const names = [GPUS, SHARE, ...Object.keys(OTHERS).filter((name) => says[name] ?? true)];
+    order.replaceChildren(...names.map((name) => format.element("option", { value: name }, name)));
+    order.value = names.includes(before) && (before !== GPUS || run.numRows <= MANY) ? before : run.numRows > MANY ? SHARE : GPUS;
+    arrange();
+  }
+
+  function arrange() {
+    view = order.value in OTHERS ? jobs(OTHERS[order.value]) : gpus(order.value === SHARE);
+    rows = { start: 0, end: view.numRows };
+    document.getElementById("rows").hidden = view.numRows <= 128;
+    paint();
+  }
+
+  // Rows are GPUs; a band for each node. Where another type of GPU begins, a line says so.
+  const gpus = (dense) => ({ ...run, dense, line: Math.max(...run.gpusPerNode), back: "--idle",
+    bands: run.firstRow.map((row, node) => [row, run.gpusPerNode[node], String(node), node && run.nodeTypes[node] !== run.nodeTypes[node - 1]]) });
+
+  // Rows are jobs, those of one owner below each other; a stretch for each time on the same GPUs, and one for each wait.
+  function jobs(owner) {
+    const shown = [...run.jobs.keys()].filter((job) => run.jobSubmit[job] <= run.end).sort((a, b) => owner(a).localeCompare(owner(b)) || a - b);
+    const made = { numRows: shown.length, rowJob: shown, heldStart: [], heldEnd: [], heldJob: [], heldRow: [], heldRows: [], isWait: [], present: [], downRow: [], bands: [], back: "--surface" };
+    const add = (from, to, job, row, isWait) => { made.heldStart.push(from); made.heldEnd.push(to); made.heldJob.push(job); made.heldRow.push(row); made.heldRows.push(1); made.isWait.push(isWait); };
+    shown.forEach((job, row) => {
+      const stretches = [...data.waitsOf(run, job).map(([from, to]) => [from, to, true]), ...data.tenuresOf(run, job).map(([from, to]) => [from, to, false])];
+      stretches.sort((a, b) => a[0] - b[0]).forEach(([from, to, isWait]) => add(from, to, job, row, isWait));
+      const name = owner(job) || run.jobs[job], last = made.bands.at(-1);
+      if (owner(job) && last?.[2] === name) last[1]++; else made.bands.push([row, 1, name, false]);
+    });
+    return Object.assign(made, data.byRow(made, made.numRows));
+  }
+
   function find(job) { found = job; paint(); }
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const parts = (color) => color.match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
 
   function paint() {
     const width = canvas.parentElement.clientWidth - LEFT - RIGHT, ratio = devicePixelRatio || 1;
@@ -24,7 +63,7 @@ polluxReport.map = (() => {
     canvas.height = HEIGHT * ratio;
     canvas.style.height = `${HEIGHT}px`;
     const pen = canvas.getContext("2d"), { start: from, end: to } = axis;
-    const top = Math.floor(rows.start), bottom = Math.min(Math.ceil(rows.end), run.numRows);
+    const top = Math.floor(rows.start), bottom = Math.min(Math.ceil(rows.end), view.numRows);
     const sight = { from, to, top, bottom, width, tall: HEIGHT / (bottom - top), wide: width / (to - from) };
     pen.scale(ratio, ratio);
     pen.font = FONT;
@@ -35,22 +74,22 @@ polluxReport.map = (() => {
     pen.clip();
     hatch(pen, sight);
     cells(pen, sight);
-    names(pen, sight);
+    if (!view.dense) names(pen, sight);
     pen.restore();
-    nodes(pen, sight);
+    bands(pen, sight);
   }
 
   // Nodes that are not there, as nobody rents them or as they are down, are hatched.
   function hatch(pen, { from, to, top, bottom, width, tall, wide }) {
-    pen.fillStyle = style("--idle");
+    pen.fillStyle = style(view.back);
     pen.fillRect(0, 0, width, HEIGHT);
     pen.fillStyle = hatched(pen);
-    for (const [start, end, present] of run.present) {
+    for (const [start, end, present] of view.present) {
       if (end < from || start > to || present >= bottom) continue;
       pen.clearRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
       pen.fillRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
     }
-    run.downRow.forEach((row, i) => {
+    view.downRow.forEach((row, i) => {
       const place = [(run.downStart[i] - from) * wide, (row - top) * tall, (run.downEnd[i] - run.downStart[i]) * wide, run.downRows[i] * tall];
       pen.clearRect(...place);
       pen.fillRect(...place);
@@ -67,59 +106,64 @@ polluxReport.map = (() => {
   }
 
   function cells(pen, { from, to, top, bottom, width }) {
-    const gpusPerCell = Math.max(1, Math.ceil((bottom - top) / HEIGHT)), lines = Math.ceil((bottom - top) / gpusPerCell);
+    const rowsPerCell = Math.max(view.dense ? view.line : 1, Math.ceil((bottom - top) / HEIGHT)), lines = Math.ceil((bottom - top) / rowsPerCell);
     const columns = Math.round(width), cell = (to - from) / columns, image = new ImageData(columns, lines);
-    const pixels = new Uint32Array(image.data.buffer);
+    const pixels = new Uint32Array(image.data.buffer), colors = { wait: parts(style("--hatch")), share: parts(style("--accent")) };
     const owner = new Int32Array(columns), longest = new Float64Array(columns), busy = new Float64Array(columns);
     for (let line = 0; line < lines; line++) {
       owner.fill(-1); longest.fill(0); busy.fill(0);
-      const count = Math.min(gpusPerCell, bottom - top - line * gpusPerCell);
-      for (let k = 0; k < count; k++) collect(top + line * gpusPerCell + k, from, to, cell, owner, longest, busy);
-      fillLine(pixels, line * columns, owner, busy, cell * count, count > 1 ? 0 : cell, from);
+      const count = Math.min(rowsPerCell, bottom - top - line * rowsPerCell);
+      for (let k = 0; k < count; k++) collect(top + line * rowsPerCell + k, from, to, cell, owner, longest, busy);
+      fillLine(pixels, line * columns, owner, busy, cell * count, count > 1 ? 0 : cell, from, colors);
     }
     const picture = new OffscreenCanvas(columns, lines);
     picture.getContext("2d").putImageData(image, 0, 0);
     pen.imageSmoothingEnabled = false;
-    pen.drawImage(picture, 0, 0, width, HEIGHT * lines * gpusPerCell / (bottom - top));
-    document.getElementById("map-detail").textContent = gpusPerCell > 1
-      ? `A line of the map stands for ${gpusPerCell} GPUs: the colour is the longest holder's, paler where they are idle. Zoom in to see each GPU.`
-      : `A column stands for ${format.span(cell)}: the colour is the longest holder's.`;
+    pen.drawImage(picture, 0, 0, width, HEIGHT * lines * rowsPerCell / (bottom - top));
+    const each = view.rowJob ? "job" : "GPU";
+    document.getElementById("map-detail").textContent = view.dense
+      ? `Shade: the share of GPUs in use, of ${format.plural(rowsPerCell, "GPU")} a line.`
+      : rowsPerCell > 1 ? `A line of the map stands for ${format.plural(rowsPerCell, each)}: the colour is the longest ${view.rowJob ? "running" : "holder's, paler where they are idle"}. Zoom in to see each ${each}.`
+        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.`;
   }
 
-  // Who holds a GPU longest in each cell, and how long anyone does.
+  // Who holds a row longest in each cell, and how long anyone does.
   function collect(row, from, to, cell, owner, longest, busy) {
     const last = owner.length - 1;
-    for (let i = firstInSight(row, from); i < run.rowFirst[row + 1]; i++) {
-      const held = run.rowHeld[i], start = Math.max(run.heldStart[held], from), end = Math.min(run.heldEnd[held], to);
+    for (let i = firstInSight(row, from); i < view.rowFirst[row + 1]; i++) {
+      const held = view.rowHeld[i], start = Math.max(view.heldStart[held], from), end = Math.min(view.heldEnd[held], to);
       if (start >= to) break;
       const first = Math.min(Math.floor((start - from) / cell), last), final = Math.min(Math.floor((end - from) / cell), last);
+      const isFound = view.dense && view.heldJob[held] === found;
       for (let column = first; column <= final; column++) {
         const overlap = Math.min(end, from + (column + 1) * cell) - Math.max(start, from + column * cell);
         busy[column] += overlap;
-        if (overlap > longest[column]) { longest[column] = overlap; owner[column] = held; }
+        if (isFound || overlap > longest[column]) { longest[column] = isFound ? Infinity : overlap; owner[column] = held; }
       }
     }
   }
 
   function firstInSight(row, from) {
-    let low = run.rowFirst[row], high = run.rowFirst[row + 1];
+    let low = view.rowFirst[row], high = view.rowFirst[row + 1];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (run.heldEnd[run.rowHeld[middle]] <= from) low = middle + 1; else high = middle;
+      if (view.heldEnd[view.rowHeld[middle]] <= from) low = middle + 1; else high = middle;
     }
     return low;
   }
 
   // Opaque where all of a cell is held; a lighter column marks where a new stretch begins, if stretches are wide enough.
-  function fillLine(pixels, offset, owner, busy, whole, cell, from) {
+  function fillLine(pixels, offset, owner, busy, whole, cell, from, colors) {
     for (let column = 0; column < owner.length; column++) {
       const held = owner[column];
       if (held < 0) continue;
-      const [r, g, b] = run.rgb[run.heldJob[held]];
-      const begins = cell > 0 && (column === 0 ? run.heldStart[held] >= from : owner[column - 1] !== held);
-      const wide = begins && run.heldEnd[held] - run.heldStart[held] > 5 * cell;
-      let alpha = wide ? 90 : Math.round(255 * (0.25 + 0.75 * Math.min(busy[column] / whole, 1)));
-      if (found >= 0 && run.heldJob[held] !== found) alpha >>= 2;
+      const isFound = view.heldJob[held] === found, isShare = view.dense && !isFound;
+      const [r, g, b] = view.isWait?.[held] ? colors.wait : isShare ? colors.share : run.rgb[view.heldJob[held]];
+      const begins = cell > 0 && (column === 0 ? view.heldStart[held] >= from : owner[column - 1] !== held);
+      const wide = !view.dense && !view.isWait?.[held] && begins && view.heldEnd[held] - view.heldStart[held] > 5 * cell;
+      const share = Math.min(busy[column] / whole, 1);
+      let alpha = wide ? 90 : Math.round(255 * (isShare ? share : view.dense ? 1 : 0.25 + 0.75 * share));
+      if (found >= 0 && !isFound) alpha >>= 2;
       pixels[offset + column] = ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0;
     }
   }
@@ -127,11 +171,11 @@ polluxReport.map = (() => {
   // Names on the rectangles that have room for one, the largest first.
   function names(pen, { from, to, top, bottom, tall, wide }) {
     const fitting = [];
-    for (let i = 0; i < run.heldRow.length; i++) {
-      const start = Math.max(run.heldStart[i], from), end = Math.min(run.heldEnd[i], to);
-      if (end <= start || run.heldRows[i] * tall < LABEL_HEIGHT || (found >= 0 && run.heldJob[i] !== found)) continue;
-      const middle = run.heldRow[i] + run.heldRows[i] / 2, room = (end - start) * wide, job = run.heldJob[i];
-      if (room > 30 && middle > top && middle < bottom) fitting.push([room * run.heldRows[i], room, job, (start - from) * wide, (middle - top) * tall]);
+    for (let i = 0; i < view.heldRow.length; i++) {
+      const start = Math.max(view.heldStart[i], from), end = Math.min(view.heldEnd[i], to);
+      if (end <= start || view.heldRows[i] * tall < LABEL_HEIGHT || view.isWait?.[i] || (found >= 0 && view.heldJob[i] !== found)) continue;
+      const middle = view.heldRow[i] + view.heldRows[i] / 2, room = (end - start) * wide, job = view.heldJob[i];
+      if (room > 30 && middle > top && middle < bottom) fitting.push([room * view.heldRows[i], room, job, (start - from) * wide, (middle - top) * tall]);
     }
     fitting.sort((a, b) => b[0] - a[0]);
     pen.textBaseline = "middle";
@@ -142,28 +186,33 @@ polluxReport.map = (() => {
     }
   }
 
-  // Lines between nodes where there is room for them, and the numbers of as many nodes as can be told apart.
-  function nodes(pen, { top, bottom, width, tall }) {
+  // Lines between bands where there is room for them, and the names of as many as can be told apart.
+  function bands(pen, { top, bottom, width, tall }) {
     const line = style("--surface"), text = style("--muted");
-    let row = 0, last = -Infinity;
+    let last = -Infinity;
     pen.textAlign = "right";
-    run.gpusPerNode.forEach((gpus, node) => {
-      const y = (row - top) * tall, middle = y + gpus * tall / 2;
+    pen.textBaseline = "middle";
+    for (const [row, count, name, isStrong] of view.bands) {
+      const y = (row - top) * tall, middle = y + count * tall / 2;
       pen.fillStyle = line;
-      if (row > top && row < bottom && gpus * tall > LINE_HEIGHT) pen.fillRect(LEFT, y - 0.5, width, 1);
+      if (row > top && row < bottom && count * tall > LINE_HEIGHT) pen.fillRect(LEFT, y - 0.5, width, 1);
       pen.fillStyle = text;
-      // Where another type of GPU begins, a line that says so.
-      if (node && run.nodeTypes[node] !== run.nodeTypes[node - 1] && row > top && row < bottom) pen.fillRect(0, y - 1, LEFT + width, 2);
-      if (middle > 7 && middle < HEIGHT - 7 && middle - last >= 15) { pen.fillText(String(node), LEFT - 8, middle); last = middle; }
-      row += gpus;
-    });
+      if (isStrong && row > top && row < bottom) pen.fillRect(0, y - 1, LEFT + width, 2);
+      if (middle > 7 && middle < HEIGHT - 7 && middle - last >= 15) { pen.fillText(fitted(pen, name), LEFT - 6, middle); last = middle; }
+    }
   }
 
-  // The GPU under a point of the window, -1 where there is none.
+  function fitted(pen, name) {
+    let shown = name;
+    while (shown && pen.measureText(shown).width > LEFT - 8) shown = `${shown.slice(0, shown.endsWith("…") ? -2 : -1)}…`;
+    return shown;
+  }
+
+  // The row under a point of the window, -1 where there is none.
   function rowAt(event) {
     const box = canvas.getBoundingClientRect(), share = (event.clientY - box.top) / box.height;
     if (!run || share < 0 || share >= 1) return -1;
-    return Math.min(Math.floor(Math.floor(rows.start) + share * (Math.ceil(rows.end) - Math.floor(rows.start))), run.numRows - 1);
+    return Math.min(Math.floor(Math.floor(rows.start) + share * (Math.ceil(rows.end) - Math.floor(rows.start))), view.numRows - 1);
   }
 
   const place = (row) => `node ${run.nodeOfRow[row]}, ${run.nodeTypes[run.nodeOfRow[row]] ?? "GPU"} ${run.slotOfRow[row]}`;
@@ -174,7 +223,7 @@ polluxReport.map = (() => {
   const without = (row, time) => !isThere(row, time) ? "not rented" : isDown(row, time) ? "down" : "idle";
 
   // What holds a GPU at a time, as rows of a box.
-  function tell(row, time) {
+  function tellGpu(row, time) {
     const held = data.holding(run, row, time);
     if (held < 0) return [["", place(row), without(row, time)]];
     const job = run.heldJob[held], change = data.changeAt(run, job, time);
@@ -184,21 +233,30 @@ polluxReport.map = (() => {
       ["", "held", `${format.clock(run.heldStart[held])} to ${format.clock(run.heldEnd[held])}`]];
   }
 
+  // What a job does at a time.
+  function tellJob(job, time) {
+    const gpus = data.gpusAt(run, job, time), isOver = time >= data.endOf(run, job);
+    return [[run.color[job], run.jobs[job], run.applications[run.jobApplication[job]]], ...(run.users[job] ? [["", "user", run.users[job]]] : []),
+      ["", "", time < run.jobSubmit[job] ? "not submitted yet" : isOver ? data.statusOf(run, job) : gpus ? `has ${format.plural(gpus, "GPU")}` : "waits"]];
+  }
+
+  const tell = (row, time) => (view.rowJob ? tellJob(view.rowJob[row], time) : tellGpu(row, time));
+
   // Say in the page what was clicked, for whoever has no pointer to hover with.
   function picked(row, time) {
-    const held = data.holding(run, row, time), when = `At ${format.clock(time)}, ${place(row)}: `;
-    if (held < 0) { format.fill("picked", `${when}${tell(row, time)[0][2]}.`); return; }
-    const job = run.heldJob[held], [, [, , has], [, , batch], [, , period]] = tell(row, time);
+    const held = view.rowJob ? -1 : data.holding(run, row, time), when = `At ${format.clock(time)}, `;
+    if (held < 0 && !view.rowJob) { format.fill("picked", `${when}${place(row)}: ${tellGpu(row, time)[0][2]}.`); return; }
+    const job = view.rowJob?.[row] ?? run.heldJob[held], told = tell(row, time);
     const link = format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
-    format.fill("picked", when, link, `; ${has}, batch size ${batch}, held ${period}.`);
+    format.fill("picked", when, view.rowJob ? "" : `${place(row)}: `, link, view.rowJob ? `: ${told.at(-1)[2]}.` : `; ${told[1][2]}, batch size ${told[2][2]}, held ${told[3][2]}.`);
   }
 
   function move(action) {
-    const size = rows.end - rows.start, tall = Math.min(Math.max(size * ({ fewer: 0.5, more: 2 }[action] ?? 1), 8), run.numRows);
-    const by = { up: -0.5, down: 0.5 }[action] ?? 0, start = Math.max(0, Math.min(rows.start + by * size, run.numRows - tall));
+    const size = rows.end - rows.start, tall = Math.min(Math.max(size * ({ fewer: 0.5, more: 2 }[action] ?? 1), 8), view.numRows);
+    const by = { up: -0.5, down: 0.5 }[action] ?? 0, start = Math.max(0, Math.min(rows.start + by * size, view.numRows - tall));
     rows = { start, end: start + tall };
     paint();
   }
 
-  return { init, show, paint, find, rowAt, tell, picked, move, isThere };
+  return { init, show, paint, find, rowAt, tell, tellGpu, picked, move, isThere };
 })();

@@ -11,7 +11,8 @@ polluxReport.page = (() => {
     theme(matchMedia("(prefers-color-scheme: dark)"));
     all = await data.loadCharts();
     Object.assign(axis, { start: all.start, end: all.end });
-    distribution();
+    distribution("cdf", "jct", "share", "Distribution of completion times", { range: chart.lengthRange, ticks: chart.lengthTicks, say: (time) => `within ${format.span(time)}` });
+    fairness();
     applications();
     all.panels.forEach(panel);
     map.init(axis);
@@ -30,17 +31,26 @@ polluxReport.page = (() => {
   const made = (id, options) => { const figure = chart.make(byId(id), options); figures.set(id, figure); figure.draw(); return figure; };
 
   // Jobs that were cut off keep a line below 1.
-  function distribution() {
-    const lines = looks().map((look, i) => {
-      const jct = all[`jct${i}`], share = all[`share${i}`];
-      return { ...look, label: all.runs[i].label, x: [...jct, jct[jct.length - 1]], y: share };
-    });
-    const times = all.runs.flatMap((_, i) => [all[`jct${i}`][0], all[`jct${i}`][all[`jct${i}`].length - 1]]).filter((time) => time > 0);
-    const x = { ...chart.lengthRange(times.length ? times : [60]), log: true, ticks: chart.lengthTicks };
-    for (const line of lines) if (line.y.length) { line.x = [x.start, ...line.x.slice(0, -1), x.end]; line.y = [0, ...line.y]; }
-    const figure = made("cdf", { height: 300, label: "Distribution of completion times", x, y: { start: 0, end: 1.02, unit: "%" }, lines });
-    chart.hover(figure, ({ x: time, inside }) => inside && [`within ${format.span(time)}`,
-      lines.filter((line) => !line.hidden).map((line) => [line.color, line.label, format.percent(chart.valueAt(line, time) ?? 0)])]);
+  function distribution(id, values, shares, label, { range, ticks, say }) {
+    const lines = looks().map((look, i) => ({ ...look, label: all.runs[i].label, x: all[`${values}${i}`], y: all[`${shares}${i}`] }));
+    const ends = lines.flatMap(({ x }) => [x[0], x[x.length - 1]]).filter((value) => value > 0);
+    const x = { ...range(ends.length ? ends : [60]), log: true, ticks };
+    for (const line of lines) if (line.y.length) { line.x = [x.start, ...line.x, x.end]; line.y = [0, ...line.y]; }
+    const figure = made(id, { height: 300, label, x, y: { start: 0, end: 1.02, unit: "%" }, lines });
+    chart.hover(figure, ({ x: value, inside }) => inside && [say(value),
+      lines.filter((line) => !line.hidden).map((line) => [line.color, line.label, format.percent(chart.valueAt(line, value) ?? 0)])]);
+    return figure;
+  }
+
+  // How much longer than alone on an equal share: 1 is fair.
+  function fairness() {
+    if (!byId("rho")) return;
+    const round = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000, 1e6];
+    const range = (found) => ({ start: round.findLast((each) => each < Math.min(...found)) ?? 0.001, end: round.find((each) => each > Math.max(...found)) ?? Math.max(...found) });
+    const figure = distribution("rho", "rho", "rhoShare", "Distribution of finish-time fairness", { range, say: (rho) => `ρ up to ${format.number(rho, 2)}`,
+      ticks: ({ start, end }) => round.filter((each) => each >= start && each <= end).map((each) => [each, String(each)]) });
+    figure.marks = [1];
+    figure.draw();
   }
 
   function applications() {
@@ -76,9 +86,10 @@ polluxReport.page = (() => {
     const row = event.target === byId("map") ? map.rowAt(event) : -1;
     if (row >= 0) return [format.clock(time), map.tell(row, time)];
     if (groups.holds(event.target)) return [format.clock(time), groups.tell(time)];
+    const down = run.downStart.reduce((count, from, i) => count + (from <= time && time < run.downEnd[i]), 0), more = down ? [["", `${format.plural(down, "node")} down in ${run.label}`]] : [];
     const titles = all.runs.length ? [["", "", ...all.panels.map(({ title }) => title)]] : [];
     return [format.clock(time), [...titles, ...all.runs.flatMap(({ label, color }, i) => (over()[0].lines[i].hidden ? []
-      : [[color, label, ...over().map((figure) => { const value = chart.valueAt(figure.lines[i], time); return value === undefined ? "–" : format.inUnit(value, figure.unit); })]]))]];
+      : [[color, label, ...over().map((figure) => { const value = chart.valueAt(figure.lines[i], time); return value === undefined ? "–" : format.inUnit(value, figure.unit); })]])), ...more]];
   }
 
   function pick(time, event) {
@@ -99,12 +110,16 @@ polluxReport.page = (() => {
     window.addEventListener("hashchange", follow);
   }
 
-  // A job by its name stands out on the map and in the cluster.
+  // A job by its name stands out wherever it is: in its figures, on the map, in the cluster and in the table.
   function find(name) {
     const job = name ? run.jobNumber.get(name) ?? run.jobs.findIndex((each) => each.toLowerCase().includes(name.toLowerCase())) : -1;
-    byId("found").textContent = !name ? "" : job < 0 ? "no such job" : run.jobs[job];
-    map.find(job);
-    cluster.find(job);
+    format.fill("found", !name ? "" : job < 0 ? "no such job" : format.element("a", { href: format.jobLink(run, job) }, run.jobs[job]));
+    for (const figure of [...over(), groups.figure()]) {
+      figure.strips = job < 0 ? [] : data.waitsOf(run, job);
+      figure.marks = job < 0 ? [] : [run.jobSubmit[job], data.endOf(run, job)];
+      figure.draw();
+    }
+    for (const part of [map, cluster, polluxReport.table, polluxReport.jobs]) part.find(job, run);
   }
 
   // The run that everything below the figures shows.
@@ -116,11 +131,13 @@ polluxReport.page = (() => {
     slider.min = String(all.start);
     slider.max = String(run.end);
     slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
-    byId("find").value = byId("found").textContent = "";
     byId("colours").textContent = run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own";
-    byId("rows").hidden = run.numRows <= 128;
+    if (run.downStart.length) byId("colours").textContent += "; a red tick above a figure is a node that fails";
     strip(number);
+    for (const figure of over()) { figure.ticks = [["failure", run.downStart]]; }
     for (const part of [map, cluster, groups, polluxReport.table]) part.show(run);
+    byId("find").value = "";
+    find("");
     moveTo(Math.min(Number(slider.value), run.end));
   }
 

@@ -3,7 +3,7 @@
 polluxReport.table = (() => {
   const { format, data } = polluxReport;
   const ROW = 34, SPARE = 8, MOST_PRINTED = 2000;
-  let run, columns = [], order = [], sorted = { column: 0, down: false }, whole = false;
+  let run, columns = [], order = [], sorted = { column: 0, down: false }, whole = false, found = -1;
   const byId = (id) => document.getElementById(id);
 
   function init() {
@@ -80,12 +80,20 @@ polluxReport.table = (() => {
     const host = byId("job-rows"), first = whole ? 0 : Math.max(Math.floor(host.scrollTop / ROW) - SPARE, 0);
     const last = whole ? Math.min(order.length, MOST_PRINTED) : Math.min(first + Math.ceil(host.clientHeight / ROW) + 2 * SPARE, order.length);
     const space = (rows) => format.element("tr", { class: "space", "aria-hidden": "true", style: ["height", `${rows * ROW}px`] });
-    format.fill("job-body", space(first), ...order.slice(first, last).map((job) => format.element("tr", {}, ...columns.map(({ of, say }, i) => (i
+    format.fill("job-body", space(first), ...order.slice(first, last).map((job) => format.element("tr", job === found ? { class: "found" } : {}, ...columns.map(({ of, say }, i) => (i
       ? format.element("td", say ? { class: "right" } : {}, say ? say(of(job)) : of(job))
       : format.element("th", { scope: "row" }, format.element("a", { href: format.jobLink(run, job) }, of(job))))))),
     space(whole ? 0 : order.length - last));
     byId("job-left").textContent = whole && last < order.length ? `and ${format.number(order.length - last)} more` : "";
   }
 
-  return { init, show };
+  // A job that was looked for comes into sight, and stands out.
+  function find(job) {
+    found = job;
+    const place = order.indexOf(job);
+    if (place >= 0) byId("job-rows").scrollTop = Math.max(place - 4, 0) * ROW;
+    draw();
+  }
+
+  return { init, show, find };
 })();
