@@ -12,7 +12,7 @@ from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
 
@@ -77,17 +77,17 @@ def _tell(frame: pd.DataFrame, form: str | None) -> None:
         headings = ("job", "", "starts", "80 % interval", "completes", "80 % interval")
         for number, heading in enumerate(headings):
             table.add_column(heading, justify="left" if number < 2 else "right")
-        for row in frame.itertuples():
-            starts = (row.start_p10, row.start_p50, row.start_p90) if row.waits else None
-            ends = (row.completion_p10, row.completion_p50, row.completion_p90)
-            table.add_row(row.job, "waits" if row.waits else "runs", *_cells(starts), *_cells(ends))
+        for row in frame.to_dict("records"):
+            starts, ends = ([row[f"{what}_p{share}"] for share in (10, 50, 90)] for what in ("start", "completion"))
+            waits = row["waits"]
+            table.add_row(row["job"], "waits" if waits else "runs", *_cells(starts if waits else ()), *_cells(ends))
         console().print(table)
 
 
-def _cells(times: tuple[float, float, float] | None) -> tuple[str, str]:
+def _cells(times: Sequence[float]) -> tuple[str, str]:
     from polluxsim.durations import clock
 
-    if times is None:
+    if not times:
         return "", ""
     low, median, high = (clock(time) if time < float("inf") else "> 3 days" for time in times)
     return median, f"{low} to {high}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import floor, inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,7 @@ class Outlook(NamedTuple):
 
 
 def outlooks(
-    moment: Moment[Run],
+    moment: Moment[Any],
     jobs: Collection[JobId] | None = None,
     forks: int = FORKS,
     told: Callable[[int], None] = lambda number: None,
@@ -123,7 +123,7 @@ def as_frame(found: Sequence[Outlook], time: float) -> pd.DataFrame:
 class _Here:
     """What is known at a moment."""
 
-    def __init__(self, moment: Moment[Run]) -> None:
+    def __init__(self, moment: Moment[Any]) -> None:
         self._moment = moment
         run, _ = moment.copied()
         known, time = run.known, moment.time

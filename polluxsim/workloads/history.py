@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
     from polluxsim.workloads.job import Job
 
-LEAST_ALIKE = 10
+LEAST_ALIKE = 5
 """So many jobs have to have run for longer, or jobs that are less alike are looked at."""
 
 LEAST_DURATION = 60.0
@@ -45,9 +45,9 @@ class Seen(NamedTuple):
 class Draw:
     """One future, drawn from the past.
 
-    How long an unfinished job will take is drawn from like jobs that ran for longer: of the same user and GPUs, of
-    the same GPUs, or from all. It is as likely to come between any two of them as to be the longest; a quarter of those
-    that are longer than all take twice as long. A job with a profile does its profile's work.
+    How long an unfinished job will take is drawn from like jobs that ran for longer: of the same user (or queue) and
+    GPUs, of the user, of the same GPUs, or from all. It is as likely to come between any two of them as to be the
+    longest; a quarter of those that are longer than all take twice as long. A job with a profile does its work.
 
     Jobs come as in hours of the past drawn at random, out of as many hours drawn from it: a rate is known no better.
 
@@ -74,7 +74,9 @@ class Draw:
     def __init__(self, seen: Sequence[Seen], time: float, rng: np.random.Generator) -> None:
         self._rng = rng
         self._alike: defaultdict[object, list[tuple[float, bool]]] = defaultdict(list)
-        for each in sorted(seen, key=lambda each: each.ran):
+        # Drawn from itself as well: who is mistaken about some jobs is about all that are like them.
+        again = [seen[place] for place in rng.integers(len(seen), size=len(seen))] if seen else []
+        for each in sorted(again, key=lambda each: each.ran):
             for kind in _kinds(each.job) if _is_unknown(each.job) else ():
                 self._alike[kind].append((each.ran, each.is_complete))
         self.durations: dict[JobId, float] = {
@@ -137,4 +139,5 @@ def _is_unknown(job: Job) -> bool:
 
 def _kinds(job: Job) -> tuple[object, ...]:
     """Return the kinds of jobs that a job is one of, the narrowest first."""
-    return ((job.user or job.queue, job.num_replicas), job.num_replicas, None)
+    who = job.user or job.queue
+    return (*(((who, job.num_replicas), who) if who else ()), job.num_replicas, None)
