@@ -104,10 +104,8 @@ class Jobs:
         self.views[name].submit_time = self.views[other].submit_time
         for each, number in zip(order, numbers, strict=True):
             self.active[each].order = number
-        for table in (self.active, self.views):
-            ordered = {each: table[each] for each in order}
-            table.clear()
-            table.update(ordered)
+        self.active = {each: self.active[each] for each in order}
+        self.views = {each: self.views[each] for each in order}
         self._waiting_are_in_order = False
 
     def remove(self, job: ActiveJob) -> None:
