@@ -56,7 +56,7 @@ def test_one_command_from_the_log_to_the_page(
     assert "1 more node: cuts the p95 wait from" in told
     assert "1.2 times the load: raises the p95 wait from" in told
     assert "easy in place of fifo: " in told
-    runs = {polluxsim.read(path.parent) for path in Path("sacct-whatif/runs").rglob("run.json")}
+    runs = [polluxsim.read(path.parent) for path in Path("sacct-whatif/runs").rglob("run.json")]
     assert len(runs) == 8
     for words, wrong in ((["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
                          ([], "needed is --nodes")):  # fmt: skip
