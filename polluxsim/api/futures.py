@@ -9,10 +9,13 @@ from polluxsim.api.parts import cluster_part, policy_part, workload_part
 from polluxsim.run import moment
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
+from polluxsim.run.outlook import FORKS, as_frame, outlooks
 from polluxsim.storage import Run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+
+    import pandas as pd
 
     from polluxsim.api.parts import ClusterLike, Part, PolicyLike, WorkloadLike
     from polluxsim.workloads.workload import Job, Workload
@@ -96,6 +99,27 @@ class Moment(Generic[RunT]):
                 given[group] = part.value
         jobs = () if add is None else self._jobs(add)
         return self._moment.fork(config, given, drop_nodes=drop_nodes, without=without, added=jobs, seed=seed)
+
+    def when(self, jobs: Iterable[str] | None = None, *, forks: int = FORKS) -> pd.DataFrame:
+        """Return when jobs that wait or run may start and complete, as `polluxsim when` says it.
+
+        A row for each job: whether it waits, and the 10 %, 50 % and 90 % quantiles of both times [s] over so many forks
+        in which what was not known then is drawn anew. ∞ is not within three days.
+
+        Parameters
+        ----------
+        jobs
+            Names; None for all.
+        forks
+            Futures to draw.
+
+        Raises
+        ------
+        InvalidInputError
+            If a job neither waits nor runs then.
+        """
+        found = outlooks(self._moment, None if jobs is None else tuple(jobs), forks)
+        return as_frame(found, self.time)
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
         part = workload_part(workload)

@@ -30,6 +30,7 @@ from polluxsim.cli import (
     table,
     timeline,
     whatif,
+    when,
     why,
 )
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
@@ -57,6 +58,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "report": "write them as one interactive HTML file",
         "trace": "write one as a timeline for Perfetto or chrome://tracing",
         "whatif": "go back to a time in one, and on another way",
+        "when": "say when jobs may start and complete, with intervals",
         "why": "say why a job waited, started, grew, shrank or moved",
     },
     "workloads, logs and profiles": {
@@ -206,6 +208,7 @@ ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "report": report.add,
     "trace": timeline.add,
     "whatif": whatif.add,
+    "when": when.add,
     "why": why.add,
     "import": import_log.add,
     "generate": generate.add,

@@ -25,13 +25,14 @@ def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.description = (
         "Go back to a time in a finished run, and let it go on in two ways: as it did, and with changes from then on. "
-        "Keep both as runs, and compare them."
+        "Keep both as runs, and compare them. Of a cluster's log: replay it with other nodes, loads and policies."
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("run", type=Path, metavar="RUN",
+                        help="a finished run's folder; or a log, as sacct or 'polluxsim import' writes it")  # fmt: skip
     parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
                         help="another policy or cluster, or a setting of the run's own: policy=tiresias, "
                         "policy.p=-10, cluster.num_nodes=20")  # fmt: skip
-    parser.add_argument("--at", required=True, metavar="TIME", help="when: seconds since the start, 1.5h or H:MM:SS")
+    parser.add_argument("--at", metavar="TIME", help="of a run, when: seconds since the start, 1.5h or H:MM:SS")
     parser.add_argument("--drop-node", type=int, action="append", default=[], metavar="N",
                         help="a node that goes down for good; may be given several times")  # fmt: skip
     parser.add_argument("--without", action="append", default=[], metavar="JOB",
@@ -39,11 +40,25 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--add", type=Path, metavar="FILE", help="a workload file of jobs that come besides")
     parser.add_argument("--seeds", type=int, default=1, metavar="N",
                         help="futures of each kind that chance draws differently (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--nodes", metavar="N,+M", help="of a log: the nodes there were, and others or more to try")
+    parser.add_argument("--load", default="1", metavar="X,Y", help="of a log: jobs come so many times as fast")
+    parser.add_argument("--policy", default="fifo,easy", metavar="A,B", help="of a log (default: %(default)s)")
+    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="of a log (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the runs (default: RUN-at-TIME)")
     parser.set_defaults(action=_whatif)
 
 
 def _whatif(options: Namespace) -> int:
+    if not (options.run.is_file() or options.nodes):
+        return _fork(options)
+    if options.nodes is None or options.at is not None:
+        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
+    from polluxsim.cli.whatif_log import whatif_log
+
+    return whatif_log(options)
+
+
+def _fork(options: Namespace) -> int:
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
     from polluxsim.look.table import SideBySide
@@ -87,6 +102,8 @@ def _kept(run: Run, folder: Path) -> Run:
 
 
 def _check(options: Namespace) -> None:
+    if options.at is None:
+        raise InvalidConfigError("--at is missing, give it as --at TIME")
     if options.seeds < 1:
         raise InvalidConfigError(f"--seeds is {options.seeds}, allowed is a whole number ≥ 1")
     if not (options.names or options.drop_node or options.without or options.add):

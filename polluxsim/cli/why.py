@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import instant
+from polluxsim.durations import clock, instant
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
-    from polluxsim.records import ReasonRecord
+    from polluxsim.records import JobRecord, ReasonRecord
+    from polluxsim.storage import Run
 
 
 def add(parser: ArgumentParser) -> None:
@@ -23,12 +24,13 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
     parser.add_argument("job", metavar="JOB", help="name of a job of it")
     parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds, as 1.5h or H:MM:SS")
+    parser.add_argument("--brief", action="store_true", help="do not look for what would have let a job run that waits")
     parser.set_defaults(action=_why)
 
 
 def _why(options: Namespace) -> int:
     from polluxsim.look.console import console
-    from polluxsim.look.why.story import at, find_job, story
+    from polluxsim.look.why.story import at, find_job, story, waits
     from polluxsim.storage import read_reasons, read_run
 
     moment = None if options.time is None else instant(options.time)
@@ -41,9 +43,31 @@ def _why(options: Namespace) -> int:
         screen.print(story(run, reasons, job))
     else:
         screen.print(at(run, reasons, job, moment), markup=False)
+        if not options.brief and waits(run, job, moment):
+            screen.print(_otherwise(run, job, moment), markup=False)
     if note := _what_is_missing(options.job, recorded):
         screen.print(note, markup=False)
     return 0
+
+
+def _otherwise(run: Run, job: JobRecord, time: float) -> str:
+    """Return after which least changes a job would have run that waits at a time [s], in a sentence."""
+    from polluxsim.errors import PolluxSimError
+    from polluxsim.look.why.story import would_have_run
+    from polluxsim.run.least_change import Trial
+    from polluxsim.run.moment import Moment
+
+    try:
+        moment = Moment(run, time)
+        trial = Trial(moment, job.job)
+        least = trial.least()
+    except PolluxSimError as error:
+        return f"What would have let it run is not known: {error}."
+    if least is None:
+        return f"At {clock(moment.time)}, the next round, it runs."
+    gpus = None if least.fewer_gpus is None else job.num_replicas - least.fewer_gpus
+    ahead = "" if least.places is None else trial.ahead[-least.places]
+    return would_have_run(moment.time, least.nodes, gpus, (least.places, ahead))
 
 
 def _what_is_missing(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:

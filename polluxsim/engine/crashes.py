@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from polluxsim.engine.agenda import Happening
+    from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.moves import Move
     from polluxsim.engine.state import State
     from polluxsim.engine.training import Training
@@ -41,18 +42,26 @@ class Crashes:
 
     def expect(self, moves: Iterable[Move]) -> None:
         """Call the failures of jobs that were just moved; by then they may have other GPUs."""
+        self._call(move.job for move in moves if move.placement)
+
+    def draw_anew(self, seed: int) -> None:
+        """Let jobs fail at other times from now on."""
+        self._seed = seed
+        self._call(self._state.jobs.running)
+
+    def _call(self, jobs: Iterable[ActiveJob]) -> None:
         agenda, failures = self._state.agenda, self._state.scenario.settings.job_failures
         if failures is None or not failures.rate:
             return
-        for job in (move.job for move in moves if move.placement):
+        for job in jobs:
             (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
             time = agenda.now - log(life) * HOUR / failures.rate
-            agenda.at(time, Rank.ARRIVAL, self._crash, (job, job.tenure.since), order=job.order)
+            agenda.at(time, Rank.ARRIVAL, self._crash, (job, job.tenure.since, self._seed), order=job.order)
 
     def _crash(self, event: Happening) -> None:
         """Take the GPUs of a job that still has the same, and end it if it failed too often."""
-        (job, since), failures = event.about, self._state.scenario.settings.job_failures
-        if not job.placement or job.tenure.since != since or failures is None:
+        (job, since, seed), failures = event.about, self._state.scenario.settings.job_failures
+        if not job.placement or (job.tenure.since, self._seed) != (since, seed) or failures is None:
             return
         self._training.evict(job)
         job.tenure.losses = losses = job.tenure.losses.with_crash()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from polluxsim.engine.agenda import Happening
+    from polluxsim.engine.crashes import Crashes
     from polluxsim.engine.outages import Downtime
     from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.state import State
@@ -43,6 +44,12 @@ class Diversion(NamedTuple):
         Jobs that come besides.
     seed
         Of the policy's random generator from now on; None lets it go on.
+    altered
+        Active jobs as they are from now on: with another duration, or while they wait, another request.
+    overtaken
+        Waiting jobs, each with the one before which it is as if it had been submitted.
+    chance
+        Seed by which nodes and jobs fail from now on; None lets them fail as they would.
     """
 
     time: float
@@ -52,6 +59,9 @@ class Diversion(NamedTuple):
     without: tuple[JobId, ...] = ()
     added: tuple[Job, ...] = ()
     seed: int | None = None
+    altered: tuple[Job, ...] = ()
+    overtaken: tuple[tuple[JobId, JobId], ...] = ()
+    chance: int | None = None
 
 
 class Detour:
@@ -59,15 +69,16 @@ class Detour:
 
     Parameters
     ----------
-    state, world, training, downtime
+    state, world, training, downtime, crashes
         The run, and who changes what in it.
     """
 
-    def __init__(self, state: State, world: World, training: Training, downtime: Downtime) -> None:
+    def __init__(self, state: State, world: World, training: Training, downtime: Downtime, crashes: Crashes) -> None:
         self._state = state
         self._world = world
         self._training = training
         self._downtime = downtime
+        self._crashes = crashes
 
     def expect(self, diversion: Diversion) -> None:
         """Have the run go another way when the time comes."""
@@ -87,9 +98,19 @@ class Detour:
             self._downtime.strike(Outage(diversion.lost_nodes, state.agenda.now, inf, "dropped"))
         self._world.leave_out(diversion.without)
         self._world.expect(diversion.added)
+        self._change_jobs(diversion)
+        if diversion.chance is not None:
+            self._downtime.draw_anew(diversion.chance)
+            self._crashes.draw_anew(diversion.chance)
         if diversion.scenario.traits != before.traits:
             self._training.replace_agents()
         state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else ())
+
+    def _change_jobs(self, diversion: Diversion) -> None:
+        for job in diversion.altered:
+            self._training.go_on_as(self._state.jobs.alter(job, self._state.scenario))
+        for name, other in diversion.overtaken:
+            self._state.jobs.put_before(name, other)
 
     def _clear(self, nodes: Collection[int]) -> None:
         """Let jobs leave nodes with all their work, in a run in which none is ever lost."""

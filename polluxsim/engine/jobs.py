@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.views import JobWindow
     from polluxsim.types import JobId
+    from polluxsim.workloads.workload import Job
 
 ORDER = attrgetter("order")
 
@@ -83,6 +85,28 @@ class Jobs:
         self.views[job.job_id] = view
         self._waiting[job.job_id] = job
         self.demand += job.job.num_replicas
+
+    def alter(self, job: Job, scenario: Scenario) -> ActiveJob:
+        """Have an active job be otherwise than it was submitted, and return it."""
+        active = self.active[job.job_id]
+        self.demand += job.num_replicas - active.job.num_replicas
+        active.job, active.truth = job, scenario.truth_of(job)
+        if active.truth.application != self.views[job.job_id].oracle.application:
+            active.agent = scenario.agents.new(job, active.truth)
+        self.views[job.job_id].show(active)
+        return active
+
+    def put_before(self, name: JobId, other: JobId) -> None:
+        """Have a waiting job stand as if it had been submitted just before another one."""
+        numbers = sorted(job.order for job in self.active.values())
+        order = [each for each in self.active if each != name]
+        order.insert(order.index(other), name)
+        self.views[name].submit_time = self.views[other].submit_time
+        for each, number in zip(order, numbers, strict=True):
+            self.active[each].order = number
+        self.active = {each: self.active[each] for each in order}
+        self.views = {each: self.views[each] for each in order}
+        self._waiting_are_in_order = False
 
     def remove(self, job: ActiveJob) -> None:
         """Forget a job that has ended."""

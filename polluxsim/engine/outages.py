@@ -58,6 +58,8 @@ class Downtime:
         self._workshop = Workshop(state.scenario.cluster.repairs)
         self._seed = seed
         self._expected: set[tuple[int, int]] = set()
+        # Of each unit that is up, its next outage.
+        self._coming: dict[tuple[int, int], Due] = {}
         self.expect()
 
     def expect(self) -> None:
@@ -69,6 +71,13 @@ class Downtime:
                 self._expected.add((source, unit))
                 self._expect(source, unit, 0)
 
+    def draw_anew(self, seed: int) -> None:
+        """Let nodes that are up fail at other times, as if they came up now; what was announced stays."""
+        self._seed, now = seed, self._state.agenda.now
+        for due in list(self._coming.values()):
+            if due.what.start - max(due.what.warning, due.what.drain) > now:
+                self._expect(due.source, due.unit, due.number)
+
     def _expect(self, source: int, unit: int, number: int) -> None:
         """Call the next outage of a unit that is up from now on."""
         agenda, cluster = self._state.agenda, self._state.scenario.cluster
@@ -77,25 +86,38 @@ class Downtime:
         if outage is None:
             return
         due = Due(source, unit, number, outage)
+        if self._is_coming(due):
+            return
+        self._coming[source, unit] = due
         agenda.at(outage.start, Rank.ARRIVAL, self._begin, due)
         for ahead, action in ((outage.warning, self._warn), (outage.drain, self._drain)):
             if ahead:
                 agenda.at(max(agenda.now, outage.start - ahead), Rank.ARRIVAL, action, due)
 
+    def _is_coming(self, due: Due) -> bool:
+        return self._coming.get((due.source, due.unit)) == due
+
     def _warn(self, event: Happening) -> None:
         """Let policies know of an outage that is to come."""
+        if not self._is_coming(event.about):
+            return
         outage = event.about.what
         for node in self._there(outage):
             self._state.nodes.warn(node, outage.start)
         self._state.rounds.note(Change.NODES)
 
     def _drain(self, event: Happening) -> None:
+        if not self._is_coming(event.about):
+            return
         outage = event.about.what
         for node in self._there(outage):
             self._state.nodes.drain(node, outage.start)
         self._state.rounds.note(Change.NODES)
 
     def _begin(self, event: Happening) -> None:
+        if not self._is_coming(event.about):
+            return
+        del self._coming[event.about.source, event.about.unit]
         if (until := self.strike(event.about.what)) < inf:
             self._state.agenda.at(until, Rank.ARRIVAL, self._end, event.about)
 

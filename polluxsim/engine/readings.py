@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.world import World
     from polluxsim.records import JobRecord, RoundRecord
     from polluxsim.types import JobId, Placement
+    from polluxsim.workloads.workload import Job
 
 
 class Readings:
@@ -56,6 +57,22 @@ class Readings:
     def waiting(self) -> list[JobId]:
         """Return the jobs that are submitted and hold no GPUs, in order of submission."""
         return [job.job_id for job in self._state.jobs.waiting]
+
+    def active(self, time: float) -> list[tuple[Job, float]]:
+        """Return the jobs that have not ended, in order of submission, with the work each has done by then [M0-steps].
+
+        Parameters
+        ----------
+        time
+            Now, or before anything else happens [s].
+        """
+        rule = self._state.shutter.rule
+        return [(job.job, job.segment.progress_at(time, rule)) for job in self._state.jobs.active.values()]
+
+    @property
+    def known(self) -> dict[JobId, Job]:
+        """Return all jobs that are known so far, submitted or not."""
+        return {job.job_id: job for job in self._state.scenario.workload.jobs} | self._world.followers
 
     @property
     def down(self) -> tuple[int, ...]:

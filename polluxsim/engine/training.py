@@ -81,6 +81,11 @@ class Training:
             if job.placement:
                 self._begin_segment(job)
 
+    def go_on_as(self, job: ActiveJob) -> None:
+        """Let a job that holds GPUs go on with another duration."""
+        if job.placement:
+            self._begin_segment(job)
+
     def carry_out(self, moves: Collection[Move], chosen_anew: Iterable[ActiveJob]) -> None:
         """Bring the cluster to where it will be until the next round.
 

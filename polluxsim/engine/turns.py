@@ -161,7 +161,7 @@ class Simulation(Readings):
             raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {diversion.time:g} s")
         if diversion.seed is not None:
             self.rng = np.random.default_rng(diversion.seed)
-        Detour(self._state, self._world, self._training, self._downtime).expect(diversion)
+        Detour(self._state, self._world, self._training, self._downtime, self._crashes).expect(diversion)
 
     def result(self) -> Result:
         """Return the records of the run; where it is not over, of what has happened so far."""

@@ -60,15 +60,19 @@ class JobWindow:
     __slots__ = ("_active", "_shutter", "_speeds_of", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
 
     def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
-        job = active.job
-        self.job_id: JobId = job.job_id
-        self.submit_time = job.submit_time
-        self.num_replicas = job.num_replicas
-        self.batch_size = job.batch_size
-        self.oracle = OracleWindow(active, shutter)
+        self.job_id: JobId = active.job.job_id
         self._active = active
         self._shutter = shutter
         self._speeds_of = speeds_of
+        self.show(active)
+
+    def show(self, active: ActiveJob) -> None:
+        """Have the window say what the job's user says now."""
+        job = active.job
+        self.submit_time = job.submit_time
+        self.num_replicas = job.num_replicas
+        self.batch_size = job.batch_size
+        self.oracle = OracleWindow(active, self._shutter)
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"

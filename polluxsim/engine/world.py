@@ -113,7 +113,8 @@ class World:
     def _cancel(self, event: Happening) -> None:
         job: Job = event.about
         if (active := self._state.jobs.active.get(job.job_id)) is not None:
-            self.end(active, Status.CANCELLED)
+            if active.job.cancel_time is not None:
+                self.end(active, Status.CANCELLED)
         elif job.job_id in self._waits_for:
             self._give_up(job)
 
@@ -166,7 +167,7 @@ class World:
         for name in names:
             if (active := self._state.jobs.active.get(name)) is not None:
                 self.end(active, Status.CANCELLED)
-            else:
+            elif not coming[name].after or name in self._waits_for:  # else one that it waits for was left out
                 self._left_out |= {name}
                 self._give_up(coming[name])
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
+    from polluxsim.engine.simulation import Simulation
     from polluxsim.models.profile import Profile
+    from polluxsim.policies.view import Policy
     from polluxsim.workloads.workload import Job
 
 RunT = TypeVar("RunT", bound=Run)
@@ -82,6 +84,10 @@ class Moment(Generic[RunT]):
             what = "made again, it is another run: files, polluxsim or its libraries have changed since"
             raise InvalidInputError(f"{self._origin.name}: {what}")
 
+    def copied(self) -> tuple[Simulation, Policy]:
+        """Return a copy of the run just before the round, and of its policy."""
+        return deepcopy((self._run, self._policy))
+
     @property
     def profiles(self) -> Mapping[str, Profile]:
         """Return the profiles of the run."""
@@ -119,7 +125,7 @@ class Moment(Generic[RunT]):
         PolluxSimError
             If such a future cannot be.
         """
-        run, policy = deepcopy((self._run, self._policy))
+        run, policy = self.copied()
         new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
         scenario, policy = run.scenario, policy if new_policy is None else deepcopy(new_policy)
         nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)

@@ -99,6 +99,36 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     return " ".join(said)
 
 
+def waits(run: Run, job: JobRecord, time: float) -> bool:
+    """Return whether a job waits without a GPU at a time [s]."""
+    inside = _outside(run, job, time) is None
+    return inside and any(each.start <= time < each.end and not each.gpus for each in stages(run, job))
+
+
+def would_have_run(time: float, nodes: int | None, gpus: int | None, place: tuple[int | None, str]) -> str:
+    """Return after which changes a job would have run, each by itself.
+
+    Parameters
+    ----------
+    time
+        At which round [s].
+    nodes, gpus
+        With so many nodes more; asking for so many GPUs. None if not by that.
+    place
+        So many places ahead, before which job.
+    """
+    said = []
+    if nodes is not None:
+        said.append(f"with {number_of(nodes, 'more node')}")
+    if gpus is not None:
+        said.append(f"had it asked for {number_of(gpus, 'GPU')}")
+    if place[0] is not None:
+        said.append(f"{number_of(place[0], 'place')} further ahead in the queue, before {place[1]}")
+    if not said:
+        return f"At {clock(time)} neither more nodes, a smaller request nor another place in the queue lets it run."
+    return f"At {clock(time)} it would have run {', or '.join(said)}."
+
+
 def happened(stage: Stage) -> str:
     """Return what happened at the start of a stage, with whose GPUs it got or who got its own."""
     now = sum(stage.gpus.values())

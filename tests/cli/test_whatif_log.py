@@ -1,0 +1,64 @@
+"""From what sacct prints to one page: which policy it was, and what more nodes, load and other policies do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polluxsim
+from polluxsim.cli.main import main
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.simulation import simulate
+from polluxsim.policies.fifo import Fifo
+from polluxsim.types import Cluster
+from polluxsim.workloads.workload import Job, Workload
+
+COLUMNS = "JobID|JobName|User|Account|Partition|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|ReqTRES|AllocTRES"
+
+
+def sacct(path: Path, nodes: int) -> None:
+    """Write what sacct would print of a cluster of 8-GPU nodes under FIFO."""
+    rng = np.random.default_rng(0)
+    times, lengths = np.sort(rng.uniform(0, 86400, 120)).round(), rng.lognormal(8.6, 1, 120).round() + 60
+    jobs = [
+        Job.rigid(f"{n}", float(times[n]), int(rng.choice([1, 2, 4, 8])), float(lengths[n])) for n in range(len(times))
+    ]
+    engine = EngineSettings(restart_delay=0, round_interval=10)
+    run = simulate(Workload(tuple(jobs)), {}, Cluster.uniform(nodes, 8), Fifo(), settings=engine)
+    lines = [COLUMNS]
+    for job in run.job_records:
+        assert job.start_time is not None
+        assert job.completion_time is not None
+        submit, start, end = (
+            (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=time)).strftime("%Y-%m-%dT%H:%M:%S")
+            for time in (job.submit_time, job.start_time, job.completion_time)
+        )
+        tres = f"billing=1,cpu=1,gres/gpu={job.num_replicas},node=1"
+        took = round(job.completion_time - job.start_time)
+        lines.append(f"{job.job}|j|u|a|gpu|COMPLETED|{submit}|{start}|{end}|{took}|1440|1|{tres}|{tres}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_one_command_from_the_log_to_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sacct(tmp_path / "sacct.txt", 3)
+    capsys.readouterr()
+    command = ["whatif", "sacct.txt", "--nodes", "3,+1", "--load", "1,1.2", "--policy", "easy,fifo"]
+    assert main(command) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "120 jobs waited" in told
+    assert told.index("fifo is off by") < told.index("easy is off by")  # as it was FIFO that made the log
+    assert "1 more node: cuts the p95 wait from" in told
+    assert "1.2 times the load: raises the p95 wait from" in told
+    assert "easy in place of fifo: " in told
+    runs = [polluxsim.read(path.parent) for path in Path("sacct-whatif/runs").rglob("run.json")]
+    assert len(runs) == 8
+    for words, wrong in ((["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
+                         ([], "needed is --nodes")):  # fmt: skip
+        assert main(["whatif", "sacct.txt", *words]) == 2
+        assert wrong in capsys.readouterr().err

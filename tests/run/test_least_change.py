@@ -1,0 +1,60 @@
+"""The least change said makes a job run that waits, and one less does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import polluxsim
+from polluxsim.cli.main import main
+from polluxsim.run.least_change import Trial
+from polluxsim.run.moment import Moment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from polluxsim import Result
+
+WORKLOAD = polluxsim.workload("philly-like", num_jobs=24, hours=1)
+
+
+@pytest.fixture(scope="module", params=["fifo", "tiresias", "srtf", "pollux"])
+def run(request: pytest.FixtureRequest) -> Result:
+    return polluxsim.simulate(WORKLOAD, policy=request.param, cluster=(4, 4), progress=False)
+
+
+def test_the_change_lets_it_run_and_one_less_does_not(run: Result) -> None:
+    found = 0
+    for time in (1800.0, 3000.0, 4800.0):
+        moment = Moment(run, time)
+        for name in moment.copied()[0].waiting[:3]:
+            trial = Trial(moment, name)
+            if (least := trial.least()) is None:
+                assert (run.allocations.query("job == @name").time == moment.time).any()
+                continue
+            tries = (trial.runs_with_nodes, trial.runs_with_fewer_gpus, trial.runs_with_places)
+            for number, runs in zip(least, tries, strict=True):
+                found += number is not None
+                assert number is None or runs(number)
+                assert number in (None, 1) or not runs(number - 1)
+            asked = run.jobs.set_index("job").num_replicas[name]
+            if run.name == "fifo":  # where the head of the queue runs as soon as there is room
+                assert least.nodes is not None
+                assert (least.places or 0) <= len(trial.ahead)
+                assert (least.fewer_gpus or 0) < asked
+    assert found > 4 or run.name == "pollux"  # under which hardly anybody waits
+
+
+def test_the_command_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["workload=philly-like", "workload.num_jobs=24", "workload.hours=1", "cluster.num_nodes=4"]
+    assert main(["run", "policy=fifo", *settings, "hydra.run.dir=run"]) == 0
+    run = polluxsim.read("run")
+    name = Moment(run, 3000).copied()[0].waiting[0]
+    capsys.readouterr()
+    for brief in ([], ["--brief"]):
+        assert main(["why", "run", name, "3000", *brief]) == 0
+        assert ("it would have run with" in " ".join(capsys.readouterr().out.split())) == (not brief)
