@@ -22,6 +22,7 @@ from polluxsim.workloads.fitting import speeds_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from polluxsim.agent.rules import BatchRule
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
@@ -49,6 +50,8 @@ class Scenario:
         What the policy is.
     policy_name
         What errors call it.
+    agent
+        What the jobs' agents go by when they choose batch sizes; None leaves it to the policy's traits.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Scenario:
     settings: EngineSettings = field(default_factory=EngineSettings)
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
+    agent: BatchRule | None = None
 
     @classmethod
     def under(
@@ -71,9 +75,10 @@ class Scenario:
         profiles: Mapping[str, Profile],
         cluster: Cluster,
         settings: EngineSettings,
+        agent: BatchRule | None = None,
     ) -> Scenario:
         """Return the scenario for a policy, by what it says of itself."""
-        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__)
+        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, agent)
 
     def __post_init__(self) -> None:
         self.check(self.workload)
@@ -140,7 +145,7 @@ class Scenario:
     @cached_property
     def agents(self) -> Agents:
         """Return what makes the agents of the jobs."""
-        return Agents(self.traits, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
+        return Agents(self.traits, self.agent, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
 
     @cached_property
     def _speeds(self) -> dict[object, Mapping[str, float]]:
