@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import isnan
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.errors import InvalidConfigError, short
 from polluxsim.gpu_types import ANY
 from polluxsim.models.batch_size import split_batch_size
 
@@ -58,6 +61,9 @@ class RuledAgent(FixedBatchAgent):
         if limits.fixed_batch_size is not None:
             return limits.fixed_batch_size
         size = self._rule.batch_size(self.batch_size, limits, epoch, self._statistics)
+        if not isinstance(size, Real) or isnan(size):
+            what = f"agent {type(self._rule).__name__} chose a batch of {short(size)} in epoch {epoch}"
+            raise InvalidConfigError(f"{what}, allowed are numbers of examples")
         return round(min(max(size, limits.init_batch_size), limits.max_batch_size))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RuledAgent:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchRule(Protocol):
-    """Chooses a job's total batch size.
+    """Chooses a job's total batch size; one's own is best derived from `FixedBatch`.
 
     Attributes
     ----------
@@ -102,15 +102,12 @@ class AdaBatch(FixedBatch):
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
-        """Return what was asked for, times the factor for every stretch that is over.
-
-        Where that is more than anyone's largest batch, the largest.
-        """
+        """Return what was asked for, times the factor for every stretch that is over."""
         stretches = int(epoch / (self.every * application.num_epochs) + ROUNDING_SLACK)
         try:
             return asked * self.factor**stretches
         except OverflowError:
-            return application.max_batch_size
+            return application.max_batch_size  # a number too large for any batch
 
 
 @dataclass(frozen=True)
@@ -138,6 +135,13 @@ class NoiseScale(FixedBatch):
     ) -> float:
         """Return the noise scale times the ratio; what was asked for before it was measured."""
         return asked if statistics is None else self.ratio * statistics.noise_scale(application.init_batch_size)
+
+
+def check_rule(rule: object) -> None:
+    """Raise an InvalidConfigError for a rule that does not say what it looks at."""
+    if missing := [name for name in ("by_goodput", "learns", "plans") if not hasattr(rule, name)]:
+        allowed = "allowed is what derives from polluxsim.agent.rules.FixedBatch"
+        raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}, {allowed}")
 
 
 def _require(name: str, value: float, holds: bool, allowed: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from polluxsim.agent.rules import check_rule
 from polluxsim.engine.agents import Agents
 from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
@@ -81,6 +82,8 @@ class Scenario:
         return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, agent)
 
     def __post_init__(self) -> None:
+        if self.agent is not None:
+            check_rule(self.agent)
         self.check(self.workload)
 
     def check(self, workload: Workload) -> None:

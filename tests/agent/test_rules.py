@@ -189,6 +189,38 @@ def test_in_python_an_object_and_the_command_lines_setting_are_one_run() -> None
     assert runs[0].jobs.equals(runs[1].jobs)
 
 
+class Halfway:
+    def batch_size(self, *_: object) -> float:
+        return 10.0
+
+
+class Wrong(FixedBatch):
+    def batch_size(self, *_: object) -> object:  # type: ignore[override]
+        return float("nan")
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        (Halfway(), "agent Halfway has no by_goodput, allowed is what derives from polluxsim.agent.rules.FixedBatch"),
+        (Wrong(), "agent Wrong chose a batch of nan in epoch 0, allowed are numbers of examples"),
+    ],
+)
+def test_an_agent_of_ones_own_that_is_none_is_one_line(rule: BatchRule, line: str) -> None:
+    with pytest.raises(PolluxSimError) as error:
+        alone(rule, 1)
+    assert str(error.value) == line
+
+
+def test_a_future_under_another_policy_keeps_the_agent() -> None:
+    jobs = polluxsim.workload("philly-like", num_jobs=6, hours=1)
+    run = polluxsim.simulate(jobs, policy="fifo", agent="adabatch", progress=False)
+    future = run.at("10min").fork(policy="srtf").result
+    new = [job for job in future.job_records if job.submit_time > 600 and job.application != "bert"]
+    sizes = {job.job: {row.batch_size for row in future.allocation_records if row.job == job.job} for job in new}
+    assert max(map(len, sizes.values())) > 1
+
+
 def test_a_batch_grows_with_the_epochs_only() -> None:
     rule, application = AdaBatch(2.0, 0.2), replace(Noisy().application, num_epochs=100)
     grown = [rule.batch_size(10, application, epoch, None) for epoch in range(100)]
