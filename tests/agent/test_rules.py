@@ -23,6 +23,7 @@ from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.profile import StepTime
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.view import Policy, traits_of
 from polluxsim.records import Result
 from polluxsim.types import Cluster
@@ -95,6 +96,18 @@ def test_under_any_agent_all_jobs_complete_and_a_copy_ends_as_the_run(
     run = begun(workload, cluster, policy, RULES[rule])
     go_on(run, policy, turns, look=look)
     check_fork(run, policy, told(result))
+
+
+@pytest.mark.parametrize("turns", range(1, 5))
+def test_a_copy_knows_gradients_of_its_own(turns: int) -> None:
+    """The long job is stopped for the short one, and goes on with the batch of the noise it saw last."""
+    workload, policy, other = toy_workload(toy_job("a"), toy_job("b", 500.0, application="short")), Srtf(), Srtf()
+    profiles, cluster = {"toy": LONG, "short": Noisy("short")}, Cluster.uniform(1, 1)
+    scenario = Scenario(workload, profiles, cluster, EngineSettings(), agent=NoiseScale())
+    uninterrupted = told(ended(Simulation(scenario, 1), other))
+    run = Simulation(scenario, 1)
+    go_on(run, policy, turns, look=False)
+    check_fork(run, policy, uninterrupted)
 
 
 def sizes(result: Result) -> list[int]:
@@ -217,7 +230,9 @@ def test_a_future_under_another_policy_keeps_the_agent() -> None:
     run = polluxsim.simulate(jobs, policy="fifo", agent="adabatch", progress=False)
     future = run.at("10min").fork(policy="srtf").result
     new = [job for job in future.job_records if job.submit_time > 600 and job.application != "bert"]
-    sizes = {job.job: {row.batch_size for row in future.allocation_records if row.job == job.job} for job in new}
+    sizes = {
+        job.job: {row.batch_size for row in future.allocation_records if row.job == job.job and row.gpus} for job in new
+    }
     assert max(map(len, sizes.values())) > 1
 
 
