@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from polluxsim.gpu_types import ANY
 from polluxsim.models.batch_size import split_batch_size
@@ -12,6 +14,7 @@ from polluxsim.models.goodput import GoodputModel
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Observation
+    from polluxsim.agent.ruled import RuledAgent
     from polluxsim.models.profile import Application, StepTime
     from polluxsim.models.throughput import ThroughputParams
     from polluxsim.types import BatchChoice
@@ -74,7 +77,7 @@ class AdaptiveAgent:
 
     def observe(self, observation: Observation) -> None:
         """Take note of the gradient statistics, and fit again if this way to run is new."""
-        nodes, replicas, atomic, step_time, statistics, _ = observation
+        nodes, replicas, atomic, step_time, statistics = observation[:5]
         if (nodes, replicas, atomic) not in self._observed:
             self._observed[nodes, replicas, atomic] = step_time
             self._most_observed = max(self._most_observed, replicas)
@@ -101,7 +104,7 @@ class AdaptiveAgent:
         return split_batch_size(application, batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> AdaptiveAgent:
-        new = object.__new__(AdaptiveAgent)
+        new = object.__new__(type(self))
         new.__dict__ |= self.__dict__  # models, statistics and θ_sys never change
         new._observed = self._observed.copy()
         return new
@@ -118,3 +121,56 @@ class AdaptiveAgent:
             [time.step_time - time.sync_time for time in times],
             [time.step_time for time in times],
         )
+
+
+class ElasticAgent(AdaptiveAgent):
+    """Learns its job's throughput as Pollux's does, so that a policy can price its GPUs, and has its batch by a rule.
+
+    Parameters
+    ----------
+    ruled
+        What chooses the batch size.
+    application, known
+        As of `AdaptiveAgent`.
+    maximises_throughput
+        As of `AdaptiveAgent`.
+    """
+
+    def __init__(
+        self,
+        ruled: RuledAgent,
+        application: Application,
+        known: ThroughputParams | None = None,
+        *,
+        maximises_throughput: bool = False,
+    ) -> None:
+        limits = replace(application, fixed_batch_size=ruled.present)
+        super().__init__(limits, known, maximises_throughput=maximises_throughput)
+        self._ruled = ruled
+
+    @property
+    def max_replicas(self) -> int:
+        """Return the most GPUs the job may be given: as Pollux's, and no more than its batch can be split over."""
+        return min(super().max_replicas, self._application.most_replicas(self._ruled.present))
+
+    def observe(self, observation: Observation) -> None:
+        """Take note of how the job runs, and of the batch size that follows from it."""
+        self._ruled.observe(observation)
+        super().observe(observation)
+        if self._application.fixed_batch_size != self._ruled.present:
+            self.follow(observation.statistics)
+
+    def follow(self, statistics: GradientStatistics) -> None:
+        """Take note of the gradient statistics; GPUs are priced at the batch size that the rule has now."""
+        if (size := self._ruled.present) != self._application.fixed_batch_size:
+            self._application = replace(self._application, fixed_batch_size=size)
+        super().follow(statistics)
+
+    def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
+        """Return the choice of the rule."""
+        return self._ruled.choose(num_nodes, num_replicas, gpu_type, epoch)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ElasticAgent:
+        new: ElasticAgent = super().__deepcopy__(memo)  # type: ignore[assignment]
+        new._ruled = deepcopy(self._ruled, memo)
+        return new

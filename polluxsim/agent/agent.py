@@ -32,6 +32,8 @@ class Observation(NamedTuple):
         Gradient statistics measured now.
     gpu_type
         Type of the GPUs, by name.
+    epoch
+        From 0.
     """
 
     num_nodes: int
@@ -40,6 +42,7 @@ class Observation(NamedTuple):
     step_time: StepTime
     statistics: GradientStatistics
     gpu_type: str = ANY.name
+    epoch: int = 0
 
 
 class Agent(Protocol):
@@ -91,8 +94,7 @@ class FixedBatchAgent:
         The limits on each type of GPU, by its name, where they differ.
     """
 
-    learns: ClassVar[bool] = False
-    plans: ClassVar[bool] = False
+    learns = plans = False
     goodput: ClassVar[None] = None
 
     def __init__(
@@ -128,7 +130,7 @@ class PlanningAgent(FixedBatchAgent):
         What the job planned; an epoch is a stretch of it.
     """
 
-    plans: ClassVar[bool] = True
+    plans = True
 
     def __init__(self, application: Application, batch_size: int, plan: BatchPlan) -> None:
         super().__init__(application, batch_size)

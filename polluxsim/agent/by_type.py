@@ -75,16 +75,15 @@ class AgentByType:
     def observe(self, observation: Observation) -> None:
         """Take note of how the job runs; what its gradients are like holds for every type."""
         self._last = observation.gpu_type
+        self._by_type[self._last].agent.observe(observation)
         for name, on in self._by_type.items():
-            if name == self._last:
-                on.agent.observe(observation)
-            else:
+            if name != self._last:
                 on.agent.follow(observation.statistics)
         self._known = {}
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the goodput-optimal choice on a type; before it was tried, the smallest batch that is allowed."""
-        return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas)
+        return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas, gpu_type, epoch)
 
     def _goodput_on(self, here: OnType) -> Goodput | None:
         if here.agent.goodput is not None:

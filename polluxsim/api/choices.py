@@ -24,7 +24,7 @@ class Choice:
     Parameters
     ----------
     group
-        The group: policy, cluster, workload, profiles, engine.
+        The group: policy, agent, cluster, workload, profiles, engine.
     name
         The entry's name, that of its YAML file; None is the default one.
     settings

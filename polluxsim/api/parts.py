@@ -17,11 +17,13 @@ from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Workload, workload_from_frame
 
 if TYPE_CHECKING:
+    from polluxsim.agent.rules import BatchRule
     from polluxsim.models.profile import Profile
     from polluxsim.policies.view import Policy
 
 TABLES = (".csv", ".parquet")
 
+AgentLike: TypeAlias = "Choice | str | BatchRule"
 PolicyLike: TypeAlias = "Choice | str | Policy"
 ClusterLike: TypeAlias = "Choice | str | Cluster | tuple[int, int]"
 WorkloadLike: TypeAlias = "Choice | str | Path | Workload | pd.DataFrame"
@@ -50,13 +52,23 @@ Part: TypeAlias = Choice | Given
 
 def policy_part(policy: PolicyLike | None) -> Part:
     """Return the policy."""
-    if policy is None or isinstance(policy, str | Choice):
-        return _choice("policy", policy)
-    if isinstance(policy, type):
-        raise InvalidConfigError(f"policy is the class {policy.__name__}, allowed is an object: {policy.__name__}()")
-    if not callable(getattr(policy, "allocate", None)):
-        raise _not_allowed("policy", policy, "a name, polluxsim.policy(...) or an object with a method allocate")
-    return Given(policy, described(policy))
+    return _guest("policy", policy, "allocate", "a name, polluxsim.policy(...)")
+
+
+def agent_part(agent: AgentLike) -> Part:
+    """Return what agents go by."""
+    return _guest("agent", agent, "batch_size", "a name")
+
+
+def _guest(group: str, guest: object, method: str, also_allowed: str) -> Part:
+    """Return a choice, or an object that has the method that its group is for."""
+    if guest is None or isinstance(guest, str | Choice):
+        return _choice(group, guest)
+    if isinstance(guest, type):
+        raise InvalidConfigError(f"{group} is the class {guest.__name__}, allowed is an object: {guest.__name__}()")
+    if not callable(getattr(guest, method, None)):
+        raise _not_allowed(group, guest, f"{also_allowed} or an object with a method {method}")
+    return Given(guest, described(guest))
 
 
 def cluster_part(cluster: ClusterLike | None) -> Part:

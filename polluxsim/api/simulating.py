@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.api.choices import Choice, default_entry
 from polluxsim.api.notebook import progress_shown
-from polluxsim.api.parts import cluster_part, policy_part, profiles_part, settings_part, workload_part
+from polluxsim.api.parts import agent_part, cluster_part, policy_part, profiles_part, settings_part, workload_part
 from polluxsim.api.results import Result
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-    from polluxsim.api.parts import ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
+    from polluxsim.api.parts import AgentLike, ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
     from polluxsim.engine.simulation import Simulation
     from polluxsim.policies.view import Policy
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  (the parts of a run)
     workload: WorkloadLike | None = None,
     *,
     policy: PolicyLike | None = None,
+    agent: AgentLike | None = None,
     cluster: ClusterLike | None = None,
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | None = None,
@@ -46,6 +47,9 @@ def simulate(
     policy
         A name, a choice like `polluxsim.policy("pollux", p=-10)`, or an object with a method `allocate`. An object is
         copied for the run: what it remembers of one run does not reach another.
+    agent
+        How jobs choose their batch sizes, whatever the policy: a name, or an object like those of
+        `polluxsim.agent.rules`. None is by goodput under policies whose jobs adapt, else what users asked for.
     cluster
         (nodes, GPUs per node), a `Cluster`, a name, or a choice like `polluxsim.cluster(num_nodes=32)`.
     profiles
@@ -74,7 +78,7 @@ def simulate(
     >>> len(result.jobs)
     160
     """
-    parts = _parts(workload, policy, cluster, profiles, settings)
+    parts = _parts(workload, policy, agent, cluster, profiles, settings)
     execution = Execution(_configuration(parts, seed), _given(parts))
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
@@ -93,6 +97,7 @@ def start(
     workload: WorkloadLike | None = None,
     *,
     policy: PolicyLike | None = None,
+    agent: AgentLike | None = None,
     cluster: ClusterLike | None = None,
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | None = None,
@@ -102,7 +107,7 @@ def start(
 
     Parameters
     ----------
-    workload, policy, cluster, profiles, settings, seed
+    workload, policy, agent, cluster, profiles, settings, seed
         As `simulate` takes them.
 
     Returns
@@ -119,19 +124,20 @@ def start(
     >>> run.time, len(run.view.running), len(run.view.waiting)
     (3600.0, 7, 2)
     """
-    return starter(workload, policy=policy, cluster=cluster, profiles=profiles, settings=settings)(seed)
+    return starter(workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)(seed)
 
 
 def starter(
     workload: WorkloadLike | None = None,
     *,
     policy: PolicyLike | None = None,
+    agent: AgentLike | None = None,
     cluster: ClusterLike | None = None,
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | None = None,
 ) -> Callable[[int], tuple[Simulation, Policy]]:
     """Return what begins runs as `start` does, by their seeds; what they have in common is composed once."""
-    parts = _parts(workload, policy, cluster, profiles, settings)
+    parts = _parts(workload, policy, agent, cluster, profiles, settings)
     config = _configuration(parts, 0)
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
@@ -144,11 +150,13 @@ def starter(
 def _parts(
     workload: WorkloadLike | None,
     policy: PolicyLike | None,
+    agent: AgentLike | None,
     cluster: ClusterLike | None,
     profiles: ProfilesLike | None,
     settings: SettingsLike | None,
 ) -> dict[str, Part]:
     return {
+        **({} if agent is None else {"agent": agent_part(agent)}),
         "profiles": profiles_part(profiles),
         "workload": workload_part(workload),
         "cluster": cluster_part(cluster),

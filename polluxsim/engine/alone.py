@@ -127,11 +127,12 @@ class TimesAlone:
         nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
         batch_size = application.max_batch_size if agent.learns else job.batch_size
         gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
-        key = (job.application, job.duration, job.speeds, batch_size, gpus, gpu_type)
+        start = job.batch_size if scenario.agent else None
+        key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)
         if (known := self._run_times.get(key)) is not None:
             return known
         placement, there = pack(nodes, gpus) or (), truth.on(gpu_type)
-        if agent.learns:
+        if agent.learns or agent.plans:
             time = run_alone(job, there, agent, placement, scenario.settings)
         else:
             choice = agent.choose(len(placement), gpus, gpu_type)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from polluxsim.agent.rules import check_rule
 from polluxsim.engine.agents import Agents
 from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
@@ -22,6 +23,7 @@ from polluxsim.workloads.fitting import speeds_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from polluxsim.agent.rules import BatchRule
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
@@ -49,6 +51,8 @@ class Scenario:
         What the policy is.
     policy_name
         What errors call it.
+    agent
+        What the jobs' agents go by when they choose batch sizes; None leaves it to the policy's traits.
 
     Raises
     ------
@@ -62,6 +66,7 @@ class Scenario:
     settings: EngineSettings = field(default_factory=EngineSettings)
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
+    agent: BatchRule | None = None
 
     @classmethod
     def under(
@@ -71,11 +76,14 @@ class Scenario:
         profiles: Mapping[str, Profile],
         cluster: Cluster,
         settings: EngineSettings,
+        agent: BatchRule | None = None,
     ) -> Scenario:
         """Return the scenario for a policy, by what it says of itself."""
-        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__)
+        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, agent)
 
     def __post_init__(self) -> None:
+        if self.agent is not None:
+            check_rule(self.agent)
         self.check(self.workload)
         if named := self.settings.named_applications:
             self._check_names(named)
@@ -152,7 +160,7 @@ class Scenario:
     @cached_property
     def agents(self) -> Agents:
         """Return what makes the agents of the jobs."""
-        return Agents(self.traits, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
+        return Agents(self.traits, self.agent, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
 
     @cached_property
     def _speeds(self) -> dict[object, Mapping[str, float]]:

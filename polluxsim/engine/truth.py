@@ -73,7 +73,7 @@ class Pace:
         """Return what an agent observes in an epoch."""
         statistics = self._profile.gradient_statistics(self.batch_size, epoch)
         atomic = self.choice.atomic_batch_size
-        return Observation(len(self.shape), sum(self.shape), atomic, self.step, statistics, self.gpu_type)
+        return Observation(len(self.shape), sum(self.shape), atomic, self.step, statistics, self.gpu_type, epoch)
 
     def rates(self, start: int, end: int) -> list[float]:
         """Return the progress per second in the epochs from `start` to before `end` [M0-steps/s]."""

@@ -32,7 +32,7 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 # What a part must be or do, as a class of the user's may make it.
-_METHODS = {"policy": "allocate", "profiles": "load", "workload": "load"}
+_METHODS = {"agent": "batch_size", "policy": "allocate", "profiles": "load", "workload": "load"}
 _CLASSES = {"cluster": Cluster, "engine": EngineSettings}
 
 _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
 
-TOP_LEVEL = ("cluster", "engine", "policy", "profiles", "workload", "seed")
+TOP_LEVEL = ("agent", "cluster", "engine", "policy", "profiles", "workload", "seed")
 NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
@@ -90,7 +90,8 @@ class Execution:
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
         policy = self._part("policy")
-        scenario = Scenario.under(policy, self.workload, self._profiles, self.cluster, self._part("engine"))
+        parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
+        scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
         return Simulation(scenario, self._config.seed), policy
 
     def _part(self, group: str) -> Any:

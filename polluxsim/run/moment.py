@@ -130,7 +130,8 @@ class Moment(Generic[RunT]):
         scenario, policy = run.scenario, policy if new_policy is None else deepcopy(new_policy)
         nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)
         if new_policy is not None or nodes != scenario.cluster:
-            scenario = Scenario.under(policy, scenario.workload, scenario.profiles, nodes, scenario.settings)
+            parts = policy, scenario.workload, scenario.profiles, nodes, scenario.settings
+            scenario = Scenario.under(*parts, scenario.agent)
         left_out = tuple(dict.fromkeys(without))
         self._check_jobs(left_out)
         diversion = Diversion(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from toy import ToyProfile
@@ -82,3 +84,11 @@ def test_tables_follow_a_job_whose_statistics_change() -> None:
     changed = tables.build(VIEW, jobs)
     assert (changed == SpeedupTables().build(VIEW, jobs)).all()
     assert changed[0, 1, 6] > first[0, 1, 6]  # noisier gradients: larger batches and more GPUs pay
+
+
+def test_tables_follow_a_job_whose_batch_size_is_set_anew() -> None:
+    tables = SpeedupTables()
+    tables.build(VIEW, VIEW.jobs)
+    grown = replace(MODEL, application=replace(MODEL.application, fixed_batch_size=160))
+    jobs = (job("old", 100.0, 500.0, goodput=grown, max_replicas=6), *VIEW.jobs[1:])
+    assert (tables.build(VIEW, jobs) == SpeedupTables().build(VIEW, jobs)).all()

@@ -1,4 +1,4 @@
-"""The experiments on failures, a few of their runs."""
+"""The experiments on failures and agents, a few of their runs."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def test_what_they_are_for_is_in_their_dataset(tmp_path: Path, name: str, argume
     assert columns.notna().all().all()
     by_interval = found.groupby("engine.checkpoints.every")["gpu_time.checkpoint"].mean()
     assert by_interval[600.0] > by_interval[3600.0]
+
+
+def test_agents_are_compared_on_the_same_jobs(tmp_path: Path) -> None:
+    jobs = ["workload.num_jobs=6", "workload.hours=1", "policy=tiresias", "seed=0", "hydra.sweeper.workers=1"]
+    command = ["run", "-m", "--config-dir", str(EXPERIMENTS), "+experiment=agents", *jobs]
+    assert main([*command, f"hydra.sweep.dir={tmp_path}"]) == 0
+    found = pd.read_parquet(tmp_path / "sweep.parquet")
+    assert found["agent._target_"].nunique() == found["avg_jct"].nunique() == 4

@@ -230,7 +230,7 @@ class _KnownGoodputs:
         self._fair: tuple[int, float] = (0, 0.0)
         self._goodputs = np.zeros((2, 0))
         self._table: GoodputTable | None = None
-        if before is not None and before.model.params is model.params:
+        if before is not None and before.model.params is model.params and before.model.application is limits:
             self._table = before._table  # new gradient statistics leave the times as they are
 
     def speedups(self, max_replicas: int, share: int) -> NDArray[np.float64]:
