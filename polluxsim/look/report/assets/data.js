@@ -76,6 +76,7 @@ polluxReport.data = (() => {
         const run = columns(buffer);
         Object.assign(run, byRow(run), nodes(run), colors(run), { number });
         run.present = present(run);
+        run.heldGpus = Array.from(run.heldRows, (rows, i) => rows / partOf(run, i));
         run.changeFirst = firsts(run.changeJob, run.numJobs);
         run.lifeFirst = firsts(run.lifeJob, run.numJobs);
         run.jobNumber = new Map(run.jobs.map((name, job) => [name, job]));
@@ -117,13 +118,23 @@ polluxReport.data = (() => {
     return low - 1;
   }
 
-  // The rectangle that covers a GPU at a time, or -1.
+  // Among how many jobs a rectangle's GPUs are shared.
+  const partOf = (run, held) => run.heldOf?.[held] ?? 1;
+
+  // The rectangle that covers a GPU at a time, or -1; the last of them where jobs share it.
   function holding(run, row, time) {
     const from = run.rowFirst[row], to = run.rowFirst[row + 1];
     const place = lastUpTo(null, time, from, to, (i) => run.heldStart[run.rowHeld[i]]);
     if (place < from) return -1;
     const held = run.rowHeld[place];
     return time < run.heldEnd[held] ? held : -1;
+  }
+
+  // All rectangles that cover a GPU at a time, from the first part of it to the last.
+  function holders(run, row, time) {
+    const found = [], last = holding(run, row, time), place = last < 0 ? -1 : run.rowHeld.indexOf(last, run.rowFirst[row]);
+    for (let i = partOf(run, last) - 1; last >= 0 && i >= 0; i--) found.push(run.rowHeld[place - i]);
+    return found.sort((a, b) => (run.heldPlace?.[a] ?? 0) - (run.heldPlace?.[b] ?? 0));
   }
 
   // The change that says what a job has at a time, or -1.
@@ -148,9 +159,10 @@ polluxReport.data = (() => {
     for (let job = 0; job < run.numJobs; job++) {
       if (!isActive(run, job, time)) continue;
       const held = gpusAt(run, job, time);
-      gpus += held;
+      if (!run.heldOf) gpus += held;
       (held ? running : waiting).push(job);
     }
+    for (let row = 0; run.heldOf && row < run.numRows; row++) gpus += holding(run, row, time) >= 0;
     const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
       price: round < 0 ? 0 : run.roundPrice[round], nodes: nodesAt(run, round), capacity: capacity(run, nodesAt(run, round)) };
@@ -193,6 +205,19 @@ polluxReport.data = (() => {
     return found;
   }
 
-  return { load, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+  // How fast a job was beside whom, stretch by stretch, where jobs share GPUs: [start, end, speed, jobs].
+  function sharedOf(run, job) {
+    const found = new Map();
+    for (let i = 0; run.heldOf && i < run.heldJob.length; i++) {
+      if (run.heldJob[i] !== job) continue;
+      for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) for (const other of holders(run, row, run.heldStart[i])) {
+        if (!found.has(run.heldStart[i])) found.set(run.heldStart[i], [run.heldStart[i], run.heldEnd[i], run.heldSpeed[i], new Set()]);
+        if (run.heldJob[other] !== job) found.get(run.heldStart[i])[3].add(run.heldJob[other]);
+      }
+    }
+    return [...found.values()];
+  }
+
+  return { load, partOf, holders, sharedOf, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

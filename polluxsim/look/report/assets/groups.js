@@ -59,7 +59,7 @@ polluxReport.groups = (() => {
       const row = gpus[place.get(of(run, run.heldJob[i])) ?? shown.length - 1];
       for (let bin = Math.max(Math.floor((run.heldStart[i] - start) / width), 0); bin < count && edges[bin] < run.heldEnd[i]; bin++) {
         const overlap = Math.min(run.heldEnd[i], edges[bin + 1]) - Math.max(run.heldStart[i], edges[bin]);
-        if (overlap > 0) row[bin] += overlap * run.heldRows[i] / (edges[bin + 1] - edges[bin]);
+        if (overlap > 0) row[bin] += overlap * run.heldGpus[i] / (edges[bin + 1] - edges[bin]);
       }
     }
     let low = new Float64Array(count);

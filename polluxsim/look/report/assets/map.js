@@ -3,7 +3,7 @@
 "use strict";
 polluxReport.map = (() => {
   const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
-  const HEIGHT = 440, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, FONT = "11px system-ui, sans-serif";
+  const HEIGHT = 440, MOST_LANES = 12, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, FONT = "11px system-ui, sans-serif";
   let canvas, axis, run, rows = { start: 0, end: 1 }, found = -1;
 
   function init(shared) {
@@ -68,34 +68,39 @@ polluxReport.map = (() => {
 
   function cells(pen, { from, to, top, bottom, width }) {
     const gpusPerCell = Math.max(1, Math.ceil((bottom - top) / HEIGHT)), lines = Math.ceil((bottom - top) / gpusPerCell);
-    const columns = Math.round(width), cell = (to - from) / columns, image = new ImageData(columns, lines);
+    // Of a GPU that jobs share, each has a part: lines within a GPU, where there is room for some.
+    const lanes = run.heldOf && gpusPerCell === 1 ? Math.max(Math.min(MOST_LANES, Math.floor(HEIGHT / lines)), 1) : 1;
+    const columns = Math.round(width), cell = (to - from) / columns, image = new ImageData(columns, lines * lanes);
     const pixels = new Uint32Array(image.data.buffer);
     const owner = new Int32Array(columns), longest = new Float64Array(columns), busy = new Float64Array(columns);
-    for (let line = 0; line < lines; line++) {
+    for (let line = 0; line < lines * lanes; line++) {
       owner.fill(-1); longest.fill(0); busy.fill(0);
-      const count = Math.min(gpusPerCell, bottom - top - line * gpusPerCell);
-      for (let k = 0; k < count; k++) collect(top + line * gpusPerCell + k, from, to, cell, owner, longest, busy);
+      const gpu = Math.floor(line / lanes), count = Math.min(gpusPerCell, bottom - top - gpu * gpusPerCell);
+      const within = lanes > 1 ? (line % lanes + 0.5) / lanes : -1;
+      for (let k = 0; k < count; k++) collect(top + gpu * gpusPerCell + k, within, { from, to, cell }, { owner, longest, busy });
       fillLine(pixels, line * columns, owner, busy, cell * count, count > 1 ? 0 : cell, from);
     }
-    const picture = new OffscreenCanvas(columns, lines);
+    const picture = new OffscreenCanvas(columns, lines * lanes);
     picture.getContext("2d").putImageData(image, 0, 0);
     pen.imageSmoothingEnabled = false;
     pen.drawImage(picture, 0, 0, width, HEIGHT * lines * gpusPerCell / (bottom - top));
     document.getElementById("map-detail").textContent = gpusPerCell > 1
       ? `A line of the map stands for ${gpusPerCell} GPUs: the colour is the longest holder's, paler where they are idle. Zoom in to see each GPU.`
-      : `A column stands for ${format.span(cell)}: the colour is the longest holder's.`;
+      : `A column stands for ${format.span(cell)}: the colour is the longest holder's.${run.heldOf ? " A GPU that jobs share is split among them." : ""}`;
   }
 
-  // Who holds a GPU longest in each cell, and how long anyone does.
-  function collect(row, from, to, cell, owner, longest, busy) {
+  // Who holds a GPU, or the part of it that is `within` (0 to 1; -1: all), longest in each cell, and how long anyone does.
+  function collect(row, within, { from, to, cell }, { owner, longest, busy }) {
     const last = owner.length - 1;
     for (let i = firstInSight(row, from); i < run.rowFirst[row + 1]; i++) {
       const held = run.rowHeld[i], start = Math.max(run.heldStart[held], from), end = Math.min(run.heldEnd[held], to);
       if (start >= to) break;
+      const parts = data.partOf(run, held), weight = within < 0 ? 1 / parts : 1;
+      if (within >= 0 && Math.floor(within * parts) !== (run.heldPlace[held])) continue;
       const first = Math.min(Math.floor((start - from) / cell), last), final = Math.min(Math.floor((end - from) / cell), last);
       for (let column = first; column <= final; column++) {
         const overlap = Math.min(end, from + (column + 1) * cell) - Math.max(start, from + column * cell);
-        busy[column] += overlap;
+        busy[column] += overlap * weight;
         if (overlap > longest[column]) { longest[column] = overlap; owner[column] = held; }
       }
     }
@@ -129,8 +134,9 @@ polluxReport.map = (() => {
     const fitting = [];
     for (let i = 0; i < run.heldRow.length; i++) {
       const start = Math.max(run.heldStart[i], from), end = Math.min(run.heldEnd[i], to);
-      if (end <= start || run.heldRows[i] * tall < LABEL_HEIGHT || (found >= 0 && run.heldJob[i] !== found)) continue;
-      const middle = run.heldRow[i] + run.heldRows[i] / 2, room = (end - start) * wide, job = run.heldJob[i];
+      const parts = data.partOf(run, i);
+      if (end <= start || run.heldRows[i] * tall < LABEL_HEIGHT * parts || (parts > 1 && run.heldRows[i] > 1) || (found >= 0 && run.heldJob[i] !== found)) continue;
+      const middle = run.heldRow[i] + run.heldRows[i] * ((run.heldPlace?.[i] ?? 0) + 0.5) / parts, room = (end - start) * wide, job = run.heldJob[i];
       if (room > 30 && middle > top && middle < bottom) fitting.push([room * run.heldRows[i], room, job, (start - from) * wide, (middle - top) * tall]);
     }
     fitting.sort((a, b) => b[0] - a[0]);
@@ -175,21 +181,30 @@ polluxReport.map = (() => {
 
   // What holds a GPU at a time, as rows of a box.
   function tell(row, time) {
-    const held = data.holding(run, row, time);
-    if (held < 0) return [["", place(row), without(row, time)]];
+    const all = data.holders(run, row, time), [held] = all;
+    if (!all.length) return [["", place(row), without(row, time)]];
+    if (all.length > 1 || run.heldSpeed?.[held] < 1) return [["", place(row), `${format.plural(all.length, "job")} on it`], ...all.map((each) => beside(each))];
     const job = run.heldJob[held], change = data.changeAt(run, job, time);
     return [[run.color[job], run.jobs[job], run.applications[run.jobApplication[job]]],
       ["", place(row), `it has ${format.plural(run.changeGpus[change], "GPU")}`],
       ["", "batch size", format.number(run.changeBatch[change])],
-      ["", "held", `${format.clock(run.heldStart[held])} to ${format.clock(run.heldEnd[held])}`]];
+      ["", "held", `${format.clock(run.heldPlaced?.[held] ?? run.heldStart[held])} to ${format.clock(run.heldEnd[held])}`]];
   }
+
+  // One of those who share a GPU: its name, its speed over that alone, and since when it has been so.
+  const beside = (held) => [run.color[run.heldJob[held]], run.jobs[run.heldJob[held]],
+    `${format.percent(run.heldSpeed[held])} of its speed since ${format.clock(run.heldStart[held])}, here since ${format.clock(run.heldPlaced[held])}`];
 
   // Say in the page what was clicked, for whoever has no pointer to hover with.
   function picked(row, time) {
-    const held = data.holding(run, row, time), when = `At ${format.clock(time)}, ${place(row)}: `;
-    if (held < 0) { format.fill("picked", `${when}${tell(row, time)[0][2]}.`); return; }
-    const job = run.heldJob[held], [, [, , has], [, , batch], [, , period]] = tell(row, time);
-    const link = format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
+    const all = data.holders(run, row, time), when = `At ${format.clock(time)}, ${place(row)}: `, rows = tell(row, time);
+    if (!all.length) { format.fill("picked", `${when}${rows[0][2]}.`); return; }
+    const to = (job) => format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
+    if (rows.length === all.length + 1) {
+      format.fill("picked", when, ...all.flatMap((each, i) => [i ? "; " : "", to(run.heldJob[each]), ` at ${beside(each)[2]}`]), ".");
+      return;
+    }
+    const job = run.heldJob[all[0]], [, [, , has], [, , batch], [, , period]] = rows, link = to(job);
     format.fill("picked", when, link, `; ${has}, batch size ${batch}, held ${period}.`);
   }
 
