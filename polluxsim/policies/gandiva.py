@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -120,7 +121,7 @@ class Gandiva:
         for place, one in enumerate(singles):
             if need <= view.num_gpus:
                 return
-            others = (job for job in singles[place + 1 :] if self._may_pack(view, one, job))
+            others = (job for job in islice(singles, place + 1, None) if self._may_pack(view, one, job))
             if one.job_id not in self._partner and (other := next(others, None)) is not None:
                 self._partner |= {one.job_id: other.job_id, other.job_id: one.job_id}
                 need -= one.num_replicas
@@ -132,12 +133,14 @@ class Gandiva:
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
         """Return all jobs, each by itself or with its partner, in order of submission."""
-        first = [job for job_id, job in jobs.items() if not self._comes_second(job_id, jobs)]
-        return [(job, jobs[self._partner[job.job_id]]) if job.job_id in self._partner else (job,) for job in first]
-
-    def _comes_second(self, job_id: JobId, jobs: Mapping[JobId, JobView]) -> bool:
-        other = self._partner.get(job_id)
-        return other is not None and next(name for name in jobs if name in (job_id, other)) == other
+        second: set[JobId] = set()
+        found: list[Pack] = []
+        for job_id, job in jobs.items():
+            if job_id not in second:
+                other = self._partner.get(job_id)
+                found.append((job,) if other is None else (job, jobs[other]))
+                second.update(() if other is None else (other,))
+        return found
 
     def _rank(self, pack: Sequence[JobView], *, is_over: bool) -> tuple[bool, float]:
         """Return the place of a pack: by the time it has had, after those whose time slice is not over."""

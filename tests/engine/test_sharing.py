@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from drawn import AskedEveryRound, begun, check_fork, ended, go_on, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from polluxsim.look.timeline import events
 from polluxsim.look.why.story import at
 from polluxsim.models.stages import Stages, beside, interleaved
 from polluxsim.policies.antman import AntMan
+from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.matching import joined, matched, weight
 from polluxsim.policies.muri import Muri
 from polluxsim.policies.srsf import Srsf
@@ -162,6 +164,7 @@ SHARING: dict[str, tuple[Callable[[], Policy], Callable[[], Sharing]]] = {
     "muri-s": (Muri, Interleaved),
     "muri-l": (lambda: Muri(knows_durations=False, falls_apart=False), Interleaved),
     "antman": (AntMan, Leftovers),
+    "gandiva": (Gandiva, Interleaved),
 }
 
 
@@ -178,6 +181,20 @@ def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
     assert all(row.gpus_in_use <= cluster.num_gpus for row in result.round_records)
     last = max(record.completion_time or 0.0 for record in result.job_records)
     assert sum(record.gpu_seconds for record in result.job_records) <= last * cluster.num_gpus * (1 + 1e-9)
+
+
+@given(st.sampled_from(sorted(SHARING)), jobs, st.integers(0, 8), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_a_shared_run_and_its_copies_end_alike(name: str, jobs: tuple[Job, ...], turns: int, look: bool) -> None:
+    """And so does one whose policy is asked at every round."""
+    make, sharing = SHARING[name]
+    rules, cluster, workload = EngineSettings(sharing=sharing()), Cluster.uniform(2, 4), Workload(jobs)
+    policy, other, always = make(), make(), AskedEveryRound(make())
+    uninterrupted = told(ended(begun(workload, cluster, other, rules), other))
+    assert simulate(workload, {}, cluster, always, settings=rules, seed=1).job_records == uninterrupted[0].job_records  # type: ignore[attr-defined]
+    run = begun(workload, cluster, policy, rules)
+    go_on(run, policy, turns, look=look)
+    check_fork(run, policy, uninterrupted)
 
 
 @given(jobs)
