@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,15 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
+from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.stage_sharing import Interleaved, Leftovers
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError
+from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.series import gpus_in_use
 from polluxsim.look.slots import stays
 from polluxsim.look.timeline import events
 from polluxsim.look.why.story import at
+from polluxsim.look.why.words import sentence
 from polluxsim.models.stages import Stages, beside, interleaved
 from polluxsim.policies.antman import AntMan
 from polluxsim.policies.gandiva import Gandiva
@@ -33,6 +36,7 @@ from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.view import Decision
 from polluxsim.storage import Run, read_run, write_run
 from polluxsim.types import Cluster
+from polluxsim.workloads.gavel import GavelJobs
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
@@ -250,6 +254,8 @@ def test_records_and_pictures_tell_who_was_where_and_how_fast(name: str, jobs: t
         like[stay.slots, stay.start, kinds[stay.job]].add(stay.speed)
         for place in zip(stay.slots, stay.lanes, strict=True):
             on[place, stay.start].add(stay.job)
+    for reason in result.reason_records:
+        assert not re.search(r"the policy says|_|nan|None", text := sentence(reason)), text
     assert done == pytest.approx({job.job_id: job.duration for job in jobs})
     assert all(len(there) == 1 for there in (*on.values(), *like.values()))
     held, in_use = occupancy(result, cluster), gpus_in_use(result)
@@ -292,3 +298,44 @@ def test_a_shared_run_is_told_whole_and_its_table_goes_with_it(tmp_path: Path) -
     assert "Then 2 GPUs of the cluster were held by 2 of 2 active jobs" in said
     write_run(folder, run((job("a"),), Srsf(), None), {"config": {}, "nodes": [[1, 4]]})
     assert not list(folder.glob("sharing*"))
+
+
+PAIR = "gpu_type,model,batch_size,gpus,other_model,other_batch_size,steps_per_s,other_steps_per_s\nv100,toy,5,2,toy,10,"
+
+
+def measured(folder: Path, speeds: str) -> tuple[tuple[Job, ...], Pairs]:
+    """Return two jobs of 6,000 and 3,000 s alone at 2 and 4 steps a second, and what was measured of both together."""
+    (folder / "jobs.csv").write_text(
+        "job_id,model,batch_size,gpus,mode,total_steps,arrival_s\na,toy,5,2,static,12000,0\nb,toy,10,2,static,12000,0\n"
+    )
+    (folder / "throughputs_alone.csv").write_text(
+        "gpu_type,model,batch_size,gpus,steps_per_s\nv100,toy,5,2,2\nv100,toy,10,2,4\n"
+    )
+    (folder / "pairs.csv").write_text(f"{PAIR}{speeds}\n")
+    jobs = GavelJobs(str(folder / "jobs.csv"), overtime=None).load({}).jobs
+    return jobs, Pairs(str(folder / "pairs.csv"))
+
+
+def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tmp_path: Path) -> None:
+    jobs, pairs = measured(tmp_path, "1.5,2")
+    result = run(jobs, Fixed({"a": BOTH, "b": BOTH[::-1]}), pairs)
+    assert [time_of(record) for record in result.job_records] == pytest.approx([6000 + 6000 * 0.25, 6000])
+    assert [record.speed for record in result.sharing_records] == pytest.approx([0.75, 0.5, 1.0])
+    for speeds, where in (("1.5,0", BOTH), ("1.5,2", (*BOTH[1:], (0, 2)))):
+        jobs, pairs = measured(tmp_path, speeds)
+        with pytest.raises(InvalidAllocationError, match="allowed is what Pairs can join"):
+            run(jobs, Fixed({"a": BOTH, "b": where}), pairs)
+    with pytest.raises(InvalidInputError, match=r"pairs\.csv, line 2: column 'other_steps_per_s' is '-1'"):
+        measured(tmp_path, "1.5,-1")
+
+
+@pytest.mark.parametrize(("speeds", "rounds"), [("1.2,2", None), ("0.9,2", 1)])
+def test_gandiva_keeps_a_pair_that_pays_and_parts_another_after_a_round(
+    speeds: str, rounds: int | None, tmp_path: Path
+) -> None:
+    jobs, pairs = measured(tmp_path, speeds)
+    result = run(jobs, Gandiva(), pairs, Cluster((2,)))
+    parts = occupancy(result, Cluster((2,)))
+    time = sum((parts.end - parts.start)[parts.shared.of == 2]) / 2  # type: ignore[union-attr]
+    assert time == pytest.approx(6000.0 if rounds is None else 60.0 * rounds)
+    assert all(record.completion_time for record in result.job_records)
