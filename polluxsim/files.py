@@ -38,11 +38,12 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing_together(folder: Path, last: str) -> Iterator[Path]:
+def appearing_together(folder: Path, last: str, *, only_if_written: str = "") -> Iterator[Path]:
     """Give a temporary folder within `folder`; the files written there move up together when the block ends well.
 
     The file `last` is taken away first and comes back last, so that whoever finds it finds all the others of the same
-    writing. If the block fails, what was in `folder` before is untouched.
+    writing; so a file that not every writing has goes unless it is written anew. If the block fails, what was in
+    `folder` before is untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir) as temporary:
@@ -51,6 +52,8 @@ def appearing_together(folder: Path, last: str) -> Iterator[Path]:
         for name in (*others, last):
             _store(temporary / name)
         (folder / last).unlink(missing_ok=True)
+        if only_if_written and only_if_written not in others:
+            (folder / only_if_written).unlink(missing_ok=True)
         for name in others:
             (temporary / name).replace(folder / name)
         _store(folder)

@@ -15,6 +15,7 @@ from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.records import (
     UNITS,
     AllocationRecord,
+    SharingRecord,
     Status,
     unit_of,
 )
@@ -93,7 +94,7 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
         raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
     hints = get_type_hints(record_type)
     columns = {name: _values(path, name, table.column(name), hint) for name, hint in hints.items()}
-    if record_type is AllocationRecord:
+    if record_type in (AllocationRecord, SharingRecord):
         for row, (nodes, gpus) in enumerate(zip(columns["nodes"], columns["gpus"], strict=True), start=1):
             if len(nodes) != len(gpus):
                 raise _bad(path, row, "gpus", list(gpus), "is a value for each of nodes")

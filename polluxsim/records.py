@@ -133,6 +133,20 @@ class CheckpointRecord(NamedTuple):
     job: str
 
 
+class SharingRecord(NamedTuple):
+    """Which GPUs a job has that others may have, too, and how fast it is there; no GPUs mean that it has none such.
+
+    It holds until the job's next record, or until the job holds no GPU any more. A GPU has its node, and its number
+    there at the same place of `gpus`; `speed` is that beside those on the same GPUs over that alone.
+    """
+
+    time: float
+    job: str
+    nodes: tuple[int, ...]
+    gpus: tuple[int, ...]
+    speed: float
+
+
 class ReasonRecord(NamedTuple):
     """What decided about one job at a round: a kind, figures by name, and the jobs it came down to.
 
@@ -160,6 +174,7 @@ REASON_UNITS = {
     "gpus_needed": "GPUs",
     "gpus_left": "GPUs",
     "gpus_free": "GPUs",
+    "gpus_kept": "GPUs",
     "head_gpus_needed": "GPUs",
     "num_gpus": "GPUs",
     "fair_share": "GPUs",
@@ -179,6 +194,7 @@ REASON_UNITS = {
     "reserved_time": "s",
     "planned_end": "s",
     "lease_end": "s",
+    "time_slice": "s",
     "quota": "GPUs",
     "queue_gpus": "GPUs",
     "virtual_usage": "GPU s",
@@ -218,6 +234,9 @@ UNITS = {
     "RoundRecord.nodes": "nodes",
     "AllocationRecord.nodes": "node numbers",
     "OutageRecord.gpus": "GPUs",
+    "SharingRecord.nodes": "node numbers",
+    "SharingRecord.gpus": "numbers of GPUs on nodes",
+    "SharingRecord.speed": "1, of that alone",
     "goodput": "M0-equivalent examples/s",
     "efficiency": "1, weighted by GPUs",
     "batch_size": "examples",
@@ -263,6 +282,8 @@ class Result:
         GPU time that there was, of nodes that were down too [GPU s]; None if it is not known.
     checkpoint_records
         A record per checkpoint that does not follow from an interval, in order of time.
+    sharing_records
+        A record per change of a job on GPUs that others may have, too, in order of time; none where nobody shares.
     """
 
     job_records: Sequence[JobRecord]
@@ -275,6 +296,7 @@ class Result:
     outage_records: Sequence[OutageRecord] = ()
     gpu_seconds: float | None = field(default=None, compare=False)
     checkpoint_records: Sequence[CheckpointRecord] = ()
+    sharing_records: Sequence[SharingRecord] = ()
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

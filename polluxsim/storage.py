@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 from polluxsim.errors import InvalidInputError, short
@@ -20,6 +20,7 @@ from polluxsim.records import (
     ReasonRecord,
     Result,
     RoundRecord,
+    SharingRecord,
     TimingRecord,
 )
 from polluxsim.types import MOST_GPUS, MOST_NODES
@@ -27,16 +28,19 @@ from polluxsim.types import MOST_GPUS, MOST_NODES
 if TYPE_CHECKING:
     from pathlib import Path
 
+_RecordT = TypeVar("_RecordT", bound=NamedTuple)
+
 RUN_FILE = "run.json"
 ALLOCATIONS_FILE = "allocations.parquet"
 REASONS_FILE = "reasons.parquet"
 OUTAGES_FILE = "outages.parquet"
 CHECKPOINTS_FILE = "checkpoints.parquet"
+SHARING_FILE = "sharing.parquet"
 RUN_FILES = (
     RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE, OUTAGES_FILE,
     CHECKPOINTS_FILE,
 )  # fmt: skip
-"""All files of a run's folder."""
+"""Files of every run's folder; one whose jobs shared GPUs has `SHARING_FILE` as well."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """
     about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
     text = _json({**about, **info})
-    with appearing_together(folder, last=RUN_FILE) as temporary:
+    with appearing_together(folder, last=RUN_FILE, only_if_written=SHARING_FILE) as temporary:
         write_records(temporary / "jobs.parquet", JobRecord, result.job_records)
         write_records(temporary / "rounds.parquet", RoundRecord, result.round_records)
         write_records(temporary / ALLOCATIONS_FILE, AllocationRecord, result.allocation_records)
@@ -80,6 +84,8 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
         write_records(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
         write_records(temporary / OUTAGES_FILE, OutageRecord, result.outage_records)
         write_records(temporary / CHECKPOINTS_FILE, CheckpointRecord, result.checkpoint_records)
+        if result.sharing_records:
+            write_records(temporary / SHARING_FILE, SharingRecord, result.sharing_records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -123,18 +129,22 @@ def read_run(folder: Path) -> Run:
     _check_seconds(folder, "end_time", end_time, LATEST)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, LATEST * MOST_GPUS * MOST_NODES)
-    outages, checkpoints = folder / OUTAGES_FILE, folder / CHECKPOINTS_FILE
     result = Result(
         job_records=read_records(folder / "jobs.parquet", JobRecord),
         round_records=read_records(folder / "rounds.parquet", RoundRecord),
         allocation_records=read_records(folder / ALLOCATIONS_FILE, AllocationRecord),
         end_time=float(end_time),
         standstill=info.get("standstill"),
-        outage_records=read_records(outages, OutageRecord) if outages.is_file() else (),
+        outage_records=_read_if_there(folder / OUTAGES_FILE, OutageRecord),
         gpu_seconds=gpu_seconds,
-        checkpoint_records=read_records(checkpoints, CheckpointRecord) if checkpoints.is_file() else (),
+        checkpoint_records=_read_if_there(folder / CHECKPOINTS_FILE, CheckpointRecord),
+        sharing_records=_read_if_there(folder / SHARING_FILE, SharingRecord),
     )
     return Run(folder.resolve().name, info, result)
+
+
+def _read_if_there(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
+    return read_records(path, record_type) if path.is_file() else ()
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:

@@ -24,6 +24,7 @@ from polluxsim.policies.elastic_edf import ElasticEdf
 from polluxsim.policies.elasticflow import ElasticFlow
 from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.gittins import Gittins
 from polluxsim.policies.jsa import EffectiveScaling
 from polluxsim.policies.las import LeastAttainedService
@@ -72,6 +73,7 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "multifactor": lambda clock: Multifactor(max_age=900.0 * clock, half_life=400.0 * clock, shares={"ada": 2.0}),
     "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
     "themis": lambda clock: Themis(lease=240.0 * clock, fairness=0.5),
+    "gandiva": lambda clock: Gandiva(time_slice=120.0 * clock, packing=False),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
     "max-min": lambda clock: RoundsOfShares(MaxMin(), reset_interval=300.0 * clock),
     "max-sum": lambda clock: RoundsOfShares(MaxSum(), reset_interval=300.0 * clock),

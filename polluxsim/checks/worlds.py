@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections import Counter
+from dataclasses import MISSING, dataclass, fields, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +12,22 @@ import numpy as np
 from polluxsim.checks.toy import PROFILES
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.models.stages import MOST_JOBS, Stages
 from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from polluxsim.engine.sharing import Tenant
     from polluxsim.policies.view import Traits
+    from polluxsim.types import JobId
 
 STREAM = 0xA7E4A
 """Sets the draw of worlds apart from any other."""
+
+STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
+"""Of the jobs in turn, where GPUs may be shared."""
 
 HORIZON = 2e5
 """No world's jobs need a tenth of it one after the other [s]."""
@@ -39,6 +49,19 @@ class Listed:
     def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
         """Return the unit's outage, the first time."""
         return None if number else self.outages[unit]
+
+
+class Crowd:
+    """Anybody may be with anybody on a GPU, up to four, each with an equal part of its speed."""
+
+    def fits(self, tenants: Sequence[Tenant]) -> bool:
+        """Return whether they are not too many."""
+        return len(tenants) <= MOST_JOBS
+
+    def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
+        """Return what a job leaves to others where it is most crowded."""
+        users = Counter(gpu for each in tenants for gpu in each.gpus)
+        return {each.job.job_id: 1 - 1 / max(users[gpu] for gpu in each.gpus) for each in tenants if each.gpus}
 
 
 @dataclass(frozen=True)
@@ -69,8 +92,12 @@ class World:
         """Return what is simulated under a policy of such a name."""
         outages = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
         cluster = Cluster(self.nodes, self.least_nodes, failures=Listed(outages) if outages else None)
-        settings = EngineSettings(interference=self.interference, horizon=HORIZON)
-        return Scenario(Workload(self.jobs), PROFILES, cluster, settings, traits, name)
+        if not traits.shares_gpus:
+            settings = EngineSettings(interference=self.interference, horizon=HORIZON)
+            return Scenario(Workload(self.jobs), PROFILES, cluster, settings, traits, name)
+        settings = EngineSettings(sharing=Crowd(), horizon=HORIZON)
+        jobs = (replace(job, stages=stages) for job, stages in zip(self.jobs, cycle(STAGES), strict=False))
+        return Scenario(Workload(tuple(jobs)), PROFILES, cluster, settings, traits, name)
 
     def __repr__(self) -> str:
         """Return it as code that makes it, without what is as it is anyway."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections import Counter
+from itertools import chain, islice
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.simulation import Simulation
     from polluxsim.records import RoundRecord
-    from polluxsim.types import Allocation, Cluster, JobId
+    from polluxsim.types import Allocation, Cluster, Gpu, Gpus, JobId
     from polluxsim.workloads.workload import Workload
 
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
@@ -35,7 +37,7 @@ JOB_WIDTH = 28
 LEAST_FOR_LINES = 60
 """Columns that small lines need."""
 
-FREE, DOWN, USED, BOTH = "·", "×", "█", "▀"
+FREE, DOWN, USED, BOTH, LEFT = "·", "×", "█", "▀", "▌"
 LEVELS = " ▁▂▃▄▅▆▇█"
 DIM, BOLD = Style(dim=True), Style(bold=True)
 
@@ -51,6 +53,7 @@ class Shown(NamedTuple):
     mean_jct: float | None
     down: Sequence[int] = ()
     gpu_time: Mapping[str, float] = {}
+    shares: Mapping[JobId, tuple[Gpus, float]] = MappingProxyType({})
 
 
 class History(NamedTuple):
@@ -86,6 +89,7 @@ class Picture:
         self.keys = ""
         self._styles: dict[JobId | None, Style] = {None: DIM}
         self._shown: Shown | None = None
+        self._on: dict[Gpu, list[JobId]] = {}
 
     def show(self, run: Simulation) -> None:
         """Let the next frame show the last round of a run; jobs that were not named get their colours as they come."""
@@ -93,8 +97,8 @@ class Picture:
             return
         total = num_expected(self._workload, run)
         gpu_time = run.gpu_time if run.can_fail else {}
-        jobs = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct)
-        self._shown = Shown(run.last_round, *jobs, run.down, gpu_time)
+        told = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
+        self._shown = Shown(run.last_round, *told)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
         record = run.last_round
@@ -146,6 +150,8 @@ class Picture:
         yield f"{record.gpus_in_use}/{there} GPUs in use"
         if self._cluster.least_nodes is not None:
             yield f"{record.nodes} nodes, ${record.hourly_cost:,.2f} an hour"
+        if shared := sum(count > 1 for count in Counter(chain(*(gpus for gpus, _ in shown.shares.values()))).values()):
+            yield f"{shared} of them shared"
         if shown.down:
             yield f"nodes down: {len(shown.down)}"
         if 0 < record.efficiency < MOST_EFFICIENCY:
@@ -193,9 +199,19 @@ class Picture:
         if label:
             yield Segment(f"{node:>{label - 1}} ", DIM)
         free = DOWN if self._shown is not None and node in self._shown.down else FREE
-        for job in nodes[node]:
-            yield Segment((free if job is None else USED) * wide, self._style(job))
+        for number, job in enumerate(nodes[node]):
+            if len(there := self._on.get((node, number), ())) > 1:
+                yield from self._split(there, wide)
+            else:
+                yield Segment((free if job is None else USED) * wide, self._style(job))
         yield Segment(" " * (wide * (size - len(nodes[node])) + 2))
+
+    def _split(self, jobs: Sequence[JobId], wide: int) -> Iterator[Segment]:
+        """Yield a GPU that jobs share: a part for each, or for the first two where it is one character wide."""
+        if wide == 1:
+            yield Segment(LEFT, self._style(jobs[0]) + Style(bgcolor=self._style(jobs[1]).color))
+        else:
+            yield from (Segment(USED, self._style(jobs[place * len(jobs) // wide])) for place in range(wide))
 
     def _folded(self, nodes: list[list[JobId | None]], columns: int, lines: int, size: int) -> list[list[Segment]]:
         """Return two nodes one above the other in each line, by half blocks."""
@@ -222,15 +238,23 @@ class Picture:
         return Segment(BOTH, self._style(above) + Style(bgcolor=self._style(below).color))
 
     def _by_node(self, shown: Shown) -> list[list[JobId | None]]:
-        """Return who holds each GPU of the nodes that are up; within one, in order of submission, free ones last."""
+        """Return who holds each GPU of the nodes that are up; within one, in order of submission, free ones last.
+
+        Who may share GPUs is on those that it has by number; of several, the one that was submitted first.
+        """
         sizes = self._cluster.gpus_per_node[: max(self._nodes_up(shown), 1)]
-        nodes: list[list[JobId | None]] = [[] for _ in sizes]
+        whole: list[list[JobId]] = [[] for _ in sizes]
+        self._on.clear()
         for job in sorted(shown.allocation, key=self._order.__getitem__):
-            for node, gpus in shown.allocation[job]:
-                nodes[node] += [job] * gpus
-        for held, gpus in zip(nodes, sizes, strict=True):
-            held.extend([None] * (gpus - len(held)))
-        return nodes
+            for gpu in shown.shares.get(job, ((), 1.0))[0]:
+                self._on.setdefault(gpu, []).append(job)
+            for node, gpus in shown.allocation[job] if job not in shown.shares else ():
+                whole[node] += [job] * gpus
+        left = list(map(iter, whole))
+        return [
+            [self._on[node, i][0] if (node, i) in self._on else next(left[node], None) for i in range(gpus)]
+            for node, gpus in enumerate(sizes)
+        ]
 
     def _jobs(self, shown: Shown, width: int, lines: int) -> list[list[Segment]]:
         """Return the running jobs with their colours and GPUs, the largest first, as many as there is room for."""
@@ -241,7 +265,8 @@ class Picture:
         for row in islice(_rows(len(largest), columns), max(lines, 0)):
             line = []
             for job in (largest[number] for number in row):
-                name = f" {counts[job]:>3} {job}"[: JOB_WIDTH - 3]
+                speed = shown.shares.get(job, ((), 1.0))[1]
+                name = f" {counts[job]:>3} {job}{'' if speed == 1 else f' {speed:.0%}'}"[: JOB_WIDTH - 3]
                 line += [Segment(USED * 2, self._style(job)), Segment(f"{name:<{JOB_WIDTH - 2}}")]
             found.append(line)
         return found

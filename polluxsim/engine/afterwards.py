@@ -61,6 +61,7 @@ def finished(
         state.nodes.all_outages(),
         state.nodes.mean_gpus(now) * now,
         records.checkpoints,
+        records.sharing,
     )
 
 

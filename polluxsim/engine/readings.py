@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.state import State
     from polluxsim.engine.world import World
     from polluxsim.records import JobRecord, RoundRecord
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
 
 
@@ -52,6 +52,11 @@ class Readings:
     def allocation(self) -> dict[JobId, Placement]:
         """Return who holds which GPUs, in order of submission."""
         return {job.job_id: job.placement for job in self._state.jobs.running}
+
+    @property
+    def shares(self) -> dict[JobId, tuple[Gpus, float]]:
+        """Return who has which GPUs by number, as others may have them too, and how fast over alone each is there."""
+        return dict(self._state.records.shares)
 
     @property
     def waiting(self) -> list[JobId]:

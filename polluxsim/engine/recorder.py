@@ -15,24 +15,32 @@ from polluxsim.records import (
     JobRecord,
     ReasonRecord,
     RoundRecord,
+    SharingRecord,
     Status,
     TimingRecord,
 )
 from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.jobs import Jobs
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.settings import EngineSettings
     from polluxsim.policies.view import Decision, Reason
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
 
 NO_BATCH = BatchChoice(0, 0)
 
 MATERIAL = 0.1
 """Share by which a number must change for a reason to be recorded again."""
+
+
+_COPIED = (
+    "jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "sharing", "_last_reason", "_last", "shares",
+)  # fmt: skip
 
 
 class Recorder:
@@ -47,8 +55,10 @@ class Recorder:
     ----------
     jobs
         Jobs that have ended, in this order.
-    rounds, allocations, reasons, timings, checkpoints
+    rounds, allocations, reasons, timings, checkpoints, sharing
         What changed, in order of time.
+    shares
+        GPUs by number, and speed over that alone, of the jobs that have them.
     last_round
         The cluster after the last round, recorded or not; None before the first.
     """
@@ -61,11 +71,13 @@ class Recorder:
         self.timings = Records(TimingRecord)
         self.reasons = Records(ReasonRecord)
         self.checkpoints = Records(CheckpointRecord)
+        self.sharing = Records(SharingRecord)
         self.last_round: RoundRecord | None = None
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice]] = {}
+        self.shares: dict[JobId, tuple[Gpus, float]] = {}
 
     def changed(self, now: float, job: ActiveJob) -> None:
         """Take note of a job's placement and batch size if they changed."""
@@ -80,6 +92,16 @@ class Recorder:
             )
         )
 
+    def shared(self, now: float, held: Mapping[JobId, Gpus], lost: Mapping[JobId, float]) -> None:
+        """Take note of what changed of who is on which GPUs by number, and of the share of speed that each loses."""
+        shares = {job_id: (gpus, 1 - lost.get(job_id, 0.0)) for job_id, gpus in held.items()}
+        gone = {job_id: ((), 1.0) for job_id in self.shares if job_id not in shares}
+        for job_id, share in (gone | shares).items():
+            if self.shares.get(job_id) != share:
+                nodes, numbers = zip(*share[0], strict=True) if share[0] else ((), ())
+                self.sharing.append(SharingRecord(now, job_id, nodes, numbers, share[1]))
+        self.shares = shares
+
     def saved(self, job: ActiveJob, start: float, end: float) -> None:
         """Take note of a checkpoint [s] that does not follow from an interval."""
         self.checkpoints.append(CheckpointRecord(start, end, job.job_id))
@@ -88,6 +110,7 @@ class Recorder:
         """Take note of a job that has ended, of which no more than its record is kept."""
         self.jobs.append(job_record(job.job, job, status, now, self.settings))
         self._last.pop(job.job_id, None)
+        self.shares.pop(job.job_id, None)
         self._last_reason.pop(job.job_id, None)
 
     def never_submitted(self, job: Job, status: Status, now: float) -> None:
@@ -133,7 +156,7 @@ class Recorder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
         new = copy(self)  # records never change
-        for name in ("jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "_last_reason", "_last"):
+        for name in _COPIED:
             setattr(new, name, copy(getattr(self, name)))
         return new
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.gpu_types import NodeTypes
     from polluxsim.types import Gpu, Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
 
@@ -23,11 +25,29 @@ class Tenant(NamedTuple):
         Its GPUs by node.
     gpus
         The same by number, if it may share them; else empty.
+    gpu_type
+        Their type; empty where the cluster does not say, or nobody may share them.
+    epoch
+        Which it is in, from 0.
     """
 
     job: Job
     placement: Placement
     gpus: Gpus
+    gpu_type: str = ""
+    epoch: int = 0
+
+    @property
+    def batch_size(self) -> int:
+        """Return what it trains at on each of its GPUs, as it planned or its user asked [examples]."""
+        plan = self.job.plan
+        return self.job.batch_size // self.job.num_replicas if plan is None else plan.stretches[self.epoch][0]
+
+
+def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
+    """Return a job that is to have GPUs by number."""
+    gpu_type = node_types[gpus[0][0]].name if node_types else ""
+    return Tenant(job.job, job.placement, gpus, gpu_type, job.segment.epoch)
 
 
 class Sharing(Protocol):

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.plain import plain_pairs
-from polluxsim.engine.sharing import Tenant
+from polluxsim.engine.sharing import Tenant, tenant_of
 from polluxsim.errors import InvalidAllocationError, short
 
 if TYPE_CHECKING:
@@ -95,13 +95,16 @@ def check_together(
 
 def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state: State) -> Iterable[Tenant]:
     """Yield the jobs that will hold GPUs, with these."""
-    held = state.nodes.board.held
+    held, types = state.nodes.board.held, state.nodes.types
     for job in state.jobs.running:
         if job.job_id not in new:
-            yield Tenant(job.job, job.placement, held.get(job.job_id, ()))
+            numbered = held.get(job.job_id, ())
+            yield tenant_of(job, numbered, types) if numbered else Tenant(job.job, job.placement, ())
     for job_id, placement in new.items():
         if placement:
-            yield Tenant(state.jobs.active[job_id].job, placement, shared.get(job_id, ()))
+            job, numbered = state.jobs.active[job_id], shared.get(job_id, ())
+            there = tenant_of(job, numbered, types) if numbered else Tenant(job.job, placement, ())
+            yield there._replace(placement=placement)
 
 
 def _check_fit(users: Mapping[Gpu, Sequence[Tenant]], sharing: Sharing | None) -> None:

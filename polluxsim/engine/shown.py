@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.engine.views import JobWindows
+from polluxsim.engine.views import FitTogether, JobWindows
 from polluxsim.policies.view import ClusterView, Standing
 
 if TYPE_CHECKING:
@@ -33,4 +33,6 @@ def shown(state: State, now: float) -> ClusterView:
         health=nodes.health,
         node_types=nodes.types,
         shared=dict(nodes.board.held),
+        shared_speeds={job_id: speed for job_id, (_, speed) in state.records.shares.items()},
+        fit_together=None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polluxsim.engine.agenda import Rank
 from polluxsim.engine.jobs import in_order
 from polluxsim.engine.rounds import check_range
-from polluxsim.engine.sharing import Tenant
+from polluxsim.engine.sharing import Tenant, tenant_of
 from polluxsim.policies.view import Change
 from polluxsim.records import Status
 
@@ -147,10 +147,13 @@ class Training:
         state, board = self._state, self._state.nodes.board
         for job_id in board.held:
             state.jobs.placed[job_id].tenure.cede(board.ceded(job_id), state.agenda.now)
-        if (sharing := state.scenario.settings.disturbance) is None:
+        running, lost = state.jobs.running, None
+        if (sharing := state.scenario.settings.disturbance) is not None:
+            lost = sharing.lost([self._tenant(job) for job in running])
+        if board.held or state.records.shares:
+            state.records.shared(state.agenda.now, board.held, lost or {})
+        if lost is None:
             return {}
-        running = state.jobs.running
-        lost = sharing.lost([Tenant(job.job, job.placement, board.held.get(job.job_id, ())) for job in running])
         changed: dict[ActiveJob, None] = {}
         for job in running:
             share = lost.get(job.job_id, 0.0)
@@ -158,6 +161,11 @@ class Training:
                 job.interference = share
                 changed[job] = None
         return changed
+
+    def _tenant(self, job: ActiveJob) -> Tenant:
+        nodes = self._state.nodes
+        gpus = nodes.board.held.get(job.job_id)
+        return Tenant(job.job, job.placement, ()) if gpus is None else tenant_of(job, gpus, nodes.types)
 
     def _begin_segment(self, job: ActiveJob) -> None:
         state = self._state

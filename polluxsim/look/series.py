@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.durations import HOUR
+from polluxsim.look.shared import instants
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from polluxsim.records import JobRecord, Result
+    from polluxsim.types import Gpus
 
     Array = NDArray[np.float64]
 
@@ -95,7 +97,7 @@ def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
 
 def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
     """Return the GPUs that jobs hold, until they complete or lose them; of some nodes only, where these are said."""
-    return _counted(_changes_of_gpus(result, nodes))
+    return _counted(chain(_changes_of_gpus(result, nodes), _changes_of_sharing(result, nodes)))
 
 
 def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
@@ -105,6 +107,19 @@ def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[
         now = sum(record.gpus if nodes is None else (gpus for node, gpus in pairs if node in nodes))
         yield record.time, now - held.get(record.job, 0)
         held[record.job] = now
+
+
+def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
+    """Yield by how many GPUs fewer are in use than jobs hold, since a GPU that they share is in use once."""
+    held: dict[str, Gpus] = {}
+    saved = 0
+    instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()
+    for time, _, shares in instant:
+        held |= {job: share.gpus for job, share in shares.items()}
+        named = [gpu for gpus in held.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
+        now = len(named) - len(set(named))
+        yield time, saved - now
+        saved = now
 
 
 def nodes_up(result: Result) -> Steps:

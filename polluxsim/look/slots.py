@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.gpu_types import NOBODY_SAYS
 from polluxsim.look.groups import settings_of
-from polluxsim.types import Cluster
+from polluxsim.look.shared import ALONE, instants
+from polluxsim.types import Cluster, Gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from polluxsim.records import AllocationRecord
+    from polluxsim.look.shared import Share
+    from polluxsim.records import AllocationRecord, SharingRecord
     from polluxsim.storage import Run
+    from polluxsim.types import Gpus
 
 
 class Slot(NamedTuple):
@@ -45,6 +48,10 @@ class Stay(NamedTuple):
         Its re-allocations so far, the one at `placed` included.
     came_from
         Its last stay on other GPUs, None if there was none.
+    speed
+        Its speed beside others on the same GPUs, over that alone.
+    lanes
+        The job's place on each of its GPUs where others may have them, too: the lowest that was free as it came.
     """
 
     job: str
@@ -56,14 +63,22 @@ class Stay(NamedTuple):
     placed: float
     restarts: int
     came_from: Stay | None
+    speed: float = 1.0
+    lanes: tuple[int, ...] = ()
 
 
-def stays(records: Iterable[AllocationRecord], cluster: Cluster, end_time: float) -> Iterator[Stay]:
+def stays(
+    records: Iterable[AllocationRecord],
+    cluster: Cluster,
+    end_time: float,
+    sharing: Iterable[SharingRecord] = (),
+) -> Iterator[Stay]:
     """Yield all stays of a run as they end.
 
-    A job keeps its slots for as long as it stays on a node; those it gets in addition are the node's lowest free ones,
-    so the same run always gives the same slots. A job that completes leaves its slots at once, although nobody else
-    can have them before the next round.
+    Who shares GPUs has those that are recorded. Others have numbers here that nobody recorded: a job keeps its slots
+    for as long as it stays on a node; those it gets in addition are the node's lowest free ones, so the same run always
+    gives the same slots. A job that completes leaves its slots at once, although nobody else can have them before the
+    next round.
 
     Parameters
     ----------
@@ -73,6 +88,8 @@ def stays(records: Iterable[AllocationRecord], cluster: Cluster, end_time: float
         The GPUs there are.
     end_time
         When the run ended; jobs that hold GPUs then stay until then [s].
+    sharing
+        Who is on which GPUs by number, in order of time.
 
     Raises
     ------
@@ -80,13 +97,16 @@ def stays(records: Iterable[AllocationRecord], cluster: Cluster, end_time: float
         If the records give more GPUs of a node than it has.
     """
     slots, jobs = _Slots(cluster), dict[str, _Holding]()
-    for time, together in groupby(records, key=attrgetter("time")):
-        # What is given and what is taken away at one instant stand in any order; the last word on each job counts.
-        changes = _by_job(together)
+    for time, changed, shares in instants(records, sharing):
+        changes = dict(changed)
+        for job in sorted(shares.keys() - changes.keys() | slots.in_the_way(shares)):
+            changes.setdefault(job, [_as_it_is(jobs, job, time)])
         yield from _ended(jobs, changes, time)
-        slots.give({job: _counts(of_job[-1]) for job, of_job in changes.items()}, time)
+        slots.give({job: _counts(of_job[-1]) for job, of_job in changes.items()}, shares, time)
         for job, of_job in changes.items():
-            jobs.setdefault(job, _Holding()).change(of_job, slots.of(job))
+            holding = jobs.setdefault(job, _Holding())
+            holding.share = shares.get(job, holding.share)
+            holding.change(of_job, slots.of(job), slots.lanes_of(job))
     yield from _ended(jobs, list(jobs), end_time)
 
 
@@ -102,18 +122,6 @@ def cluster_of(run: Run) -> Cluster:
     # A run in which nobody ever held a GPU still had a node.
     nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
     return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
-
-
-def check_whole(run: Run) -> None:
-    """Raise an error where jobs share GPUs: how many each holds is recorded, and not with whom.
-
-    Raises
-    ------
-    InvalidInputError
-        Naming the setting.
-    """
-    if any(name.startswith("engine.sharing.") for name in settings_of(run)):
-        raise InvalidInputError(f"{run.name}: jobs share GPUs (engine.sharing), drawn are runs in which none does")
 
 
 def num_gpus(run: Run) -> int | None:
@@ -137,11 +145,16 @@ def is_rented(run: Run) -> bool:
     return "cluster.least_nodes" in settings_of(run)
 
 
-def _by_job(records: Iterable[AllocationRecord]) -> dict[str, list[AllocationRecord]]:
-    changes: dict[str, list[AllocationRecord]] = {}
-    for record in records:
-        changes.setdefault(record.job, []).append(record)
-    return changes
+def most_lanes(pieces: Iterable[Stay]) -> int:
+    """Return on how many places of one GPU jobs were at once, one at least."""
+    return 1 + max((max(stay.lanes, default=0) for stay in pieces), default=0)
+
+
+def _as_it_is(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
+    """Return what a job has, as if it were recorded at a time [s]."""
+    if job not in jobs or (now := jobs[job].now) is None:
+        raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, and was given none")
+    return now._replace(time=time)
 
 
 def _counts(record: AllocationRecord) -> dict[int, int]:
@@ -161,17 +174,58 @@ class _Slots:
         self._sizes = cluster.gpus_per_node
         self._free = [list(range(gpus)) for gpus in self._sizes]
         self._held: dict[str, dict[int, list[int]]] = {}
+        self._named: dict[str, Gpus] = {}
+        self._users = defaultdict[Gpu, dict[str, int]](dict)
+
+    def lanes_of(self, job: str) -> tuple[int, ...]:
+        return tuple(self._users[gpu][job] for gpu in sorted(self._named.get(job, ())))
 
     def of(self, job: str) -> tuple[Slot, ...]:
+        if named := self._named.get(job):
+            return tuple(Slot(*gpu) for gpu in sorted(named))
         return tuple(Slot(node, gpu) for node, gpus in sorted(self._held[job].items()) for gpu in sorted(gpus))
 
-    def give(self, counts: dict[str, dict[int, int]], time: float) -> None:
+    def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
+        """Return the jobs without numbers that were drawn on GPUs which others name now: they make room."""
+        if not (named := {gpu for share in shares.values() for gpu in share.gpus}):
+            return set()
+        return {job for job in self._held if job not in self._named and not named.isdisjoint(self.of(job))}
+
+    def give(self, counts: dict[str, dict[int, int]], shares: Mapping[str, Share], time: float) -> None:
         """Give jobs their new numbers of GPUs on each node, after all have left what they give up."""
+        moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._named.get(job, ())}
+        for job in moved:
+            self._leave(job)
+        away = self.in_the_way(shares)
+        named = self._named.keys() | {job for job, gpus in moved.items() if gpus}
+        counts = {job: {} if job in named else wanted for job, wanted in counts.items()}
         for job, wanted in counts.items():
-            self._shrink(self._held.setdefault(job, {}), wanted)
+            self._shrink(self._held.setdefault(job, {}), {} if job in away else wanted)
+        for job, numbers in moved.items():
+            self._take(job, numbers, time)
         for job, wanted in counts.items():
             for node, gpus in wanted.items():
                 self._grow(self._held[job].setdefault(node, []), node, gpus, time)
+
+    def _take(self, job: str, gpus: Gpus, time: float) -> None:
+        for node, number in gpus:
+            users = self._users[node, number]
+            if not users:
+                if node >= len(self._free) or number not in self._free[node]:
+                    raise InvalidInputError(
+                        f"sharing.parquet: at {time:g} s job {job!r} is on GPU {number} of node {node}, allowed is one "
+                        "that is there, and not held whole by another"
+                    )
+                self._free[node].remove(number)
+            users[job] = next(lane for lane in count() if lane not in users.values())
+        if gpus:
+            self._named[job] = gpus
+
+    def _leave(self, job: str) -> None:
+        for node, number in self._named.pop(job, ()):
+            del self._users[node, number][job]
+            if not self._users[node, number]:
+                self._free[node].append(number)
 
     def _shrink(self, held: dict[int, list[int]], wanted: dict[int, int]) -> None:
         for node in list(held):
@@ -203,17 +257,24 @@ class _Holding:
     starts: int = 0
     last: Stay | None = None
     came_from: Stay | None = None
+    share: Share = ALONE
+    lanes: tuple[int, ...] = ()
 
-    def change(self, records: Sequence[AllocationRecord], slots: tuple[Slot, ...]) -> None:
+    def change(self, records: Sequence[AllocationRecord], slots: tuple[Slot, ...], lanes: tuple[int, ...]) -> None:
         """Take over what is recorded of one instant."""
         for record in records:
             before = self.now
             self.now = record
             if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
                 continue
-            self.placed, self.came_from = record.time, self.last
-            self.starts += bool(record.nodes)
-        self.slots = slots
+            self._place(record)
+        if self.share.gpus and self.slots != slots and self.now is not None and self.placed < self.now.time:
+            self._place(self.now)
+        self.slots, self.lanes = slots, lanes
+
+    def _place(self, record: AllocationRecord) -> None:
+        self.placed, self.came_from = record.time, self.last
+        self.starts += bool(record.nodes)
 
     def stay(self, end: float) -> Stay | None:
         """Return what has lasted until now, None if that is nothing."""
@@ -222,5 +283,6 @@ class _Holding:
             return None
         source = self.came_from._replace(came_from=None) if self.came_from is not None else None
         batch = (now.batch_size, now.accumulation_steps)
-        self.last = Stay(now.job, now.time, end, self.slots, *batch, self.placed, self.starts - 1, source)
+        stay = Stay(now.job, now.time, end, self.slots, *batch, self.placed, self.starts - 1, source)
+        self.last = stay._replace(speed=self.share.speed, lanes=self.lanes)
         return self.last

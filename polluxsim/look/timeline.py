@@ -10,6 +10,7 @@ import io
 import json
 from collections import deque
 from contextlib import contextmanager
+from itertools import product, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.series import active_jobs, waiting_jobs
-from polluxsim.look.slots import Slot, check_whole, cluster_of, is_rented, stays
+from polluxsim.look.slots import Slot, cluster_of, is_rented, most_lanes, stays
 from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ def events(run: Run) -> Iterator[Event]:
     stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
     its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
     Checkpoints are slices within a job's, and on its own track, `lost` is training that a failure undid.
+    Of a GPU that jobs share, each has a track there, and a slice for every stretch at one speed.
     An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
     mark, and a slice on each of its GPUs. Each job has a track of its own too, with the times in which it waited.
     """
-    check_whole(run)
     cluster = cluster_of(run)
-    tracks = _Tracks(cluster)
+    tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
     jobs = JobTracks(run.result, *tracks.next)
     yield from tracks.metadata()
     yield from jobs.metadata()
@@ -68,21 +69,25 @@ def events(run: Run) -> Iterator[Event]:
     applications = {job.job: job.application for job in run.result.job_records}
     delay = float(run.info.get("config", {}).get("engine", {}).get("restart_delay", 0.0))
     pauses, flows = Pauses(run, cluster.num_nodes), 0
-    for stay in stays(run.result.allocation_records, cluster, run.result.end_time):
+    for stay in _stays(run, cluster):
         application = applications.get(stay.job, "?")
         slices = list(_slices(stay, delay, application))
         for start, end in pauses.of(stay, application):
             slices.append(_slice("checkpoint", start, end))
         lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]
         yield from jobs.stay(stay, [*slices, *lost])
-        for slot in stay.slots:
+        for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
             for each in slices:
-                yield {**tracks.of(slot), **each}
+                yield {**tracks.of(slot, lane), **each}
         # The arrow ends at the first slice on new GPUs, not where only the batch size changes on them.
         if slices and stay.came_from is not None and stay.start == stay.placed:
             flows += 1
             yield from _flow(flows, stay.came_from, stay, tracks)
     yield from jobs.ends()
+
+
+def _stays(run: Run, cluster: Cluster) -> Iterator[Stay]:
+    return stays(run.result.allocation_records, cluster, run.result.end_time, run.result.sharing_records)
 
 
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
@@ -125,22 +130,23 @@ def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
 
 
 class _Tracks:
-    """The process and thread of every GPU."""
+    """The process and thread of every GPU; several threads of each where so many jobs were on one."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._sizes = cluster.gpus_per_node
+    def __init__(self, cluster: Cluster, lanes: int = 1) -> None:
+        self._sizes, self._lanes = cluster.gpus_per_node, lanes
         first = CLUSTER_PID + 1 + cluster.num_nodes
         self._first_tids = [first]
         for gpus in self._sizes:
             self._first_tids.append(self._first_tids[-1] + gpus)
 
-    def of(self, slot: Slot) -> Event:
-        return {"pid": CLUSTER_PID + 1 + slot.node, "tid": self._first_tids[slot.node] + slot.gpu}
+    def of(self, slot: Slot, lane: int = 0) -> Event:
+        row = self._first_tids[slot.node] + slot.gpu
+        return {"pid": CLUSTER_PID + 1 + slot.node, "tid": row + lane * sum(self._sizes)}
 
     @property
     def next(self) -> tuple[int, int]:
         """Return the numbers of the first process and thread that are nobody's."""
-        return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1]
+        return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1] + (self._lanes - 1) * sum(self._sizes)
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of all tracks, in their order."""
@@ -150,10 +156,10 @@ class _Tracks:
             process = {"pid": CLUSTER_PID + 1 + node}
             yield meta("process_name", process, name=f"node {node}")
             yield meta("process_sort_index", process, sort_index=node + 1)
-            for gpu in range(gpus):
-                thread = self.of(Slot(node, gpu))
-                yield meta("thread_name", thread, name=f"GPU {gpu}")
-                yield meta("thread_sort_index", thread, sort_index=gpu)
+            for gpu, lane in product(range(gpus), range(self._lanes)):
+                thread = self.of(Slot(node, gpu), lane)
+                yield meta("thread_name", thread, name=f"GPU {gpu}, beside" if lane else f"GPU {gpu}")
+                yield meta("thread_sort_index", thread, sort_index=gpu * self._lanes + lane)
 
 
 def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
@@ -167,6 +173,8 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
         "nodes": len({slot.node for slot in stay.slots}),
         "restarts": stay.restarts,
     }
+    if stay.lanes:
+        args["speed beside others"] = round(stay.speed, 4)
     start, ready, end = (microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
     ready = min(max(start, ready), end)
     if ready > start:
@@ -185,8 +193,9 @@ def _slice(name: str, start: float, end: float) -> Event:
 def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:
     """Yield both ends of an arrow: within the last microsecond of the old slice, and at the start of the new one."""
     last = max(microseconds(old.end) - 1, microseconds(old.start))
-    yield {"ph": "s", **FLOW, "id": number, **tracks.of(old.slots[0]), "ts": last}
-    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **tracks.of(new.slots[0]), "ts": microseconds(new.start)}
+    start, end = (tracks.of(stay.slots[0], *stay.lanes[:1]) for stay in (old, new))
+    yield {"ph": "s", **FLOW, "id": number, **start, "ts": last}
+    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **end, "ts": microseconds(new.start)}
 
 
 def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:

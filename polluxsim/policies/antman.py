@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.stages import goes_beside
 from polluxsim.policies.numbered import all_gpus
-from polluxsim.policies.view import Change, Decision, Traits
+from polluxsim.policies.view import Change, Decision, Reason, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,24 @@ class AntMan:
         for job in sorted(view.waiting, key=_is_guest):
             if len(found := self._found(view, gpus, job)) == job.num_replicas:
                 started[job.job_id] = found
-        return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS)
+
+        def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
+            known = {job.job_id: job for job in view.jobs}
+            return {name: self._reason(known[name], len(gpus)) for name in jobs}
+
+        return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
+
+    def _reason(self, job: JobView, num_gpus: int) -> Reason:
+        """Return why a job has what it has, beside whom."""
+        mine, guest = self._gpus.get(job.job_id, ()), _is_guest(job)
+        there = self._hosts if guest else self._guests
+        others = tuple(dict.fromkeys(there[gpu].job_id for gpu in mine if gpu in there))
+        if len(mine) == job.num_replicas:
+            return Reason("beside-guaranteed" if guest else "guaranteed", {"gpus": float(len(mine))}, others)
+        needed = {"gpus_needed": float(job.num_replicas)}
+        if not guest:
+            return Reason("keeps-gpus", {**needed, "gpus_kept": float(len(mine))})
+        return Reason("no-room-beside", {**needed, "gpus_left": float(num_gpus - len(self._guests))})
 
     def _release(self, job_id: JobId) -> None:
         for gpu in self._gpus.pop(job_id, ()):

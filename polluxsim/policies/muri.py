@@ -12,13 +12,14 @@ from polluxsim.policies.gangs import Budget
 from polluxsim.policies.matching import matched
 from polluxsim.policies.numbered import placed_together
 from polluxsim.policies.srtf import remaining_time
-from polluxsim.policies.view import Change, Decision, Traits
+from polluxsim.policies.view import Change, Decision, Reason, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.policies.matching import Kind
     from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Muri(AtEvents):
                 return job.attained_service
             return remaining_time(job, node_size) * job.num_replicas
 
-        packs = _merged(_candidates(view, sorted(view.jobs, key=service)), view.num_gpus)
+        order = sorted(view.jobs, key=service)
+        packs = _merged(_candidates(view, order), view.num_gpus)
         if self.falls_apart:
             packs = [part for pack in packs for part in (_singles(pack) if pack.is_slower_than_in_turn else (pack,))]
         budget = Budget(view)
@@ -95,7 +97,24 @@ class Muri(AtEvents):
         chosen.sort(key=lambda pack: -pack.gpus)
         shared = placed_together(view, [pack.jobs for pack in chosen])
         until = Change.ARRIVAL | Change.COMPLETION | Change.NODES
-        return Decision({}, shared=shared, valid_until=inf, outdated_by=until)
+        figure = "remaining_service" if self.knows_durations else "attained_service"
+
+        def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
+            places = {
+                job.job_id: {"position": float(place), figure: service(job)} for place, job in enumerate(order, 1)
+            }
+            mates = {job.job_id: pack for pack in packs for job in pack.jobs}
+            return {name: _reason(name, places[name], mates.get(name), has_gpus=name in shared) for name in jobs}
+
+        return Decision({}, shared=shared, valid_until=inf, outdated_by=until, explain=explain)
+
+
+def _reason(name: JobId, place: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
+    if pack is None:
+        return Reason("beyond-packs", place)
+    others = tuple(job.job_id for job in pack.jobs if job.job_id != name)
+    kind, figure = ("in-pack", "gpus") if has_gpus else ("pack-waits", "gpus_needed")
+    return Reason(kind, {**place, figure: float(pack.gpus)}, others)
 
 
 def _singles(pack: Pack) -> Iterator[Pack]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from polluxsim.policies.packing import FreeGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import Gpu, Gpus, JobId
@@ -20,7 +20,9 @@ def all_gpus(view: ClusterView) -> list[Gpu]:
     return [(node, number) for node, gpus in enumerate(view.gpus_per_node) for number in range(gpus)]
 
 
-def placed_together(view: ClusterView, packs: Sequence[Sequence[JobView]]) -> dict[JobId, Gpus]:
+def placed_together(
+    view: ClusterView, packs: Sequence[Sequence[JobView]], nodes: Collection[int] | None = None
+) -> dict[JobId, Gpus]:
     """Return the GPUs of jobs that have all of them in common, pack by pack; no two packs have one in common.
 
     Parameters
@@ -29,6 +31,8 @@ def placed_together(view: ClusterView, packs: Sequence[Sequence[JobView]]) -> di
         The cluster, all of whose GPUs are given anew.
     packs
         Jobs that ask for equally many GPUs, those first that take theirs first. All of them have room.
+    nodes
+        The only ones that are given, by number; None is all.
 
     Returns
     -------
@@ -36,7 +40,7 @@ def placed_together(view: ClusterView, packs: Sequence[Sequence[JobView]]) -> di
         A pack stays where the first of its jobs runs that was not taken elsewhere; others take the emptiest nodes
         first.
     """
-    free = set(all_gpus(view))
+    free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
     found: dict[int, Gpus] = {}
     for place, pack in enumerate(packs):
         held = (view.shared.get(job.job_id, ()) for job in pack)
@@ -44,9 +48,9 @@ def placed_together(view: ClusterView, packs: Sequence[Sequence[JobView]]) -> di
             found[place] = kept
             free.difference_update(kept)
     left = Counter(node for node, _ in free)
-    nodes = FreeGpus([left[node] for node in range(len(view.gpus_per_node))])
+    emptiest = FreeGpus([left[node] for node in range(len(view.gpus_per_node))])
     by_node = {node: iter(sorted(gpu for gpu in free if gpu[0] == node)) for node in left}
     for place, pack in enumerate(packs):
-        if place not in found and (placement := nodes.pack(pack[0].num_replicas)) is not None:
+        if place not in found and (placement := emptiest.pack(pack[0].num_replicas)) is not None:
             found[place] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
     return {job.job_id: gpus for place, gpus in found.items() for job in packs[place]}

@@ -335,6 +335,10 @@ class ClusterView:
         GPU type of each node; empty where nobody says, and all are alike.
     shared
         GPUs by number of the jobs that may share theirs.
+    shared_speeds
+        How fast each of these was since the last round, over alone: what a scheduler measures of them.
+    fit_together
+        Says whether two jobs that ask for as many GPUs can have the same ones; None where nobody shares any.
     """
 
     time: float
@@ -349,6 +353,8 @@ class ClusterView:
     node_types: NodeTypes = NOBODY_SAYS
     shared: Mapping[JobId, Gpus] = field(default_factory=dict)
     restart_delays: RestartDelays | None = None
+    shared_speeds: Mapping[JobId, float] = field(default_factory=dict)
+    fit_together: Callable[[JobView, JobView], bool] | None = None
 
     @property
     def types(self) -> Mapping[str, GpuType]:

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from drawn import AskedEveryRound, begun, check_fork, ended, go_on, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
+from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.stage_sharing import Interleaved, Leftovers
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError
+from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
+from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.series import gpus_in_use
+from polluxsim.look.slots import stays
+from polluxsim.look.timeline import events
+from polluxsim.look.why.story import at
+from polluxsim.look.why.words import sentence
 from polluxsim.models.stages import Stages, beside, interleaved
 from polluxsim.policies.antman import AntMan
+from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.matching import joined, matched, weight
 from polluxsim.policies.muri import Muri
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.view import Decision
+from polluxsim.storage import Run, read_run, write_run
 from polluxsim.types import Cluster
+from polluxsim.workloads.gavel import GavelJobs
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import numpy as np
 
     from polluxsim.engine.sharing import Sharing
     from polluxsim.policies.matching import Kind
@@ -155,6 +168,7 @@ SHARING: dict[str, tuple[Callable[[], Policy], Callable[[], Sharing]]] = {
     "muri-s": (Muri, Interleaved),
     "muri-l": (lambda: Muri(knows_durations=False, falls_apart=False), Interleaved),
     "antman": (AntMan, Leftovers),
+    "gandiva": (Gandiva, Interleaved),
 }
 
 
@@ -171,6 +185,20 @@ def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
     assert all(row.gpus_in_use <= cluster.num_gpus for row in result.round_records)
     last = max(record.completion_time or 0.0 for record in result.job_records)
     assert sum(record.gpu_seconds for record in result.job_records) <= last * cluster.num_gpus * (1 + 1e-9)
+
+
+@given(st.sampled_from(sorted(SHARING)), jobs, st.integers(0, 8), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_a_shared_run_and_its_copies_end_alike(name: str, jobs: tuple[Job, ...], turns: int, look: bool) -> None:
+    """And so does one whose policy is asked at every round."""
+    make, sharing = SHARING[name]
+    rules, cluster, workload = EngineSettings(sharing=sharing()), Cluster.uniform(2, 4), Workload(jobs)
+    policy, other, always = make(), make(), AskedEveryRound(make())
+    uninterrupted = told(ended(begun(workload, cluster, other, rules), other))
+    assert simulate(workload, {}, cluster, always, settings=rules, seed=1).job_records == uninterrupted[0].job_records  # type: ignore[attr-defined]
+    run = begun(workload, cluster, policy, rules)
+    go_on(run, policy, turns, look=look)
+    check_fork(run, policy, uninterrupted)
 
 
 @given(jobs)
@@ -210,11 +238,104 @@ def best(kinds: tuple[Kind, ...]) -> float:
     return max(best(tuple(others)), *with_first)
 
 
-def test_what_cannot_be_drawn_honestly_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "shared"
-    assert main(["run", "policy=fifo", "engine/sharing=leftovers", *SMALL, f"hydra.run.dir={folder}"]) == 0
-    for command, name in (("report", "made.html"), ("trace", "made.json")):
-        capsys.readouterr()
-        assert main([command, str(folder), "-o", str(tmp_path / name)]) == 2
-        assert "shared: jobs share GPUs (engine.sharing)" in capsys.readouterr().err
-    assert main(["table", str(folder)]) == 0
+@given(st.sampled_from(sorted(SHARING)), jobs, st.sampled_from([0.0, 30.0]))
+@settings(max_examples=20, deadline=None)
+def test_records_and_pictures_tell_who_was_where_and_how_fast(name: str, jobs: tuple[Job, ...], delay: float) -> None:
+    """What was done is recorded speeds over recorded times; a timeline's tracks, and a map's parts, do not overlap."""
+    make, sharing = SHARING[name]
+    cluster, rules = Cluster.uniform(2, 4), EngineSettings(restart_delay=delay, sharing=sharing())
+    result = simulate(Workload(jobs), {}, cluster, make(), settings=rules)
+    info = {"nodes": cluster.groups, "config": {"engine": {"restart_delay": delay}}}
+    done, on, like = Counter[str](), defaultdict[object, set[str]](set), defaultdict[object, set[float]](set)
+    kinds = {job.job_id: (job.stages, job.priority < 0) for job in jobs}
+    for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
+        begin = max(stay.start, min(stay.placed + delay, stay.end))
+        done[stay.job] += (stay.end - begin) * stay.speed
+        like[stay.slots, stay.start, kinds[stay.job]].add(stay.speed)
+        for place in zip(stay.slots, stay.lanes, strict=True):
+            on[place, stay.start].add(stay.job)
+    for reason in result.reason_records:
+        assert not re.search(r"the policy says|_|nan|None", text := sentence(reason)), text
+    assert done == pytest.approx({job.job_id: job.duration for job in jobs})
+    assert all(len(there) == 1 for there in (*on.values(), *like.values()))
+    held, in_use = occupancy(result, cluster), gpus_in_use(result)
+    assert [in_use.at(row.time) for row in result.round_records] == [row.gpus_in_use for row in result.round_records]
+    time = held.rows / held.shared.of * (held.end - held.start)  # type: ignore[union-attr]
+    assert time.sum() == pytest.approx(in_use.means(np.array([0.0, result.end_time]))[0] * result.end_time)
+    tracks = defaultdict[object, list[tuple[int, int]]](list)
+    for event in events(Run("shared", info, result)):
+        if event["ph"] == "X":
+            tracks[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert all(a[1] <= b[0] for track in tracks.values() for a, b in pairwise(sorted(track)))
+
+
+def test_who_has_whole_gpus_makes_room_in_pictures_for_who_names_them() -> None:
+    class Late:
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            here = {job.job_id for job in view.jobs}
+            return Decision({"a": ((0, 2),)} if "a" in here else {}, shared=dict.fromkeys(here - {"a"}, BOTH))
+
+    late = tuple(replace(job(name), submit_time=100.0) for name in "bc")
+    result = run((job("a"), *late), Late(), Interleaved())
+    found = {
+        (stay.job, stay.placed): [slot.gpu for slot in stay.slots]
+        for stay in stays(result.allocation_records, Cluster((4,)), result.end_time, result.sharing_records)
+    }
+    assert found == {("a", 60.0): [2, 3], ("b", 120.0): [0, 1], ("c", 120.0): [0, 1]}
+
+
+def test_a_shared_run_is_told_whole_and_its_table_goes_with_it(tmp_path: Path) -> None:
+    result = run((job("a"), job("b", COMPUTES)), Fixed({"a": BOTH, "b": BOTH}), Interleaved())
+    folder = tmp_path / "run"
+    write_run(folder, result, {"config": {}, "nodes": [[1, 4]]})
+    assert read_run(folder).result == result
+    for command in (["why", "b"], ["report", "-o", f"{tmp_path}/r.html"], ["table"]):
+        assert main([command[0], str(folder), *command[1:]]) == 0
+    job_b = read_run(folder).result.job_records[1]
+    said = at(read_run(folder), (), job_b, 1800.0)
+    speed = f"{1 / interleaved(tuple(sorted((LOADS, COMPUTES)))):.0%}"
+    assert f"Since 0:01:00 at {speed} of its speed alone, beside a ({speed})." in said
+    assert "Then 2 GPUs of the cluster were held by 2 of 2 active jobs" in said
+    write_run(folder, run((job("a"),), Srsf(), None), {"config": {}, "nodes": [[1, 4]]})
+    assert not list(folder.glob("sharing*"))
+
+
+PAIR = "gpu_type,model,batch_size,gpus,other_model,other_batch_size,steps_per_s,other_steps_per_s\nv100,toy,5,2,toy,10,"
+
+
+def measured(folder: Path, speeds: str) -> tuple[tuple[Job, ...], Pairs]:
+    """Return two jobs of 6,000 and 3,000 s alone at 2 and 4 steps a second, and what was measured of both together."""
+    (folder / "jobs.csv").write_text(
+        "job_id,model,batch_size,gpus,mode,total_steps,arrival_s\na,toy,5,2,static,12000,0\nb,toy,10,2,static,12000,0\n"
+    )
+    (folder / "throughputs_alone.csv").write_text(
+        "gpu_type,model,batch_size,gpus,steps_per_s\nv100,toy,5,2,2\nv100,toy,10,2,4\n"
+    )
+    (folder / "pairs.csv").write_text(f"{PAIR}{speeds}\n")
+    jobs = GavelJobs(str(folder / "jobs.csv"), overtime=None).load({}).jobs
+    return jobs, Pairs(str(folder / "pairs.csv"))
+
+
+def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tmp_path: Path) -> None:
+    jobs, pairs = measured(tmp_path, "1.5,2")
+    result = run(jobs, Fixed({"a": BOTH, "b": BOTH[::-1]}), pairs)
+    assert [time_of(record) for record in result.job_records] == pytest.approx([6000 + 6000 * 0.25, 6000])
+    assert [record.speed for record in result.sharing_records] == pytest.approx([0.75, 0.5, 1.0])
+    for speeds, where in (("1.5,0", BOTH), ("1.5,2", (*BOTH[1:], (0, 2)))):
+        jobs, pairs = measured(tmp_path, speeds)
+        with pytest.raises(InvalidAllocationError, match="allowed is what Pairs can join"):
+            run(jobs, Fixed({"a": BOTH, "b": where}), pairs)
+    with pytest.raises(InvalidInputError, match=r"pairs\.csv, line 2: column 'other_steps_per_s' is '-1'"):
+        measured(tmp_path, "1.5,-1")
+
+
+@pytest.mark.parametrize(("speeds", "rounds"), [("1.2,2", None), ("0.9,2", 1)])
+def test_gandiva_keeps_a_pair_that_pays_and_parts_another_after_a_round(
+    speeds: str, rounds: int | None, tmp_path: Path
+) -> None:
+    jobs, pairs = measured(tmp_path, speeds)
+    result = run(jobs, Gandiva(), pairs, Cluster((2,)))
+    parts = occupancy(result, Cluster((2,)))
+    time = sum((parts.end - parts.start)[parts.shared.of == 2]) / 2  # type: ignore[union-attr]
+    assert time == pytest.approx(6000.0 if rounds is None else 60.0 * rounds)
+    assert all(record.completion_time for record in result.job_records)

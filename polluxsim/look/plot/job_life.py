@@ -16,6 +16,7 @@ from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.lines import legend
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, steps, styled
 from polluxsim.look.series import active_jobs, lifetime
+from polluxsim.look.shared import shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,6 +66,8 @@ class Life:
         It trained at [examples].
     efficiency
         Statistical efficiency, None where it is not known.
+    speed
+        Speed beside others on its GPUs, over that alone; None where it shared none.
     """
 
     label: str
@@ -72,6 +75,7 @@ class Life:
     gpus: Curve
     batch_size: Curve
     efficiency: Curve | None = None
+    speed: Curve | None = None
 
 
 @styled
@@ -81,7 +85,7 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
     Parameters
     ----------
     lives
-        A line each. The panel of the efficiency is left out where no life tells it.
+        A line each. The panels of efficiency and speed are left out where no life tells them.
     contention
         Active jobs: one curve for all lives, if they are of one run, or one for each.
     width
@@ -94,6 +98,8 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
     ]
     if any(life.efficiency for life in lives):
         panels.append(("efficiency", [life.efficiency for life in lives]))
+    if any(life.speed for life in lives):
+        panels.append(("speed beside\nothers", [life.speed for life in lives]))
     figure = new_figure(width, 1.5 + 2.1 * len(panels))
     rows = figure.subplots(len(panels), sharex=True)
     chosen = job_looks(lives) if len(contention) < len(lives) else looks([life.policy for life in lives])
@@ -129,8 +135,8 @@ def _scales(rows: Sequence[Axes]) -> None:
     rows[2].set_yscale("log", base=2)
     rows[2].yaxis.set_major_locator(LogLocator(base=2, numticks=5))
     rows[2].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if len(rows) > 3:
-        rows[3].set_ylim(0, 1.05)
+    for axes in rows[3:]:
+        axes.set_ylim(0, 1.05)
     rows[-1].set_xlabel("time [h]")
     hour_ticks(rows[-1])
 
@@ -188,7 +194,16 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
     sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
     efficiency = None if profiles is None else _efficiency(run, record, profiles)
-    return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency)
+    return Life(
+        record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency, _speed(run.result, record.job, end)
+    )
+
+
+def _speed(result: Result, job: str, end: float) -> Curve | None:
+    if not (stretches := [each for each in shares_of(result, job) if each.start < end]):
+        return None
+    edges = np.array([*(each.start for each in stretches), end])
+    return Curve(edges, np.array([each.speed for each in stretches]))
 
 
 def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:

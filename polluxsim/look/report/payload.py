@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.look.lives import Lives
-    from polluxsim.look.report.occupancy import Occupancy
+    from polluxsim.look.report.occupancy import Occupancy, Parts
     from polluxsim.records import AllocationRecord, JobRecord, Result
     from polluxsim.storage import Run
 
@@ -59,8 +59,9 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
 def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDArray[Any]]:
     """Return a run's columns.
 
-    `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle, `down…` per
-    outage of a node, `round…` per round, `life…` per point of a job's life.
+    `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle
+    (from `held_place` on only where jobs share GPUs), `down…` per outage of a node, `round…` per round, `life…` per
+    point of a job's life.
     """
     jobs, rounds, outages = result.job_records, result.round_records, result.outage_records
     rows = [0, *accumulate(held.gpus_per_node)]
@@ -93,6 +94,7 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "held_job": _column("uint32", held.job),
         "held_row": _column("uint32", held.row),
         "held_rows": _column("uint32", held.rows),
+        **_parts(held.shared),
         "down_start": _column("float64", [outage.time for outage in outages]),
         "down_end": _column("float64", [min(outage.until, result.end_time) for outage in outages]),
         "down_row": _column("uint32", [rows[outage.node] for outage in outages]),
@@ -125,6 +127,13 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
         "save_job": _column("uint32", [job for job, _ in saves]),
         "save_time": _column("float64", [time for _, time in saves]),
     }
+
+
+def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:
+    if shared is None:
+        return {}
+    kinds = {"place": "uint8", "of": "uint8", "speed": "float32", "placed": "float64"}
+    return {f"held_{name}": _column(kind, getattr(shared, name)) for name, kind in kinds.items()}
 
 
 def is_coloured_by_application(applications: Collection[str]) -> bool:

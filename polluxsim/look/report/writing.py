@@ -14,7 +14,6 @@ from polluxsim.look.groups import settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.report import Subject, report
-from polluxsim.look.slots import check_whole
 from polluxsim.storage import read_reasons, read_run
 
 if TYPE_CHECKING:
@@ -79,9 +78,8 @@ def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
     Raises
     ------
     InvalidInputError
-        If it has no jobs, or they share GPUs.
+        If it has no jobs.
     """
-    check_whole(run)
     if not run.result.job_records:
         raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
     return Subject(run, *_lives(run), reasons)

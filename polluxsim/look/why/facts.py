@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.look.series import active_jobs, lifetime
+from polluxsim.look.series import active_jobs, gpus_in_use, lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,10 +60,11 @@ class Stage(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The cluster at one time: GPUs that each job holds."""
+    """The cluster at one time: GPUs that each job holds, and how many are held at all, be it by several."""
 
     holders: Mapping[str, int]
     active_jobs: int
+    gpus_in_use: int
 
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:
@@ -93,7 +94,8 @@ def moment(run: Run, time: float) -> Moment:
         if record.time > time:
             break
         held[record.job] = sum(record.gpus)
-    return Moment({job: gpus for job, gpus in held.items() if gpus}, int(active_jobs(run.result).at(time)))
+    counts = (int(steps(run.result).at(time)) for steps in (active_jobs, gpus_in_use))
+    return Moment({job: gpus for job, gpus in held.items() if gpus}, *counts)
 
 
 def _stage_at(

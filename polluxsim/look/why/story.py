@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from difflib import get_close_matches
 from itertools import pairwise
-from math import isinf
+from math import inf, isinf, nextafter
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,15 @@ from rich.table import Table
 from polluxsim.durations import HOUR, clock
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.series import lifetime
+from polluxsim.look.shared import shares_of
 from polluxsim.look.why.facts import largest, moment, stages
-from polluxsim.look.why.phrases import number_of
+from polluxsim.look.why.phrases import listed, number_of
 from polluxsim.look.why.words import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from polluxsim.look.shared import Stretch
     from polluxsim.look.why.facts import Stage
     from polluxsim.records import JobRecord, ReasonRecord
     from polluxsim.storage import Run
@@ -72,10 +74,11 @@ def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what", max_width=34)
     table.add_column("why")
-    mine = [reason for reason in reasons if reason.job == job.job]
+    mine, stretches = [reason for reason in reasons if reason.job == job.job], shares_of(run.result, job.job)
     for stage in stages(run, job):
         within = [reason for reason in mine if stage.start <= reason.time < stage.end]
-        cells = (clock(stage.start), clock(stage.end - stage.start), happened(stage), _why(run, stage, within))
+        what = "\n".join([happened(stage), *beside(stretches, stage.start, stage.end)])
+        cells = (clock(stage.start), clock(stage.end - stage.start), what, _why(run, stage, within))
         table.add_row(*map(escape, cells))
     return table
 
@@ -90,6 +93,8 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     said = [f"At {clock(time)} {job.job} {_stands(stage)}."]
     if stage.gpus or stage.before:
         said.append(f"At {clock(stage.start)} it {_happened_then(stage)}.")
+    if stage.gpus:
+        said += [f"{each}." for each in beside(shares_of(run.result, job.job), stage.start, nextafter(time, inf))[-1:]]
     mine = [reason for reason in reasons if reason.job == job.job and reason.time >= stage.start]
     known = bisect_right(mine, time, key=attrgetter("time"))
     if known:
@@ -127,6 +132,23 @@ def would_have_run(time: float, nodes: int | None, gpus: int | None, place: tupl
     if not said:
         return f"At {clock(time)} neither more nodes, a smaller request nor another place in the queue lets it run."
     return f"At {clock(time)} it would have run {', or '.join(said)}."
+
+
+def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
+    """Return how fast a job was beside whom from one time to another, at most as many changes as there is room for."""
+    known = bisect_right(stretches, start, key=attrgetter("start"))
+    within = [each for each in stretches[max(known - 1, 0) :] if each.start < end and each.others]
+    said = [
+        f"Since {clock(max(each.start, start))} at {each.speed:.0%} of its speed alone, beside {_fast(each.others)}"
+        for each in within[:MOST_NAMES] + within[MOST_NAMES:][-1:]
+    ]
+    if len(within) > len(said):
+        said.insert(MOST_NAMES, f"then {number_of(len(within) - len(said), 'change')} of who is there or how fast")
+    return said
+
+
+def _fast(others: Mapping[str, float]) -> str:
+    return listed([f"{name} ({speed:.0%})" for name, speed in others.items()])
 
 
 def happened(stage: Stage) -> str:
@@ -206,7 +228,7 @@ def _stands(stage: Stage) -> str:
 
 def _cluster(run: Run, time: float) -> str:
     now = moment(run, time)
-    used = sum(now.holders.values())
+    used = now.gpus_in_use
     top = ", ".join(f"{name} ({gpus})" for name, gpus in largest(now.holders, MOST_NAMES))
     said = (
         f"Then {number_of(used, 'GPU')} of the cluster were held by {len(now.holders)} of {now.active_jobs} active jobs"

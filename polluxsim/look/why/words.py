@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.look.why.elastic_words import OF_ELASTIC
 from polluxsim.look.why.gang_words import OF_GANGS
+from polluxsim.look.why.sharing_words import OF_SHARING
 from polluxsim.records import REASON_UNITS
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from polluxsim.records import ReasonRecord
 
-_SENTENCES = {**OF_GANGS, **OF_ELASTIC}
+_SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING}
 
 
 def sentence(record: ReasonRecord) -> str:

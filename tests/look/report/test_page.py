@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.durations import from_clock
+from polluxsim.records import AllocationRecord, SharingRecord
+from polluxsim.storage import write_run
 
-from .conftest import HOSTILE, Page, opened, write_hand_made
+from .conftest import CONFIG, HOSTILE, Page, hand_made, opened, write_hand_made
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -470,3 +473,26 @@ def test_axe_finds_nothing_serious(browser: Any, by_hand: Path, scheme: str, dev
     }
     serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
     assert [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in serious] == []
+
+
+def test_a_gpu_that_jobs_share_is_split_and_counted_once(browser: Any, tmp_path: Path) -> None:
+    made = hand_made()
+    both = [("small", 0.0, (0, 1)), ("large", 0.6, (1, 0))]
+    shares = tuple(SharingRecord(4200.0, name, (0, 0), gpus, 1 - lost) for name, lost, gpus in both)
+    allocations = tuple(AllocationRecord(4200.0, name, (0,), (2,), 64, 0) for name, _, _ in both)
+    write_run(
+        tmp_path / "run", replace(made, allocation_records=allocations, sharing_records=shares, outage_records=()),
+        {"config": CONFIG, "nodes": [[2, 4]]},
+    )  # fmt: skip
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
+    page = opened(browser, tmp_path / "r.html")
+    move_slider(page, 5000)
+    assert holders(page) == ["small, large", "small, large", *["idle"] * 6]
+    assert "2 of 8" in page.text("#moment-numbers")
+    page.pointer().move_to_location(*over(page, "map", 5400, 0.05)).click()
+    page.perform()
+    page.until("return document.getElementById('picked').textContent.includes('large')", "both are named")
+    assert "large (imagenet) at 40 % of its speed since 1:10:00, here since 1:10:00" in page.text("#picked")
+    page.run("location.hash = '#job/0/large'")
+    page.until("return !document.getElementById('job').hidden", "the page of the job")
+    assert "40 % of its speed alone, beside small" in page.text("#job-shared")

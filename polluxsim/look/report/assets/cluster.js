@@ -61,12 +61,16 @@ polluxReport.cluster = (() => {
     pen.strokeStyle = line;
     const numbered = pen.measureText(String(run.gpusPerNode.length)).width < (block(run.gpusPerNode[0])[0] + GAP) * size && GAP * size > 9;
     places.forEach(([x, y], row) => {
-      const held = data.holding(run, row, time), job = held < 0 ? -1 : run.heldJob[held], width = size * 0.9;
-      pen.globalAlpha = found >= 0 && job !== found ? 0.2 : 1;
-      if (job >= 0 || map.isThere(row, time)) {
-        pen.fillStyle = job < 0 ? idle : run.color[job];
-        pen.fillRect(x * size, y * size, width, width);
+      const all = data.holders(run, row, time).map((held) => run.heldJob[held]), width = size * 0.9;
+      if (all.length || map.isThere(row, time)) {
+        // A GPU that jobs share is split among them.
+        (all.length ? all : [-1]).forEach((job, place, { length }) => {
+          pen.globalAlpha = found >= 0 && job !== found ? 0.2 : 1;
+          pen.fillStyle = job < 0 ? idle : run.color[job];
+          pen.fillRect(x * size, y * size + place * width / length, width, width / length);
+        });
       } else {
+        pen.globalAlpha = found >= 0 ? 0.2 : 1;
         pen.beginPath();
         pen.rect(x * size + 0.5, y * size + 0.5, width - 1, width - 1);
         pen.moveTo(x * size, y * size + width);
@@ -80,7 +84,7 @@ polluxReport.cluster = (() => {
   }
 
   // The name of who holds each GPU.
-  const holders = () => places.map((_, row) => data.holding(run, row, time)).map((held) => (held < 0 ? "idle" : run.jobs[run.heldJob[held]]));
+  const holders = () => places.map((_, row) => data.holders(run, row, time).map((held) => run.jobs[run.heldJob[held]]).join(", ") || "idle");
 
   function rowAt(event) {
     const x = event.offsetX / size, y = event.offsetY / size;

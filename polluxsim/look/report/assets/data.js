@@ -76,6 +76,7 @@ polluxReport.data = (() => {
         const run = columns(buffer);
         Object.assign(run, byRow(run, capacity(run)), nodes(run), colors(run), { number });
         run.present = present(run);
+        run.heldGpus = Array.from(run.heldRows, (rows, i) => rows / partOf(run, i));
         run.changeFirst = firsts(run.changeJob, run.numJobs);
         run.lifeFirst = firsts(run.lifeJob, run.numJobs);
         run.saveFirst = firsts(run.saveJob, run.numJobs);
@@ -118,13 +119,23 @@ polluxReport.data = (() => {
     return low - 1;
   }
 
-  // The rectangle that covers a GPU at a time, or -1.
+  // Among how many jobs a rectangle's GPUs are shared.
+  const partOf = (run, held) => run.heldOf?.[held] ?? 1;
+
+  // The rectangle that covers a GPU at a time, or -1; the last of them where jobs share it.
   function holding(run, row, time) {
     const from = run.rowFirst[row], to = run.rowFirst[row + 1];
     const place = lastUpTo(null, time, from, to, (i) => run.heldStart[run.rowHeld[i]]);
     if (place < from) return -1;
     const held = run.rowHeld[place];
     return time < run.heldEnd[held] ? held : -1;
+  }
+
+  // All rectangles that cover a GPU at a time, from the first part of it to the last.
+  function holders(run, row, time) {
+    const found = [], last = holding(run, row, time), place = last < 0 ? -1 : run.rowHeld.indexOf(last, run.rowFirst[row]);
+    for (let i = partOf(run, last) - 1; last >= 0 && i >= 0; i--) found.push(run.rowHeld[place - i]);
+    return found.sort((a, b) => (run.heldPlace?.[a] ?? 0) - (run.heldPlace?.[b] ?? 0));
   }
 
   // The change that says what a job has at a time, or -1.
@@ -149,9 +160,10 @@ polluxReport.data = (() => {
     for (let job = 0; job < run.numJobs; job++) {
       if (!isActive(run, job, time)) continue;
       const held = gpusAt(run, job, time);
-      gpus += held;
+      if (!run.heldOf) gpus += held;
       (held ? running : waiting).push(job);
     }
+    for (let row = 0; run.heldOf && row < run.numRows; row++) gpus += holding(run, row, time) >= 0;
     const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
       price: round < 0 ? 0 : run.roundPrice[round], nodes: nodesAt(run, round), capacity: capacity(run, nodesAt(run, round)) };
@@ -221,11 +233,11 @@ polluxReport.data = (() => {
   function freeGpus(run) {
     if (run.free) return run.free;
     const events = [[0, run.numRows]];
-    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], -run.heldRows[i]], [run.heldEnd[i], run.heldRows[i]]);
+    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], -run.heldGpus[i]], [run.heldEnd[i], run.heldGpus[i]]);
     for (const [from, to, node] of absences(run)) events.push([from, -run.gpusPerNode[node]], [to, run.gpusPerNode[node]]);
     events.sort((a, b) => a[0] - b[0]);
     let free = 0, next = 0;
-    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][1]; return free; });
+    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][1]; return Math.round(free); });
     run.free = { time: run.roundTime, value };
     return run.free;
   }
@@ -240,6 +252,19 @@ polluxReport.data = (() => {
     };
   }
 
-  return { load, byRow, tenuresOf, startsOf, checkpointsOf, absences, freeGpus, timeBelow, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+  // How fast a job was beside whom, stretch by stretch, where jobs share GPUs: [start, end, speed, jobs].
+  function sharedOf(run, job) {
+    const found = new Map();
+    for (let i = 0; run.heldOf && i < run.heldJob.length; i++) {
+      if (run.heldJob[i] !== job) continue;
+      for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) for (const other of holders(run, row, run.heldStart[i])) {
+        if (!found.has(run.heldStart[i])) found.set(run.heldStart[i], [run.heldStart[i], run.heldEnd[i], run.heldSpeed[i], new Set()]);
+        if (run.heldJob[other] !== job) found.get(run.heldStart[i])[3].add(run.heldJob[other]);
+      }
+    }
+    return [...found.values()];
+  }
+
+  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, absences, freeGpus, timeBelow, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

@@ -42,7 +42,7 @@ polluxReport.groups = (() => {
     apply();
   }
 
-  function* held(of) { for (let i = 0; i < run.heldStart.length; i++) yield [run.heldStart[i], run.heldEnd[i], of(run, run.heldJob[i]), run.heldRows[i]]; }
+  function* held(of) { for (let i = 0; i < run.heldStart.length; i++) yield [run.heldStart[i], run.heldEnd[i], of(run, run.heldJob[i]), run.heldGpus[i]]; }
 
   function* waits() { for (let job = 0; job < run.numJobs; job++) for (const [from, to] of data.waitsOf(run, job)) yield [from, to, job]; }
 
@@ -76,12 +76,13 @@ polluxReport.groups = (() => {
   // Free GPUs of each node, as long as they are as many.
   function* fragments() {
     const events = [], nodes = run.gpusPerNode.length, free = [...run.gpusPerNode], since = new Float64Array(nodes);
-    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], run.nodeOfRow[run.heldRow[i]], -run.heldRows[i]], [run.heldEnd[i], run.nodeOfRow[run.heldRow[i]], run.heldRows[i]]);
+    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], run.nodeOfRow[run.heldRow[i]], -run.heldGpus[i]], [run.heldEnd[i], run.nodeOfRow[run.heldRow[i]], run.heldGpus[i]]);
     for (const [from, to, node] of data.absences(run)) events.push([from, node, -run.gpusPerNode[node]], [to, node, run.gpusPerNode[node]]);
     events.sort((a, b) => a[0] - b[0] || b[2] - a[2]);
     for (let node = 0; node < nodes; node++) events.push([run.end, node, 0]);
     for (const [time, node, change] of events) {
-      if (free[node] > 0 && time > since[node]) yield [since[node], time, `${free[node]} of ${run.gpusPerNode[node]}`, free[node]];
+      const whole = Math.round(free[node]); // parts of a GPU that jobs share come and go together
+      if (whole > 0 && time > since[node]) yield [since[node], time, `${whole} of ${run.gpusPerNode[node]}`, whole];
       since[node] = time;
       free[node] += change;
     }

@@ -40,6 +40,7 @@ polluxReport.job = (() => {
     tellTwins(run, job, twins);
     tellWaits(run, job, stretches, reasons);
     tellChanges(run, job, changes, reasons);
+    tellShared(run, job);
     step("job-previous", run, job - 1);
     step("job-next", run, job + 1);
   }
@@ -122,6 +123,15 @@ polluxReport.job = (() => {
         ...cells.map((cell) => format.element("td", {}, typeof cell === "number" ? format.number(cell) : cell)));
     });
     format.fill("job-changes", ...rows);
+  }
+
+  // How fast it was beside whom, where jobs share GPUs.
+  function tellShared(run, job) {
+    const stretches = data.sharedOf(run, job), link = (other) => format.element("a", { href: format.jobLink(run, other) }, run.jobs[other]);
+    document.getElementById("shared").hidden = !stretches.length;
+    format.fill("job-shared", ...stretches.map(([start, end, speed, others]) => format.element("li", {},
+      `${format.clock(start)} to ${format.clock(end)}: ${format.percent(speed)} of its speed alone, `,
+      ...(others.size ? ["beside ", ...[...others].flatMap((other, i) => [i ? ", " : "", link(other)])] : ["with nobody beside it"]), ".")));
   }
 
   function words(run, change, before, started) {

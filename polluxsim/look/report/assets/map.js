@@ -3,7 +3,7 @@
 "use strict";
 polluxReport.map = (() => {
   const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
-  const HEIGHT = 440, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
+  const HEIGHT = 440, MOST_LANES = 12, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
   const GPUS = "GPUs", SHARE = "share of GPUs in use", OTHERS = { "jobs by submission": () => "", "jobs by user": (job) => run.users[job], "jobs by queue": (job) => run.queues[job] };
   let canvas, axis, run, view, order, rows = { start: 0, end: 1 }, found = -1;
 
@@ -107,16 +107,19 @@ polluxReport.map = (() => {
 
   function cells(pen, { from, to, top, bottom, width }) {
     const rowsPerCell = Math.max(view.dense ? view.line : 1, Math.ceil((bottom - top) / HEIGHT)), lines = Math.ceil((bottom - top) / rowsPerCell);
-    const columns = Math.round(width), cell = (to - from) / columns, image = new ImageData(columns, lines);
+    // Of a GPU that jobs share, each has a part: lines within a GPU, where there is room for some.
+    const lanes = view.heldOf && rowsPerCell === 1 ? Math.max(Math.min(MOST_LANES, Math.floor(HEIGHT / lines)), 1) : 1;
+    const columns = Math.round(width), cell = (to - from) / columns, image = new ImageData(columns, lines * lanes);
     const pixels = new Uint32Array(image.data.buffer), colors = { wait: parts(style("--hatch")), share: parts(style("--accent")) };
     const owner = new Int32Array(columns), longest = new Float64Array(columns), busy = new Float64Array(columns);
-    for (let line = 0; line < lines; line++) {
+    for (let line = 0; line < lines * lanes; line++) {
       owner.fill(-1); longest.fill(0); busy.fill(0);
-      const count = Math.min(rowsPerCell, bottom - top - line * rowsPerCell);
-      for (let k = 0; k < count; k++) collect(top + line * rowsPerCell + k, from, to, cell, owner, longest, busy);
+      const row = Math.floor(line / lanes), count = Math.min(rowsPerCell, bottom - top - row * rowsPerCell);
+      const within = lanes > 1 ? (line % lanes + 0.5) / lanes : -1;
+      for (let k = 0; k < count; k++) collect(top + row * rowsPerCell + k, within, { from, to, cell }, { owner, longest, busy });
       fillLine(pixels, line * columns, owner, busy, cell * count, count > 1 ? 0 : cell, from, colors);
     }
-    const picture = new OffscreenCanvas(columns, lines);
+    const picture = new OffscreenCanvas(columns, lines * lanes);
     picture.getContext("2d").putImageData(image, 0, 0);
     pen.imageSmoothingEnabled = false;
     pen.drawImage(picture, 0, 0, width, HEIGHT * lines * rowsPerCell / (bottom - top));
@@ -124,20 +127,22 @@ polluxReport.map = (() => {
     document.getElementById("map-detail").textContent = view.dense
       ? `Shade: the share of GPUs in use, of ${format.plural(rowsPerCell, "GPU")} a line.`
       : rowsPerCell > 1 ? `A line of the map stands for ${format.plural(rowsPerCell, each)}: the colour is the longest ${view.rowJob ? "running" : "holder's, paler where they are idle"}. Zoom in to see each ${each}.`
-        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.`;
+        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.${view.heldOf ? " A GPU that jobs share is split among them." : ""}`;
   }
 
-  // Who holds a row longest in each cell, and how long anyone does.
-  function collect(row, from, to, cell, owner, longest, busy) {
+  // Who holds a row, or the part of it that is `within` (0 to 1; -1: all), longest in each cell, and how long anyone does.
+  function collect(row, within, { from, to, cell }, { owner, longest, busy }) {
     const last = owner.length - 1;
     for (let i = firstInSight(row, from); i < view.rowFirst[row + 1]; i++) {
       const held = view.rowHeld[i], start = Math.max(view.heldStart[held], from), end = Math.min(view.heldEnd[held], to);
       if (start >= to) break;
+      const among = data.partOf(view, held), weight = within < 0 ? 1 / among : 1;
+      if (within >= 0 && Math.floor(within * among) !== view.heldPlace[held]) continue;
       const first = Math.min(Math.floor((start - from) / cell), last), final = Math.min(Math.floor((end - from) / cell), last);
       const isFound = view.dense && view.heldJob[held] === found;
       for (let column = first; column <= final; column++) {
         const overlap = Math.min(end, from + (column + 1) * cell) - Math.max(start, from + column * cell);
-        busy[column] += overlap;
+        busy[column] += overlap * weight;
         if (isFound || overlap > longest[column]) { longest[column] = isFound ? Infinity : overlap; owner[column] = held; }
       }
     }
@@ -172,9 +177,9 @@ polluxReport.map = (() => {
   function names(pen, { from, to, top, bottom, tall, wide }) {
     const fitting = [];
     for (let i = 0; i < view.heldRow.length; i++) {
-      const start = Math.max(view.heldStart[i], from), end = Math.min(view.heldEnd[i], to);
-      if (end <= start || view.heldRows[i] * tall < LABEL_HEIGHT || view.isWait?.[i] || (found >= 0 && view.heldJob[i] !== found)) continue;
-      const middle = view.heldRow[i] + view.heldRows[i] / 2, room = (end - start) * wide, job = view.heldJob[i];
+      const start = Math.max(view.heldStart[i], from), end = Math.min(view.heldEnd[i], to), among = data.partOf(view, i);
+      if (end <= start || view.heldRows[i] * tall < LABEL_HEIGHT * among || (among > 1 && view.heldRows[i] > 1) || view.isWait?.[i] || (found >= 0 && view.heldJob[i] !== found)) continue;
+      const middle = view.heldRow[i] + view.heldRows[i] * ((view.heldPlace?.[i] ?? 0) + 0.5) / among, room = (end - start) * wide, job = view.heldJob[i];
       if (room > 30 && middle > top && middle < bottom) fitting.push([room * view.heldRows[i], room, job, (start - from) * wide, (middle - top) * tall]);
     }
     fitting.sort((a, b) => b[0] - a[0]);
@@ -224,14 +229,19 @@ polluxReport.map = (() => {
 
   // What holds a GPU at a time, as rows of a box.
   function tellGpu(row, time) {
-    const held = data.holding(run, row, time);
-    if (held < 0) return [["", place(row), without(row, time)]];
+    const all = data.holders(run, row, time), [held] = all;
+    if (!all.length) return [["", place(row), without(row, time)]];
+    if (all.length > 1 || run.heldSpeed?.[held] < 1) return [["", place(row), `${format.plural(all.length, "job")} on it`], ...all.map((each) => beside(each))];
     const job = run.heldJob[held], change = data.changeAt(run, job, time);
     return [[run.color[job], run.jobs[job], run.applications[run.jobApplication[job]]],
       ["", place(row), `it has ${format.plural(run.changeGpus[change], "GPU")}`],
       ["", "batch size", format.number(run.changeBatch[change])],
-      ["", "held", `${format.clock(run.heldStart[held])} to ${format.clock(run.heldEnd[held])}`]];
+      ["", "held", `${format.clock(run.heldPlaced?.[held] ?? run.heldStart[held])} to ${format.clock(run.heldEnd[held])}`]];
   }
+
+  // One of those who share a GPU: its name, its speed over that alone, and since when it has been so.
+  const beside = (held) => [run.color[run.heldJob[held]], run.jobs[run.heldJob[held]],
+    `${format.percent(run.heldSpeed[held])} of its speed since ${format.clock(run.heldStart[held])}, here since ${format.clock(run.heldPlaced[held])}`];
 
   // What a job does at a time.
   function tellJob(job, time) {
@@ -244,11 +254,13 @@ polluxReport.map = (() => {
 
   // Say in the page what was clicked, for whoever has no pointer to hover with.
   function picked(row, time) {
-    const held = view.rowJob ? -1 : data.holding(run, row, time), when = `At ${format.clock(time)}, `;
-    if (held < 0 && !view.rowJob) { format.fill("picked", `${when}${place(row)}: ${tellGpu(row, time)[0][2]}.`); return; }
-    const job = view.rowJob?.[row] ?? run.heldJob[held], told = tell(row, time);
-    const link = format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
-    format.fill("picked", when, view.rowJob ? "" : `${place(row)}: `, link, view.rowJob ? `: ${told.at(-1)[2]}.` : `; ${told[1][2]}, batch size ${told[2][2]}, held ${told[3][2]}.`);
+    const when = `At ${format.clock(time)}, `, told = tell(row, time);
+    const to = (job) => format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
+    if (view.rowJob) { format.fill("picked", when, to(view.rowJob[row]), `: ${told.at(-1)[2]}.`); return; }
+    const all = data.holders(run, row, time), where = `${place(row)}: `;
+    if (!all.length) format.fill("picked", `${when}${where}${told[0][2]}.`);
+    else if (told.length === all.length + 1) format.fill("picked", when, where, ...all.flatMap((each, i) => [i ? "; " : "", to(run.heldJob[each]), ` at ${beside(each)[2]}`]), ".");
+    else format.fill("picked", when, where, to(run.heldJob[all[0]]), `; ${told[1][2]}, batch size ${told[2][2]}, held ${told[3][2]}.`);
   }
 
   function move(action) {

@@ -1,0 +1,174 @@
+"""Gandiva: nobody waits long, as jobs take turns on GPUs; like gangs are packed, and parted if that was no gain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.policies.gangs import Budget
+from polluxsim.policies.numbered import placed_together
+from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.shares.rounds import placements_by_type
+from polluxsim.policies.view import Change, Decision, Reason, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import Gpus, JobId
+
+    Pack = tuple[JobView, ...]
+
+GAIN = 1.0
+"""What two jobs packed do together, over what one does alone; below, they are parted."""
+
+
+@dataclass
+class Gandiva:
+    """Let jobs take turns, those first that have had GPUs for the least time; pack pairs while there are too many.
+
+    More gangs than there is room for go by time slices: at the end of each, who has had least is next. Where packing is
+    on and jobs ask for more GPUs than there are, two of equal size, drawn by chance, have the same ones, if they fit
+    there. How fast each then is is measured for a round; a pair that does less than one job alone would is parted, and
+    not packed again. Packs stay where they run, others go to the emptiest nodes.
+
+    Parameters
+    ----------
+    time_slice
+        Time that a job has GPUs before it is another one's turn [s].
+    packing
+        Whether jobs are packed; it needs to be known which fit together (`engine.sharing`).
+
+    Source: Xiao et al., "Gandiva" (OSDI '18); packing by chance as Gavel (OSDI '20) has it. Weights, and growing
+    and shrinking, are left out.
+    """
+
+    time_slice: float = 60.0
+    packing: bool = True
+    # Time on GPUs of each job, counted from the least of all as it came [s]; whom each is packed with; who was parted.
+    _had: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
+    _parted: set[frozenset[JobId]] = field(default_factory=set, init=False, repr=False)
+    _running: tuple[JobId, ...] = field(default=(), init=False, repr=False)
+    _asked: float = field(default=0.0, init=False, repr=False)
+    _turn: float = field(default=-inf, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(time_slice=self.time_slice)
+
+    @property
+    def traits(self) -> Traits:
+        """Return what it is: it shares GPUs only where it packs."""
+        return Traits(shares_gpus=self.packing)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Part, pack, and give GPUs to those whose turn it is."""
+        jobs = {job.job_id: job for job in view.jobs}
+        self._take_note(view, jobs)
+        changes = view.changes
+        if self.packing and (self._part(view, jobs) or changes.arrived or changes.ended or changes.nodes):
+            self._pack(view, jobs, rng)
+        packs = self._packs(jobs)
+        is_over = view.time >= self._turn
+        order = sorted(packs, key=lambda pack: self._rank(pack, is_over=is_over))
+        budget = Budget(view)
+        chosen = {pack: name for pack in order if (name := budget.take(pack[0])) is not None}
+        self._running = tuple(job.job_id for pack in chosen for job in pack)
+        waits = len(self._running) < len(jobs)
+        if is_over or not waits:
+            self._turn = view.time + self.time_slice if waits else -inf
+        return Decision(
+            {} if self.packing else placements_by_type(view, {pack[0].job_id: chosen[pack] for pack in chosen}, jobs),
+            shared=_numbered(view, chosen) if self.packing else {},
+            valid_until=view.time if self._partner else self._turn if waits else inf,
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
+            explain=lambda asked: self._reasons(asked, order),
+        )
+
+    def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
+        """Add up the time since it was last asked, and see who came and went."""
+        for job_id in self._running:
+            if job_id in self._had:
+                self._had[job_id] += view.time - self._asked
+        least = min((self._had[job_id] for job_id in jobs if job_id in self._had), default=0.0)
+        self._had = {job_id: self._had.get(job_id, least) for job_id in jobs}
+        self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
+        self._asked = view.time
+
+    def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
+        """Part those that do not fit any more, or do less than one alone as was measured; return whether there are."""
+        before = len(self._partner)
+        for one, other in list(self._partner.items()):
+            speeds = [view.shared_speeds.get(job_id) for job_id in (one, other)]
+            together = view.shared.get(one) and set(view.shared[one]) == set(view.shared.get(other, ()))
+            is_slow = together and None not in speeds and sum(filter(None, speeds)) < GAIN
+            if is_slow:
+                self._parted.add(frozenset((one, other)))
+            if is_slow or not _fit(view, jobs[one], jobs[other]):
+                self._partner.pop(one, None)
+        self._partner = {one: other for one, other in self._partner.items() if self._partner.get(other) == one}
+        return len(self._partner) < before
+
+    def _pack(self, view: ClusterView, jobs: Mapping[JobId, JobView], rng: np.random.Generator) -> None:
+        """Pack pairs by chance until all have room, or nobody is left who fits with another."""
+        need = sum(pack[0].num_replicas for pack in self._packs(jobs))
+        singles = [job for job in jobs.values() if job.job_id not in self._partner]
+        singles = [singles[place] for place in rng.permutation(len(singles))] if need > view.num_gpus else []
+        for place, one in enumerate(singles):
+            if need <= view.num_gpus:
+                return
+            others = (job for job in islice(singles, place + 1, None) if self._may_pack(view, one, job))
+            if one.job_id not in self._partner and (other := next(others, None)) is not None:
+                self._partner |= {one.job_id: other.job_id, other.job_id: one.job_id}
+                need -= one.num_replicas
+
+    def _may_pack(self, view: ClusterView, one: JobView, other: JobView) -> bool:
+        names = frozenset((one.job_id, other.job_id))
+        is_free = other.job_id not in self._partner and names not in self._parted
+        return is_free and one.num_replicas == other.num_replicas and _fit(view, one, other)
+
+    def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
+        """Return all jobs, each by itself or with its partner, in order of submission."""
+        second: set[JobId] = set()
+        found: list[Pack] = []
+        for job_id, job in jobs.items():
+            if job_id not in second:
+                other = self._partner.get(job_id)
+                found.append((job,) if other is None else (job, jobs[other]))
+                second.update(() if other is None else (other,))
+        return found
+
+    def _rank(self, pack: Sequence[JobView], *, is_over: bool) -> tuple[bool, float]:
+        """Return the place of a pack: by the time it has had, after those whose time slice is not over."""
+        is_here = any(job.job_id in self._running for job in pack)
+        return is_over or not is_here, min(self._had[job.job_id] for job in pack)
+
+    def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
+        places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
+        running = set(self._running)
+        return {
+            name: Reason(
+                "has-its-turn" if name in running else "awaits-its-turn",
+                {"position": float(places[name]), "time_slice": self.time_slice},
+                (self._partner[name],) if name in self._partner else (),
+            )
+            for name in asked
+        }
+
+
+def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus]:
+    """Return the GPUs of packs that are to run on GPU types, the widest first."""
+    found: dict[JobId, Gpus] = {}
+    for name in dict.fromkeys(chosen.values()):
+        here = [pack for pack in chosen if chosen[pack] == name]
+        here.sort(key=lambda pack: -pack[0].num_replicas)
+        found |= placed_together(view, here, set(view.nodes_of(name)))
+    return found
+
+
+def _fit(view: ClusterView, one: JobView, other: JobView) -> bool:
+    return view.fit_together is not None and view.fit_together(one, other)
