@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from polluxsim.look.starts import Delay
     from polluxsim.models.profile import Profile
     from polluxsim.records import AllocationRecord, JobRecord, Result
 
@@ -49,7 +50,7 @@ class _Piece(NamedTuple):
     epoch: int
 
 
-def progress_of(result: Result, job: JobRecord, profile: Profile, restart_delay: float) -> Progress:
+def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) -> Progress:
     """Return what the recorded allocations amount to by the model: gain over step time, epoch by epoch.
 
     A run does not record efficiency job by job; it follows from batch size and epoch. Exact for `engine=exact` without
@@ -63,8 +64,8 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, restart_delay:
         One of its jobs.
     profile
         Its application's, as in the run.
-    restart_delay
-        Of the run [s].
+    delay
+        What a start costs in the run.
 
     Raises
     ------
@@ -78,7 +79,7 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, restart_delay:
     placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     for row, until in zip(rows, [*(row.time for row in rows), end][1:], strict=True):
         if (row.nodes, row.gpus) != placed:
-            ready, placed = row.time + restart_delay, (row.nodes, row.gpus)
+            ready, placed = row.time + delay(job.application, row.nodes), (row.nodes, row.gpus)
         pieces += _segment(row, until, ready, pieces[-1], profile)
     return _joined(job.submit_time, pieces)
 

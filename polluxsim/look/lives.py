@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from polluxsim.look.starts import Delay
     from polluxsim.models.profile import Profile
     from polluxsim.records import Result
 
@@ -52,7 +53,7 @@ class Lives(NamedTuple):
 NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 
-def lives_of(result: Result, profiles: Mapping[str, Profile], restart_delay: float) -> Lives:
+def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
     """Return the lives of all jobs that have a profile; `progress_of` says how far they hold.
 
     Parameters
@@ -61,8 +62,8 @@ def lives_of(result: Result, profiles: Mapping[str, Profile], restart_delay: flo
         The run.
     profiles
         By application, as in the run.
-    restart_delay
-        Of the run [s].
+    delay
+        What a start costs in the run.
     """
     changes = defaultdict(list)
     for record in result.allocation_records:
@@ -73,7 +74,7 @@ def lives_of(result: Result, profiles: Mapping[str, Profile], restart_delay: flo
             continue
         profile = profiles[job.application]
         own = replace(result, allocation_records=tuple(changes[job.job]))
-        life = progress_of(own, job, profile, restart_delay)
+        life = progress_of(own, job, profile, delay)
         work = profile.epoch_end(profile.application.num_epochs - 1)
         parts.append(_thinned(number, life.edges, np.append(life.efficiency, np.nan), life.progress / work))
     return Lives(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else NO_LIVES

@@ -8,6 +8,7 @@ from polluxsim.applications.folder import NAMES, ProfileFolder
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.groups import settings_of
 from polluxsim.look.lives import Lives, fit, lives_of
+from polluxsim.look.starts import start_delay
 from polluxsim.models.profile import ProfileRangeError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
     where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
     try:
         profiles = ProfileFolder(path).load()
-        lives = lives_of(run.result, profiles, float(settings["engine.restart_delay"]))
+        lives = lives_of(run.result, profiles, start_delay(run))
     except (InvalidInputError, ProfileRangeError) as error:
         raise InvalidInputError(f"{where} could not be used ({error})") from None
     if not fit(run.result, lives):

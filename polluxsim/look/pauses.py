@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from polluxsim.checkpoints import Checkpoints
 from polluxsim.durations import DAY
+from polluxsim.look.starts import start_delay
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from polluxsim.look.slots import Stay
     from polluxsim.records import AllocationRecord, CheckpointRecord, Result
@@ -35,7 +36,7 @@ class Pauses:
         settings = dict(engine.get("checkpoints") or {})
         known = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
         self._rules = Checkpoints(**settings) if known else None
-        self._delay = float(engine.get("restart_delay", 0.0))
+        self._delay = start_delay(run)
         self._failures = sorted(outage.time for outage in run.result.outage_records)
         self._num_nodes = num_nodes
         self._failed = dict(_failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
@@ -56,7 +57,8 @@ class Pauses:
         """Yield from when to when a job trained during a stay for nothing, as a failure took what was not saved [s]."""
         if (failed := self._failed.get((stay.job, stay.placed))) is None:
             return
-        tenure = stay._replace(start=stay.placed + self._delay, end=failed)
+        nodes = [slot.node for slot in stay.slots]
+        tenure = stay._replace(start=stay.placed + self._delay(application, nodes), end=failed)
         stops = [(each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed]
         stops += self._by_interval(tenure, application)
         begin = max([tenure.start, *(end for _, end in stops if end <= failed)])
@@ -65,19 +67,19 @@ class Pauses:
             yield max(begin, stay.start), end
 
     def _by_interval(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        first, cycle, cost = self.rhythm(stay.placed, len({slot.node for slot in stay.slots}), application)
+        first, cycle, cost = self.rhythm(stay.placed, [slot.node for slot in stay.slots], application)
         number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
         while (begin := first + number * cycle) < stay.end:
             yield begin, begin + cost
             number += 1
 
-    def rhythm(self, placed: float, nodes: int, application: str) -> tuple[float, float, float]:
+    def rhythm(self, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
         """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
         if self._rules is None:
             return inf, inf, 0.0
-        rate = nodes * self._failure_rate(placed, self._rules.expected_rate)
+        rate = len(set(nodes)) * self._failure_rate(placed, self._rules.expected_rate)
         interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
-        return placed + self._delay + interval, interval + cost, cost
+        return placed + self._delay(application, nodes) + interval, interval + cost, cost
 
     def _failure_rate(self, now: float, expected: float) -> float:
         """Return the failures of a node a second as jobs knew it that were given GPUs at a time [s]."""

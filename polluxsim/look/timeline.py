@@ -19,6 +19,7 @@ from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.series import active_jobs, waiting_jobs
 from polluxsim.look.slots import Slot, cluster_of, is_rented, most_lanes, stays
+from polluxsim.look.starts import start_delay
 from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ def events(run: Run) -> Iterator[Event]:
     yield from _outages(run, tracks)
     yield from _counters(run)
     applications = {job.job: job.application for job in run.result.job_records}
-    delay = float(run.info.get("config", {}).get("engine", {}).get("restart_delay", 0.0))
+    delay = start_delay(run)
     pauses, flows = Pauses(run, cluster.num_nodes), 0
     for stay in _stays(run, cluster):
         application = applications.get(stay.job, "?")
-        slices = list(_slices(stay, delay, application))
+        slices = list(_slices(stay, delay(application, [slot.node for slot in stay.slots]), application))
         for start, end in pauses.of(stay, application):
             slices.append(_slice("checkpoint", start, end))
         lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]

@@ -165,7 +165,7 @@ def test_the_work_of_every_job_is_done_when_it_completes(runs: list[Run]) -> Non
         times, weighted = rounds["time"].to_numpy(), np.zeros(len(rounds))
         for record in run.result.job_records:
             profile = profiles[record.application]
-            known = progress_of(run.result, record, profile, 30.0)
+            known = progress_of(run.result, record, profile, lambda *_: 30.0)
             work = profile.epoch_end(profile.application.num_epochs - 1)
             assert known.progress[-1] == pytest.approx(work, rel=1e-9)
             assert (np.diff(known.progress) >= 0).all()

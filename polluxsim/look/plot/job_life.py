@@ -11,12 +11,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
-from polluxsim.look.groups import settings_of
 from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.lines import legend
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, steps, styled
 from polluxsim.look.series import active_jobs, lifetime
 from polluxsim.look.shared import shares_of
+from polluxsim.look.starts import start_delay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -209,8 +209,7 @@ def _speed(result: Result, job: str, end: float) -> Curve | None:
 def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:
     if record.application not in profiles:
         raise InvalidInputError(f"{run.name}: the profiles have no application {record.application!r}")
-    delay = float(settings_of(run).get("engine.restart_delay", 0.0))
-    known = progress_of(run.result, record, profiles[record.application], delay)
+    known = progress_of(run.result, record, profiles[record.application], start_delay(run))
     return Curve(known.edges, known.efficiency)
 
 

@@ -208,7 +208,6 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "gpusPerNode": list(shown.held.gpus_per_node),
         "nodeTypes": _types(shown),
         "isRented": shown.rented,
-        "restartDelay": settings_of(subject.run).get("engine.restart_delay", 0.0),
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),
         "livesNote": subject.lives_note,

@@ -12,6 +12,7 @@ import numpy as np
 
 from polluxsim.look.colours import job_colour
 from polluxsim.look.pauses import Pauses
+from polluxsim.look.starts import start_delay
 from polluxsim.metrics.gpu_time import effective_time_ratio
 from polluxsim.records import Status
 
@@ -111,17 +112,20 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
 
 
 def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
-    """Return when jobs stop for checkpoints.
+    """Return when jobs start to train and stop for checkpoints.
 
-    `change_save` and `change_cycle` are the first after each change and the time from one to the next, as `change…` in
-    `run_columns`; `save…` have an entry for each that does not follow from an interval.
+    `change_delay`, `change_save` and `change_cycle` are what a start costs, the first checkpoint after each change, and
+    the time from one to the next, as `change…` in `run_columns`; `save…` have an entry for each that does not follow
+    from an interval.
     """
     jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
     index = {job.job: number for number, job in enumerate(jobs)}
     changes = sorted(run.result.allocation_records, key=lambda record: index[record.job])
-    rhythms = [pauses.rhythm(each.time, len(set(each.nodes)), jobs[index[each.job]].application) for each in changes]
+    of, delay = [(jobs[index[each.job]].application, each.nodes) for each in changes], start_delay(run)
+    rhythms = [pauses.rhythm(each.time, nodes, name) for each, (name, nodes) in zip(changes, of, strict=True)]
     saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
     return {
+        "change_delay": _column("float32", [delay(name, nodes) for name, nodes in of]),
         "change_save": _column("float64", [first for first, _, _ in rhythms]),
         "change_cycle": _column("float64", [cycle for _, cycle, _ in rhythms]),
         "save_job": _column("uint32", [job for job, _ in saves]),

@@ -113,7 +113,7 @@ def test_columns_come_back_as_they_were() -> None:
 def test_lives_end_with_the_work_done_and_leave_out_little(simulated: dict[str, Path]) -> None:
     result = read_run(simulated["pollux"]).result
     profiles = ProfileFolder(None).load()
-    lives = lives_of(result, profiles, 30.0)
+    lives = lives_of(result, profiles, lambda *_: 30.0)
     last = np.append(lives.job[1:] != lives.job[:-1], True)
     assert lives.progress[last] == pytest.approx(np.ones(len(result.job_records)), abs=1e-6)
     same = lives.job[1:] == lives.job[:-1]
@@ -125,7 +125,7 @@ def test_lives_end_with_the_work_done_and_leave_out_little(simulated: dict[str, 
 def test_a_job_that_was_rejected_at_its_first_round_has_no_life() -> None:
     job = JobRecord("a", "ncf", 0.0, None, None, None, None, 0, 0.0, Status.REJECTED, end_time=60.0)
     result = Result((job,), (), (AllocationRecord(60.0, "a", (), (), 0, 0),), end_time=120.0)
-    lives = lives_of(result, ProfileFolder(None).load(), 30.0)
+    lives = lives_of(result, ProfileFolder(None).load(), lambda *_: 30.0)
     assert np.isnan(lives.efficiency).all()
     assert not lives.progress.any()
 
@@ -134,7 +134,7 @@ def test_profiles_by_which_the_work_is_not_done_at_completion_are_not_the_runs(s
     result = read_run(simulated["pollux"]).result
     early = [job._replace(completion_time=(job.start_time + job.completion_time) / 2) for job in result.job_records]  # type: ignore[operator]
     wrong = replace(result, job_records=tuple(early))
-    assert not fit(wrong, lives_of(wrong, ProfileFolder(None).load(), 30.0))
+    assert not fit(wrong, lives_of(wrong, ProfileFolder(None).load(), lambda *_: 30.0))
 
 
 def test_runs_are_compared_with_the_first() -> None:

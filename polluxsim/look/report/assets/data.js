@@ -213,7 +213,7 @@ polluxReport.data = (() => {
   }
 
   // Starts and restarts of a job: from when to when it holds GPUs and does not train yet.
-  const startsOf = (run, job) => tenuresOf(run, job).map(([from, to]) => [from, Math.min(from + run.restartDelay, to)]);
+  const startsOf = (run, job) => tenuresOf(run, job).map(([from, to, i]) => [from, Math.min(from + run.changeDelay[i], to)]);
 
   // When a job stopped for checkpoints.
   function checkpointsOf(run, job) {
