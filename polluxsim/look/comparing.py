@@ -100,7 +100,10 @@ def _settings(rows: Sequence[Row], by: str) -> tuple[list[str], list[str]]:
         return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
     if by not in keys:
         raise InvalidInputError(f"the runs have no setting {by!r}, allowed are policy, {', '.join(sorted(keys))}")
-    return [in_words(by, row.get(by)) for row in rows], [key for key in keys if key != by]
+    left_out = {by}
+    if by.endswith("._target_"):  # of another kind, a part has other settings too
+        left_out |= {key for key in keys if key.startswith(by.removesuffix("_target_"))}
+    return [in_words(by, row.get(by)) for row in rows], [key for key in keys if key not in left_out]
 
 
 def _gains(

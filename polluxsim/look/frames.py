@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-SETTINGS = ("cluster.", "engine.", "policy.", "profiles.", "workload.")
+SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload.")
 """What the columns of settings begin with; the seed is one too."""
 
 

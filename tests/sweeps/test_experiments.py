@@ -31,9 +31,14 @@ def test_what_they_are_for_is_in_their_dataset(tmp_path: Path, name: str, argume
     assert by_interval[600.0] > by_interval[3600.0]
 
 
-def test_agents_are_compared_on_the_same_jobs(tmp_path: Path) -> None:
+def test_agents_are_compared_on_the_same_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = ["workload.num_jobs=6", "workload.hours=1", "policy=tiresias", "seed=0", "hydra.sweeper.workers=1"]
     command = ["run", "-m", "--config-dir", str(EXPERIMENTS), "+experiment=agents", *jobs]
     assert main([*command, f"hydra.sweep.dir={tmp_path}"]) == 0
     found = pd.read_parquet(tmp_path / "sweep.parquet")
     assert found["agent._target_"].nunique() == found["avg_jct"].nunique() == 4
+    runs = [str(path.parent) for path in sorted(tmp_path.glob("*/run.json"))]
+    assert main(["compare", *runs, "--by", "agent._target_"]) == 0
+    shown = capsys.readouterr().out
+    assert "no two runs" not in shown
+    assert all(name in shown for name in ("FixedBatch", "AdaBatch", "NoiseScale", "MostGoodput"))
