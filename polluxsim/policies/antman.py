@@ -62,7 +62,7 @@ class AntMan:
             return Reason("beside-guaranteed" if guest else "guaranteed", {"gpus": float(len(mine))}, others)
         needed = {"gpus_needed": float(job.num_replicas)}
         if not guest:
-            return Reason("keeps-gpus", {**needed, "gpus_kept": float(len(mine))})
+            return Reason("keeps-gpus", {**needed, "gpus": float(len(mine))})
         return Reason("no-room-beside", {**needed, "gpus_left": float(num_gpus - len(self._guests))})
 
     def _release(self, job_id: JobId) -> None:

@@ -153,7 +153,7 @@ class Gandiva:
         return {
             name: Reason(
                 "has-its-turn" if name in running else "awaits-its-turn",
-                {"position": float(places[name]), "time_slice": self.time_slice},
+                {"position": float(places[name]), "time_had": self._had[name]},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked

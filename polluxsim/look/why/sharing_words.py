@@ -33,7 +33,7 @@ def _guaranteed(numbers: Mapping[str, float], others: Sequence[str]) -> str:
 
 
 def _keeps_gpus(numbers: Mapping[str, float], others: Sequence[str]) -> str:
-    kept = "none" if not numbers["gpus_kept"] else f"{numbers['gpus_kept']:g}"
+    kept = "none" if not numbers["gpus"] else f"{numbers['gpus']:g}"
     return (
         f"It has a guarantee and needs {number_of(numbers['gpus_needed'], 'GPU')} without another guaranteed job on "
         f"them; {kept} of these are kept for it until there are enough."
@@ -54,11 +54,11 @@ def _no_room_beside(numbers: Mapping[str, float], others: Sequence[str]) -> str:
 
 def _has_its_turn(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     pack = f", packed with {listed(others)}" if others else ""
-    return f"{place(numbers)} by time had, and has its turn{pack}; a turn is {clock(numbers['time_slice'])} long."
+    return f"{place(numbers)} by time had ({clock(numbers['time_had'])}), and has its turn{pack}."
 
 
 def _awaits_its_turn(numbers: Mapping[str, float], others: Sequence[str]) -> str:
-    return f"{place(numbers)} by time had; those ahead have the GPUs for {clock(numbers['time_slice'])} at a time."
+    return f"{place(numbers)} by time had ({clock(numbers['time_had'])}), and awaits its turn."
 
 
 OF_SHARING: Mapping[str, Sentence] = {
