@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,9 @@ class ProfileFolder:
         InvalidInputError
             If the folder has none of these layouts, or something in it is not what it should be.
         """
-        folder = shipped("traces") if self.path is None else Path(self.path)
+        if self.path is None:
+            return dict(_shipped_cards())
+        folder = Path(self.path)
         if find_traces(folder) is not None:
             return read_profiles(folder)
         if any(folder.glob("*.yaml")):
@@ -52,3 +55,9 @@ class ProfileFolder:
             f"profiles.path {self.path}: no profiles there, needed is a folder with cards (*.yaml), or one with "
             "traces/APPLICATION/placements.csv"
         )
+
+
+@cache
+def _shipped_cards() -> Mapping[str, Profile]:
+    """Return the profiles that come with polluxsim; they stay as they are while a process lasts."""
+    return read_cards(shipped("traces"))
