@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BAD_INPUT = 2
-WHAT = "simulates GPU clusters"
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "run, and judge policies": {
@@ -61,7 +60,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "when": "say when jobs may start and complete, with intervals",
         "why": "say why a job waited, started, grew, shrank or moved",
     },
-    "workloads, logs and profiles": {
+    "prepare workloads, logs and profiles": {
         "import": "check a cluster's log, write it as Parquet",
         "generate": "draw a workload like Philly's into a file",
         "sample": "draw a workload from the Philly trace into a file",
@@ -167,7 +166,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="polluxsim",
-        usage=f"polluxsim COMMAND [--help | OPTION ...]   {WHAT}\n{_overview()}",
+        usage=f"polluxsim COMMAND [--help | OPTION ...] to {_overview()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )

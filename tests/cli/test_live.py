@@ -136,7 +136,7 @@ def test_keys_pause_the_run_and_end_it(tmp_path: Path) -> None:
     terminal.read_until(lambda seen: b"space: pause" in seen and b"simulated" in seen)
     os.write(terminal.master, b" ")
     terminal.read_until(lambda seen: b"paused" in seen)
-    told = terminal.seen
+    told = terminal.read_until(lambda _: False, seconds=0.5)  # the rest of that frame
     assert terminal.read_until(lambda seen: len(seen) > len(told), seconds=0.7) == told  # it stands still
     os.write(terminal.master, b" ")
     terminal.read_until(lambda seen: b"simulated" in seen[len(told) :])
@@ -206,6 +206,7 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         mean_jct=None,
         down=(),
         can_fail=False,
+        shares={},
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
     lines = frame(picture, width, height)
@@ -292,6 +293,7 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
             "mean_jct": 60.0,
             "down": (),
             "can_fail": False,
+            "shares": {},
         }
         picture.show(SimpleNamespace(last_round=record, **run))  # type: ignore[arg-type]
     lines = frame(picture, 80, 24)
