@@ -28,6 +28,8 @@ class guest:  # noqa: N801  (a context manager, like those of contextlib)
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__  # Ctrl-C while a compiled kernel ran
         if isinstance(error, (Exception, SystemExit)) and not isinstance(error, PolluxSimError):
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             where = f"in the round at {self._time:g} s{_place(error)}"

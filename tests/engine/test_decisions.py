@@ -147,6 +147,14 @@ def test_whatever_a_policy_raises_is_told_with_its_line(answer: Callable[[Cluste
         run_of(answer)
 
 
+def test_ctrl_c_in_a_compiled_kernel_is_no_fault_of_the_policy() -> None:
+    def interrupted(view: ClusterView) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_of(interrupted)
+
+
 @pytest.mark.parametrize(
     ("reasons", "message"),
     [
