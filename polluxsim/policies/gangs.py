@@ -114,8 +114,9 @@ def _placements(view: ClusterView, admitted: Iterable[tuple[JobView, str]]) -> d
     """Return the placements of the jobs that are to run: those who do so already first, the others packed in order."""
     placements = {}
     new = []
+    is_one = len(view.types) == 1
     for job, gpu_type in admitted:
-        if (placement := job.placement) and view.type_of(placement) == gpu_type:
+        if (placement := job.placement) and (is_one or view.type_of(placement) == gpu_type):
             placements[job.job_id] = placement
         else:
             new.append((job, gpu_type))
@@ -147,18 +148,18 @@ class Budget:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._left = {name: view.gpus_of(name) for name in view.types}
+        self._only = next(iter(self._left)) if len(self._left) == 1 else None
         self.left = sum(self._left.values())
 
     def take(self, job: JobView) -> str | None:
         """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits."""
-        if job.num_replicas > self.left:
+        if (asked := job.num_replicas) > self.left:
             return None
-        for name in self._left if len(self._left) == 1 else self._wanted(job):
-            if job.num_replicas <= self._left[name]:
-                self._left[name] -= job.num_replicas
-                self.left -= job.num_replicas
-                return name
-        return None
+        name = self._only or next((name for name in self._wanted(job) if asked <= self._left[name]), None)
+        if name is not None:
+            self._left[name] -= asked
+            self.left -= asked
+        return name
 
     def _wanted(self, job: JobView) -> Sequence[str]:
         speeds, here = job.speeds, self._view.type_of(job.placement) if job.placement else None
