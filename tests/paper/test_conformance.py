@@ -96,7 +96,9 @@ def test_every_system_has_its_values_and_its_command() -> None:
         assert experiment.system != "Pollux"
         assert all(arm.data for arm in experiment.arms)
         assert {row.arm for row in experiment.published} == {arm.name for arm in experiment.arms}
-        assert all(row.by_simulator == (row.measured.kind is not Kind.NONE) for row in experiment.published)
+        # Gandiva's published simulator passes no turns between arrivals: said beside ours, and not judged.
+        judged = [row for row in experiment.published if row.arm != "Gandiva"]
+        assert all(row.by_simulator == (row.measured.kind is not Kind.NONE) for row in judged)
 
 
 def test_points_are_of_the_share_itself() -> None:
