@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan, sqrt
 
+from polluxsim.durations import NODE_DAYS
 from polluxsim.errors import InvalidConfigError
 
 WORDS = ("epoch", "young-daly")
@@ -82,6 +83,21 @@ class Checkpoints:
         if self.every == "epoch":
             return inf
         return young_daly(self.cost_of(application), rate) if isinstance(self.every, str) else self.every
+
+
+def failure_rate(num_failures: int, num_nodes: int, now: float, expected: float) -> float:
+    """Return the failures of a node a second, of what was seen so far and one failure at the rate expected.
+
+    Parameters
+    ----------
+    num_failures, num_nodes
+        How often nodes have failed, of so many.
+    now
+        [s].
+    expected
+        Failures per 1,000 node-days.
+    """
+    return (num_failures + 1) / (num_nodes * now + NODE_DAYS / expected)
 
 
 def young_daly(cost: float, rate: float) -> float:

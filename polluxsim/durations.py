@@ -9,6 +9,9 @@ from polluxsim.errors import InvalidInputError
 MINUTE, HOUR, DAY = 60, 3600, 86400
 """[s]"""
 
+NODE_DAYS = 1000 * DAY
+"""Rates of failures are published for 1,000 node-days [s]."""
+
 UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.durations import HOUR
-from polluxsim.engine.nodes import NODE_DAYS
+from polluxsim.durations import HOUR, NODE_DAYS
 from polluxsim.errors import InvalidConfigError
 from polluxsim.tables import read_rows
 from polluxsim.types import MOST_SECONDS, Outage

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.columns import Records
-from polluxsim.durations import DAY, HOUR
+from polluxsim.durations import HOUR
 from polluxsim.engine.sharing import Board
 from polluxsim.gpu_types import ANY
 from polluxsim.policies.view import Health, NodeCounts
@@ -16,9 +16,6 @@ from polluxsim.records import OutageRecord
 if TYPE_CHECKING:
     from polluxsim.gpu_types import NodeTypes
     from polluxsim.types import Cluster, JobId, Placement
-
-NODE_DAYS = 1000 * DAY
-"""Rates of failures are published for 1,000 node-days [s]."""
 
 
 class Nodes:
@@ -64,8 +61,7 @@ class Nodes:
         self._is_fixed = self._least == cluster.num_nodes
         self._up_at = [0.0] * self._least
         self._present = cluster.gpus_per_node[: self._least]
-        self._since = 0.0
-        self._paid = 0.0, 0.0
+        self._since, self._paid = 0.0, (0.0, 0.0)
 
     def grow(self, cluster: Cluster, now: float) -> None:
         """Have more nodes from now on; those there are stay as they are.
@@ -149,9 +145,7 @@ class Nodes:
         if at_most is None and self._is_fixed:
             return self._present
         # Nodes come up in the order in which they were requested.
-        up = bisect_right(self._up_at, now)
-        if at_most is not None:
-            up = min(up, at_most)
+        up = min(bisect_right(self._up_at, now), len(self._up_at) if at_most is None else at_most)
         if up != len(self._present):
             sizes = self._cluster.gpus_per_node[:up]
             self._present = tuple(0 if node in self.down else gpus for node, gpus in enumerate(sizes))
@@ -203,18 +197,6 @@ class Nodes:
             coming = tuple(sorted(self.coming.items()))
             self._health = Health(tuple(sorted(self.down)), tuple(self.num_failures), coming)
         return self._health
-
-    def failure_rate(self, now: float, expected: float) -> float:
-        """Return the failures of a node a second, of what was seen so far and one failure at the rate expected.
-
-        Parameters
-        ----------
-        now
-            [s].
-        expected
-            Failures per 1,000 node-days.
-        """
-        return (sum(self.num_failures) + 1) / (len(self.num_failures) * now + NODE_DAYS / expected)
 
     def _resize(self, node: int, gpus: int) -> None:
         self.free[node] = gpus

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from polluxsim.agent.rules import check_rule
+from polluxsim.checkpoints import failure_rate
 from polluxsim.engine.agents import Agents
 from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
@@ -153,7 +154,8 @@ class Scenario:
         """Return how a job stops for checkpoints on GPUs of so many nodes; None where nothing can be lost."""
         if (checkpoints := self.settings.checkpoints) is None:
             return Rhythm() if self.cluster.outages or self.settings.job_failures else None
-        rate = num_nodes * nodes.failure_rate(now, checkpoints.expected_rate)
+        failures = nodes.num_failures
+        rate = num_nodes * failure_rate(sum(failures), len(failures), now, checkpoints.expected_rate)
         interval = checkpoints.interval(job.application, rate)
         return Rhythm(interval, checkpoints.cost_of(job.application), interval, at_epochs=checkpoints.every == "epoch")
 

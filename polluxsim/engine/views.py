@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.errors import ViewClosedError
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.sharing import Sharing, Tenant
+    from polluxsim.engine.sharing import Tenant
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Truth
     from polluxsim.gpu_types import NodeTypes
@@ -211,23 +211,6 @@ class OracleWindow:
 
     def _on(self, gpu_type: str | None) -> Truth:
         return self._truth if gpu_type is None else self._truth.on(gpu_type)
-
-
-class FitTogether:
-    """Asks what says which jobs share GPUs whether two jobs could have the same ones, on nodes of any type there is."""
-
-    def __init__(self, sharing: Sharing, node_types: NodeTypes) -> None:
-        self._sharing, self._types = sharing, node_types
-        names = [gpu_type.name for gpu_type in node_types]
-        self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
-
-    def __call__(self, one: JobView, other: JobView) -> bool:
-        windows = cast("Sequence[JobWindow]", (one, other))
-        pairs = ([each.as_tenant(node, self._types) for each in windows] for node in self._nodes)
-        return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FitTogether:
-        return self  # what it asks remembers nothing
 
 
 class JobWindows(Sequence["JobView"]):

@@ -7,8 +7,7 @@ from collections import defaultdict
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.checkpoints import Checkpoints
-from polluxsim.durations import DAY
+from polluxsim.checkpoints import Checkpoints, failure_rate
 from polluxsim.look.starts import start_delay
 from polluxsim.records import Status
 
@@ -77,13 +76,10 @@ class Pauses:
         """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
         if self._rules is None:
             return inf, inf, 0.0
-        rate = len(set(nodes)) * self._failure_rate(placed, self._rules.expected_rate)
+        failures = bisect_right(self._failures, placed)  # as jobs knew them that were given GPUs then
+        rate = len(set(nodes)) * failure_rate(failures, self._num_nodes, placed, self._rules.expected_rate)
         interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
         return placed + self._delay(application, nodes) + interval, interval + cost, cost
-
-    def _failure_rate(self, now: float, expected: float) -> float:
-        """Return the failures of a node a second as jobs knew it that were given GPUs at a time [s]."""
-        return (bisect_right(self._failures, now) + 1) / (self._num_nodes * now + 1000 * DAY / expected)
 
 
 def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:

@@ -31,8 +31,8 @@ from run_check import inconsistencies
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.checkpoints import Checkpoints, young_daly
+from polluxsim.durations import NODE_DAYS
 from polluxsim.engine.failures import DrawnFailures, JobFailures, RecordedFailures, SpotReclaims
-from polluxsim.engine.nodes import NODE_DAYS
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.streams import uniforms
