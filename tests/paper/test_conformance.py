@@ -118,10 +118,10 @@ def test_published_numbers_are_met_but_for_one(data_folder: Path, tmp_path: Path
     table = pd.read_csv(tmp_path / "conformance.csv")
     assert (table.loc[table["system"].isin(["Gavel", "Shockwave"]), "verdict"] == "met").sum() == 11 + 29
     table = table[table["system"].isin(["Muri", "ElasticFlow"])]
-    off = table[~table["verdict"].isin(["met", "–"])]
+    off = table[table["verdict"] != "met"]
     assert off[["case", "number"]].to_numpy().tolist() == [["Tiresias-L trace4", "99 % of the jobs"]]
     values = pd.read_csv(shipped("experiments") / "conformance" / "muri.csv")
-    assert table["system"].value_counts().to_dict() == {"Muri": len(values), "ElasticFlow": 4}
+    assert table["system"].value_counts().to_dict() == {"Muri": len(values), "ElasticFlow": 3}
 
 
 @pytest.mark.slow
