@@ -61,6 +61,8 @@ TERMINAL = [
     ("compare", "compare pollux tiresias", 40),
     ("why", "why tiresias imagenet-12", 40),
     ("whatif", "whatif tiresias --at 3h policy=srtf --drop-node 3", 60),
+    ("", "run policy=fifo workload=philly-like-rigid cluster.num_nodes=4 hydra.run.dir=queued", 0),
+    ("when", "when queued --at 3h", 40),
     ("size", "size workload=philly-like-rigid policy=fifo --target 'p90 wait < 1h'", 40),
     ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
     ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),

@@ -21,7 +21,7 @@ SIZES = (60, 250, 1000, 4000)
 """Jobs on a quarter of the GPUs that they ask for."""
 
 PATIENCE = 1.5
-"""Where a size takes longer than this, no larger one is tried [s]."""
+"""Where a size takes longer than this, and its decisions are long enough to judge, no larger one is tried [s]."""
 
 SHARE, GPUS = 4, 4
 
@@ -84,7 +84,7 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
             what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
             return Finding(Fault.GROWTH, f"a decision {what}")
         before, small = seconds, size
-        if process_time() - started > PATIENCE:
+        if seconds > SHORTEST and process_time() - started > PATIENCE:
             break
     return None
 

@@ -159,7 +159,10 @@ BAD = [
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
     (["policy.search=guess"], "policy.search is 'guess', allowed are annealing, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
-    (["+horizon=300"], "there is no setting 'horizon', allowed are agent, cluster, engine, policy, profiles, workload, seed"),
+    (
+        ["+horizon=300"],
+        "there is no setting 'horizon', allowed are agent, cluster, engine, policy, profiles, workload, seed",
+    ),
     (["+horizon=300"], "did you mean engine.horizon?"),
     (["policy=polux"], "; did you mean pollux?"),
     (

@@ -19,7 +19,9 @@ from polluxsim.cli.main import main
 from polluxsim.cli.plot import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
-QUICK = ("generate", "sample", "import")
+QUICK = ("generate", "sample", "import", "when")
+OF = {"when": "queued"}
+"""The run that a picture is of."""
 
 
 def test_every_picture_is_shown_and_every_kind_of_figure_has_one() -> None:
@@ -76,6 +78,8 @@ def test_a_picture_shows_what_its_command_prints(name: str, tmp_path: Path) -> N
         shutil.copy(pictures.FIXTURES / file, tmp_path)
     command, most = next((command, most) for own, command, most in pictures.TERMINAL if own == name)
     assert shlex.split(command)[0] == name
+    for other in (other for own, other, _ in pictures.TERMINAL if not own and other.endswith(f"={OF.get(name)}")):
+        pictures._printed(other, tmp_path)
     printed = pictures._printed(command, tmp_path)
     pictures._draw(tmp_path / f"{name}.svg", command, printed.splitlines()[:most])
     drawn, kept = ((folder / f"{name}.svg").read_text(encoding="utf-8") for folder in (tmp_path, DOCS / "images"))
