@@ -9,7 +9,7 @@ from polluxsim.checks.checking import found
 from polluxsim.checks.findings import as_test
 from polluxsim.errors import PolicyError, PolluxSimError
 from polluxsim.run.interrupt import ending_at_once, ending_with, uninterrupted
-from polluxsim.sweeps.local import begin_worker
+from polluxsim.run.workers import begin_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -56,9 +56,10 @@ def _when(options: Namespace) -> int:
 def _found(run: Run, options: Namespace) -> pd.DataFrame:
     from polluxsim.run.moment import Moment
     from polluxsim.run.outlook import as_frame, outlooks
+    from polluxsim.run.workers import num_cores
 
-    moment = Moment(run, instant(options.at))
-    found = outlooks(moment, options.jobs or None, options.forks, _progress("futures", options.forks))
+    moment, told = Moment(run, instant(options.at)), _progress("futures", options.forks)
+    found = outlooks(moment, options.jobs or None, options.forks, told, num_cores())
     return as_frame(found, moment.time)
 
 
@@ -95,10 +96,12 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
 
 def _calibrate(run: Run, options: Namespace) -> None:
     from polluxsim.run.outlook import calibration
+    from polluxsim.run.workers import num_cores
 
     if options.jobs or options.calibrate < 1:
         raise InvalidConfigError(f"--calibrate {options.calibrate}, allowed is a whole number ≥ 1, of all jobs")
-    for check in calibration(run, options.calibrate, options.forks, _progress("times", options.calibrate)):
+    told = _progress("times", options.calibrate)
+    for check in calibration(run, options.calibrate, options.forks, told, num_cores()):
         share = f", {check.held / check.uncertain:.0%}" if check.uncertain else ""
         print(f"{check.what}: {check.held} of {check.uncertain} in their 80 % interval{share}; "
               f"{check.known} the same in every future")  # fmt: skip

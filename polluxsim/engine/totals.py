@@ -18,11 +18,6 @@ class Part(NamedTuple):
     goodput: float
     weighted: float
 
-    @property
-    def is_whole(self) -> bool:
-        """Return whether its numbers are whole, so that they can be added in any order."""
-        return self.goodput.is_integer() and self.weighted.is_integer()
-
 
 NOTHING = Part(0, 0.0, 0.0)
 
@@ -50,10 +45,12 @@ class Totals:
             self._add(new, 1)
 
     def _add(self, part: Part, sign: int) -> None:
-        if part.is_whole:
-            gpus, goodput, weighted = self._whole
-            whole = (gpus + sign * part.gpus, goodput + sign * part.goodput, weighted + sign * part.weighted)
-            self._whole = Part(*whole)
+        gpus, goodput, weighted = part
+        if goodput.is_integer() and weighted.is_integer():
+            before = self._whole
+            self._whole = Part(
+                before.gpus + sign * gpus, before.goodput + sign * goodput, before.weighted + sign * weighted
+            )
         else:
             self._fractions += sign
 
@@ -61,10 +58,10 @@ class Totals:
         """Return the totals of all jobs that hold GPUs, given in order of submission."""
         if not self._fractions:
             return self._whole
-        gpus, goodput, weighted = NOTHING
+        gpus, goodput, weighted = 0, 0.0, 0.0
         for job in running:
-            part = self._parts[job.job_id]
-            gpus += part.gpus
-            goodput += part.goodput
-            weighted += part.weighted
+            its_gpus, its_goodput, its_weighted = self._parts[job.job_id]
+            gpus += its_gpus
+            goodput += its_goodput
+            weighted += its_weighted
         return Part(gpus, goodput, weighted)

@@ -63,9 +63,10 @@ class Training:
         """Return when jobs next need a round [s]: as an epoch ends, or an agent has observed something."""
         jobs = self._state.jobs
         first_epoch = learning_from = inf
-        if jobs.on_course:
-            epochs = (job.next_epoch for job in jobs.on_course.values())
-            first_epoch = min(nextafter(time, inf) if late else time for time, late in epochs)
+        for job in jobs.on_course.values():
+            time, late = job.next_epoch
+            if time < first_epoch:
+                first_epoch = nextafter(time, inf) if late else time
         if jobs.learning:
             # An agent observes once its job has trained for some time: strictly after it began.
             learning_from = nextafter(min(job.segment.start for job in jobs.learning.values()), inf)

@@ -13,7 +13,7 @@ from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId, Placement
@@ -78,7 +78,6 @@ def schedule_gangs(
         Jobs that run on keep their GPUs; the others take the emptiest nodes first.
     """
     order = _Remembered(order)
-    explain = partial(_reasons, view, order, overtaking=overtaking, describe=describe)
     if view.demand <= view.num_gpus and len(view.types) == 1:
         # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
@@ -90,7 +89,9 @@ def schedule_gangs(
             outdated_by=Change.ARRIVAL,
             explain=partial(_all_fit, view, order, describe),
         )
-    admitted = _admitted(order, Budget(view), overtaking=overtaking)
+    budget = Budget(view)
+    tell = partial(_reasons, order, gpus=budget.left, overtaking=overtaking, describe=describe)
+    admitted = _admitted(order, budget, overtaking=overtaking)
     outdated_by = Change.ARRIVAL
     if len(admitted) < len(view.jobs):
         outdated_by |= Change.COMPLETION | Change.NODES
@@ -98,7 +99,7 @@ def schedule_gangs(
         _placements(view, admitted),
         valid_until=order_lasts_until,
         outdated_by=outdated_by,
-        explain=explain,
+        explain=lambda jobs: tell({job.job_id for job, _ in admitted}, jobs),
     )
 
 
@@ -197,19 +198,24 @@ def _fits(position: int, job: JobView, left: int, describe: Describe) -> Reason:
 
 
 def _reasons(
-    view: ClusterView, order: Iterable[JobView], jobs: Sequence[JobId], *, overtaking: bool, describe: Describe
+    order: Iterable[JobView],
+    admitted: Set[JobId],
+    jobs: Sequence[JobId],
+    *,
+    gpus: int,
+    overtaking: bool,
+    describe: Describe,
 ) -> dict[JobId, Reason]:
     """Go through the order again, and say of the jobs asked about what they met when their turn came.
 
     Kinds: `gang-fits`; `gang-does-not-fit`, where the others are the nearest jobs ahead that got GPUs; and
     `behind-head-of-line`, where the other is the first job that does not fit and lets nobody past.
     """
-    asked, budget, head = set(jobs), Budget(view), None
+    asked, left, head = set(jobs), gpus, None
     ahead = deque[str](maxlen=NEAREST)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(order, start=1):
-        left = budget.left
-        fits = head is None and budget.take(job) is not None
+        fits = job.job_id in admitted
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
             if head is not None:
@@ -221,6 +227,7 @@ def _reasons(
             if len(reasons) == len(asked):
                 break
         if fits:
+            left -= job.num_replicas
             ahead.append(job.job_id)
         elif head is None and not overtaking:
             head = job

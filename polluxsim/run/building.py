@@ -64,7 +64,7 @@ def build(config: DictConfig, group: str) -> Any:
     settings["_target_"] = FORMER_NAMES.get(settings["_target_"], settings["_target_"])
     _check(group, settings)
     try:
-        return _fitting(group, instantiate(settings))
+        return _fitting(group, instantiate(settings, _convert_="all"))
     except (InstantiationException, TypeError, ValueError) as error:  # the latter two where Hydra itself raises them
         if isinstance(error.__cause__, PolluxSimError):
             raise error.__cause__ from None

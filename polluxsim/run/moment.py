@@ -50,6 +50,8 @@ class Moment(Generic[RunT]):
 
     Attributes
     ----------
+    origin
+        The run as it was.
     config
         The settings of the run.
     time
@@ -66,7 +68,7 @@ class Moment(Generic[RunT]):
         if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
             what = f"its {given[0]} was an object in Python, allowed are choices by name"
             raise InvalidInputError(f"{run.name} cannot be made again: {what}")
-        self._origin, self.config = run, OmegaConf.create(config)
+        self.origin, self.config = run, OmegaConf.create(config)
         self._execution = Execution(self.config)
         self._run, self._policy = self._execution.start()
         interval = self._run.scenario.settings.round_interval
@@ -79,10 +81,10 @@ class Moment(Generic[RunT]):
 
     def _check_past(self) -> None:
         again = self._run.result().allocation_records
-        before = [record for record in self._origin.result.allocation_records if record.time < self.time]
+        before = [record for record in self.origin.result.allocation_records if record.time < self.time]
         if before != list(again):
             what = "made again, it is another run: files, polluxsim or its libraries have changed since"
-            raise InvalidInputError(f"{self._origin.name}: {what}")
+            raise InvalidInputError(f"{self.origin.name}: {what}")
 
     def copied(self) -> tuple[Simulation, Policy]:
         """Return a copy of the run just before the round, and of its policy."""
@@ -139,11 +141,11 @@ class Moment(Generic[RunT]):
             run.divert(diversion)
         result = driven(run, policy)
         settings = OmegaConf.merge(config, {} if seed is None else {"seed": seed})
-        descent = {"run": self._origin.name, "key": self._origin.info.get("key"), "time": self.time}
+        descent = {"run": self.origin.name, "key": self.origin.info.get("key"), "time": self.time}
         descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
         info = self._execution.info(summarise(result))
         info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
-        return replace(self._origin, info=info | {"descent": descent}, result=result)
+        return replace(self.origin, info=info | {"descent": descent}, result=result)
 
     def _changed(self, group: str, config: DictConfig, given: Mapping[str, Any]) -> Any:
         """Return what a changed part of the settings stands for, None if it is as it was."""
@@ -152,10 +154,10 @@ class Moment(Generic[RunT]):
         return None if config[group] == self.config[group] else build(config, group)
 
     def _check_jobs(self, names: Sequence[str]) -> None:
-        ends = {job.job: job.end_time for job in self._origin.result.job_records}
+        ends = {job.job: job.end_time for job in self.origin.result.job_records}
         for name in names:
             if name not in ends:
-                raise InvalidInputError(f"{self._origin.name} has no job {name!r}")
+                raise InvalidInputError(f"{self.origin.name} has no job {name!r}")
             if (end := ends[name]) is not None and end < self.time:
                 raise InvalidInputError(
                     f"job {name!r} ended at {end:g} s, allowed are jobs that end at {self.time:g} s or later"

@@ -12,9 +12,10 @@ from omegaconf import open_dict
 from polluxsim.errors import InvalidConfigError, SweepError
 from polluxsim.run.hydra_inside import error_of
 from polluxsim.run.hydra_words import not_installed
+from polluxsim.run.workers import ONE_THREAD, num_cores, one_thread_each
 from polluxsim.sweeps.local import LocalWorkers
 from polluxsim.sweeps.plan import quoted
-from polluxsim.sweeps.working import ONE_THREAD, HydraTask, num_cores, one_thread_each
+from polluxsim.sweeps.working import HydraTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

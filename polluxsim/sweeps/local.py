@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import warnings
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, connection, get_context, parent_process
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polluxsim.errors import InvalidConfigError, SweepError
-from polluxsim.run.interrupt import SIGNALS, uninterrupted
+from polluxsim.errors import InvalidConfigError
+from polluxsim.run.workers import num_cores, starting, workers
 from polluxsim.sweeps.order import Order
-from polluxsim.sweeps.working import num_cores, one_thread_each, perform
+from polluxsim.sweeps.working import perform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ProcessPoolExecutor
     from pathlib import Path
 
     from polluxsim.sweeps.plan import Entry
@@ -59,19 +55,8 @@ class LocalWorkers:
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Do all runs, those that seem to take longest first; return those that failed."""
         count = min(self._workers, len(entries))
-        others = set(active_children())
-        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=begin_worker)
-        try:
-            failed = self._work(pool, count, Order(entries))
-            pool.shutdown()
-        except BrokenProcessPool:
-            raise SweepError("a worker ended unexpectedly, perhaps for want of memory") from None
-        finally:
-            for process in set(active_children()) - others:
-                process.kill()
-                process.join()
-            pool.shutdown(wait=False, cancel_futures=True)
-        return failed
+        with workers(count) as pool:
+            return self._work(pool, count, Order(entries))
 
     def _work(self, pool: ProcessPoolExecutor, count: int, order: Order) -> list[tuple[Entry, Exception]]:
         running: dict[Future[list[Told]], tuple[Entry, float]] = {}
@@ -79,8 +64,7 @@ class LocalWorkers:
         while order or running:
             while order and len(running) < count:
                 entry = order.next()
-                # Processes start here. Ctrl-C at a terminal goes to all of them, but it is us who stop them.
-                with uninterrupted(), one_thread_each():
+                with starting():
                     running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
             done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
             for future in done:
@@ -103,17 +87,3 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
         warnings.simplefilter("default")
         perform(config, folder)
     return [Told(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
-
-
-def begin_worker() -> None:
-    """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)

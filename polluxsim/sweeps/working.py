@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +16,7 @@ from polluxsim.run.progress_line import ignore
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""Variables that keep libraries to one thread in a worker: there is a worker for every core already."""
+    from collections.abc import Mapping
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
@@ -66,23 +60,3 @@ class HydraTask:
             perform(OmegaConf.to_container(config, resolve=True), folder)  # type: ignore[arg-type]
         finally:
             remove_if_empty(folder)
-
-
-def num_cores() -> int:
-    """Return how many cores there are for this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Have processes that are started in the meantime, and their libraries, do with one thread."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

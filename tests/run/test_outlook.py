@@ -142,6 +142,8 @@ def test_the_command_tells_times_and_how_often_they_hold(
     assert (table.start_p10[table.waits] >= NOW).all()
     some = outlooks(run.at("1h")._moment, [table.job[0]], 9)  # the same futures, whoever is asked about
     assert [quantile(some[0].completions, 0.5)] == pytest.approx([table.completion_p50[0]])
+    monkeypatch.setattr("polluxsim.run.redrawn.WORTH_PROCESSES", 0.0)
+    assert outlooks(run.at("1h")._moment, None, 5, processes=2) == outlooks(run.at("1h")._moment, None, 5)
     (begun, over) = checked(outlooks(run.at("1h")._moment, None, 9), run, NOW)
     assert (begun.known + begun.uncertain, over.known + over.uncertain) == (table.waits.sum(), len(table))
     assert main(["when", "run", "--calibrate", "2", "--forks", "5"]) == 0

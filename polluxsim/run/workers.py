@@ -1,0 +1,94 @@
+"""Processes of our own on this machine, which are gone when what they are for is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, connection, get_context, parent_process
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import SweepError
+from polluxsim.run.interrupt import SIGNALS, uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Variables that keep libraries to one thread in a worker: there is a worker for every core already."""
+
+
+def num_cores() -> int:
+    """Return how many cores there are for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
+    """Have so many processes within the block; whatever ends it ends them.
+
+    Parameters
+    ----------
+    count
+        How many at most; they start with the first tasks, within `starting`.
+    begin
+        What each of them does first.
+
+    Raises
+    ------
+    SweepError
+        If one of them ends by itself.
+    """
+    others = set(active_children())
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(begin,))
+    try:
+        yield pool
+        pool.shutdown()
+    except BrokenProcessPool:
+        raise SweepError("a worker ended unexpectedly, perhaps for want of memory") from None
+    finally:
+        for process in set(active_children()) - others:
+            process.kill()
+            process.join()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Let processes start: Ctrl-C at a terminal goes to all of them, but it is us who stop them."""
+    with uninterrupted(), one_thread_each():
+        yield
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Have processes that are started in the meantime, and their libraries, do with one thread."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def begin_worker(begin: Callable[[], None] | None = None) -> None:
+    """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if begin is not None:
+        begin()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
