@@ -105,7 +105,8 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     """
     schema = schema_of(record_type)
     try:
-        table = _completed(pq.read_table(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
+            table = _completed(file.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
@@ -144,7 +145,10 @@ def _listed(column: pa.Array) -> list[Any]:
     if isinstance(column, pa.ListArray):
         parts = list(map(_listed, _items(column)))
         items = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
-        return [tuple(items[start:end]) for start, end in pairwise(column.offsets.to_numpy().tolist())]
+        ends = column.offsets.to_numpy().tolist()
+        return [tuple(items[start:end]) for start, end in pairwise(ends)] if items else [()] * len(column)
+    if not column.null_count:
+        return list(column.to_numpy(zero_copy_only=False).tolist())
     found = np.empty(len(column), object)
     found[column.is_valid().to_numpy(zero_copy_only=False)] = column.drop_null().to_numpy(zero_copy_only=False).tolist()
     values: list[Any] = found.tolist()

@@ -165,7 +165,7 @@ def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     >>> runs([2, 3, 4, 7])
     [(2, 3), (7, 1)]
     """
-    if numbers[-1] - numbers[0] == len(numbers) - 1:
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
         return [(numbers[0], len(numbers))]
     each = (list(run) for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]))
     return [(run[0][1], len(run)) for run in each]
@@ -209,7 +209,7 @@ def tenures(records: Iterable[AllocationRecord], cluster: Cluster, end_time: flo
             if before is None or before.nodes != record.nodes or before.gpus != record.gpus:
                 moved[record.job] = record
         yield from slots.held_until(time, [placed[job] for job in moved if job in placed])
-        slots.give({job: _counts(record) for job, record in moved.items()}, {}, time)
+        slots.give({job: _counts(record) if record.nodes else {} for job, record in moved.items()}, {}, time)
         placed |= moved
     yield from slots.held_until(end_time, placed.values())
 
@@ -230,11 +230,12 @@ class _Slots:
     def of(self, job: str) -> tuple[Slot, ...]:
         if named := self._named.get(job):
             return tuple(Slot(*gpu) for gpu in sorted(named))
-        return tuple(Slot(node, gpu) for node, gpus in sorted(self._held[job].items()) for gpu in sorted(gpus))
+        held = sorted(self._held.get(job, {}).items())
+        return tuple(Slot(node, gpu) for node, gpus in held for gpu in sorted(gpus))
 
     def held_until(self, time: float, placed: Iterable[AllocationRecord]) -> Iterator[Tenure]:
         for record in placed:
-            if record.time < time:
+            if record.nodes and record.time < time:
                 for node, gpus in self._held[record.job].items():
                     for first, length in runs(sorted(gpus)):
                         yield Tenure(record.time, time, record.job, node, first, length)
@@ -255,12 +256,13 @@ class _Slots:
             named = self._named.keys() | {job for job, gpus in moved.items() if gpus}
             counts = {job: {} if job in named else wanted for job, wanted in counts.items()}
         for job, wanted in counts.items():
-            self._shrink(self._held.setdefault(job, {}), {} if job in away else wanted)
+            if job in self._held:
+                self._shrink(job, {} if job in away else wanted)
         for job, numbers in moved.items():
             self._take(job, numbers, time)
         for job, wanted in counts.items():
-            for node, gpus in wanted.items():
-                self._grow(self._held[job].setdefault(node, []), node, gpus, time)
+            if wanted:
+                self._grow(job, wanted, time)
 
     def _take(self, job: str, gpus: Gpus, time: float) -> None:
         for node, number in gpus:
@@ -282,24 +284,25 @@ class _Slots:
             if not self._users[node, number]:
                 self._free[node].append(number)
 
-    def _shrink(self, held: dict[int, list[int]], wanted: dict[int, int]) -> None:
-        for node in list(held):
-            kept = wanted.get(node, 0)
-            self._free[node] += held[node][kept:]
-            held[node] = held[node][:kept]
-            if not kept:
-                del held[node]
+    def _shrink(self, job: str, wanted: dict[int, int]) -> None:
+        held = self._held.pop(job)
+        for node, gpus in held.items():
+            self._free[node] += gpus[wanted.get(node, 0) :]
+        if wanted:
+            self._held[job] = {node: gpus[: wanted[node]] for node, gpus in held.items() if node in wanted}
 
-    def _grow(self, held: list[int], node: int, gpus: int, time: float) -> None:
-        more = gpus - len(held)
-        free = self._free[node] if node < len(self._free) else []
-        if more > len(free):
-            raise InvalidInputError(
-                f"allocations.parquet: at {time:g} s jobs hold more GPUs of node {node} than the cluster has"
-            )
-        free.sort()
-        held += free[:more]
-        del free[:more]
+    def _grow(self, job: str, wanted: dict[int, int], time: float) -> None:
+        held = self._held.setdefault(job, {})
+        for node, gpus in wanted.items():
+            own = held.setdefault(node, [])
+            more, free = gpus - len(own), self._free[node] if node < len(self._free) else []
+            if more > len(free):
+                raise InvalidInputError(
+                    f"allocations.parquet: at {time:g} s jobs hold more GPUs of node {node} than the cluster has"
+                )
+            free.sort()
+            own += free[:more]
+            del free[:more]
 
 
 @dataclass

