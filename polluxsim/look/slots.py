@@ -172,7 +172,7 @@ def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _counts(record: AllocationRecord) -> dict[int, int]:
-    return dict(zip(record.nodes, record.gpus, strict=True))
+    return dict(zip(record.nodes, record.gpus, strict=True)) if record.nodes else {}
 
 
 def _ended(jobs: dict[str, _Holding], names: Iterable[str], time: float) -> Iterator[Stay]:
@@ -203,14 +203,15 @@ def tenures(records: Iterable[AllocationRecord], cluster: Cluster, end_time: flo
     slots = _Slots(cluster)
     placed: dict[str, AllocationRecord] = {}
     for time, together in groupby(records, key=attrgetter("time")):
-        moved: dict[str, AllocationRecord] = {}
+        left: dict[str, AllocationRecord | None] = {}
         for record in together:
-            before = moved.get(record.job) or placed.get(record.job)
+            before = placed.get(record.job)
             if before is None or before.nodes != record.nodes or before.gpus != record.gpus:
-                moved[record.job] = record
-        yield from slots.held_until(time, [placed[job] for job in moved if job in placed])
-        slots.give({job: _counts(record) if record.nodes else {} for job, record in moved.items()}, {}, time)
-        placed |= moved
+                left.setdefault(record.job, before)
+                placed[record.job] = record
+        if ended := [before for before in left.values() if before is not None and before.nodes]:
+            yield from slots.held_until(time, ended)
+        slots.give({job: _counts(placed[job]) for job in left}, {}, time)
     yield from slots.held_until(end_time, placed.values())
 
 
@@ -242,7 +243,7 @@ class _Slots:
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
         """Return the jobs without numbers that were drawn on GPUs which others name now: they make room."""
-        if not shares or not (named := {gpu for share in shares.values() for gpu in share.gpus}):
+        if not (named := {gpu for share in shares.values() for gpu in share.gpus}):
             return set()
         return {job for job in self._held if job not in self._named and not named.isdisjoint(self.of(job))}
 
@@ -251,7 +252,7 @@ class _Slots:
         moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._named.get(job, ())}
         for job in moved:
             self._leave(job)
-        away = self.in_the_way(shares)
+        away = self.in_the_way(shares) if shares else ()
         if moved or self._named:
             named = self._named.keys() | {job for job, gpus in moved.items() if gpus}
             counts = {job: {} if job in named else wanted for job, wanted in counts.items()}

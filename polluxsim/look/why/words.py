@@ -20,7 +20,7 @@ _SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING}
 
 def sentence(record: ReasonRecord) -> str:
     """Return what a reason says, in a sentence; a kind that is not ours is said as it is."""
-    others = tuple(["this job itself" if other == record.job else other for other in record.others])
+    others = record.others and tuple("this job itself" if other == record.job else other for other in record.others)
     return _said(record.kind, record.numbers, others)
 
 
