@@ -1,10 +1,12 @@
 """Replay the whole Philly trace as rigid jobs, and growing parts of it: time, time per job, memory.
 
     python benchmarks/bench_trace.py [--data ../shared/data] [--jobs 1000 4000 16000 82247] [--policies fifo srtf]
+        [--report]
 
 Every replay is a process of its own on one core, on Microsoft's 2,490 GPUs (321 nodes with 2, 231 with 8). A part is
 the trace thinned out evenly, with its cluster: 1 job in 20 on 1/20 of the nodes, so that load and waiting are about the
-same. Time is that of the simulation, reading apart; memory is the most the process ever held.
+same. Time is that of the simulation, reading apart; memory is the most the process ever held. `--report` adds the
+processor time of `polluxsim report`, the whole process.
 """
 
 from __future__ import annotations
@@ -19,15 +21,20 @@ import tempfile
 from math import log2
 from pathlib import Path
 from time import process_time
+from typing import TYPE_CHECKING
 
 from polluxsim.engine.simulation import simulate
 from polluxsim.logs.importing import import_trace
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
+from polluxsim.storage import write_run
 from polluxsim.types import Cluster
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from polluxsim.records import Result
 
 POLICIES = {"fifo": Fifo, "srtf": Srtf, "tiresias": Tiresias}
 NODES = ((321, 2), (231, 8))
@@ -38,35 +45,39 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA", "../shared/data"))
     parser.add_argument("--jobs", type=int, nargs="+", default=[1000, 4000, 16_000, 82_247])
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--report", action="store_true", help="also time the report of every run")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         path, policy, jobs = options.one
-        print(json.dumps(replay(path, policy, int(jobs))))
+        print(json.dumps(replay(path, policy, int(jobs), is_reported=options.report)))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "philly.parquet"
         import_trace("philly", Path(options.data) / "osdi21" / "traces" / "philly.csv", path, time_zone="UTC")
         print(
             f"{'policy':<10}{'jobs':>8}{'asked':>8}{'time [s]':>10}{'us/job':>9}{'/log2(jobs)':>12}{'memory [MB]':>13}"
+            f"{'report [s]' if options.report else '':>12}"
         )
         for policy in options.policies:
             for jobs in options.jobs:
-                report(policy, jobs, path)
+                tell(policy, jobs, path, ["--report"] * options.report)
 
 
-def report(policy: str, jobs: int, path: Path) -> None:
-    command = [sys.executable, __file__, "--one", str(path), policy, str(jobs)]
-    asked, seconds, memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def tell(policy: str, jobs: int, path: Path, extra: list[str]) -> None:
+    command = [sys.executable, __file__, "--one", str(path), policy, str(jobs), *extra]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    asked, seconds, memory, *reported = json.loads(done.stdout)
     each = 1e6 * seconds / jobs
     print(
-        f"{policy:<10}{jobs:>8}{asked:>8}{seconds:>10.2f}{each:>9.0f}{each / log2(jobs):>12.1f}{memory:>13.0f}",
+        f"{policy:<10}{jobs:>8}{asked:>8}{seconds:>10.2f}{each:>9.0f}{each / log2(jobs):>12.1f}{memory:>13.0f}"
+        + "".join(f"{time:>12.2f}" for time in reported),
         flush=True,
     )
 
 
-def replay(path: str, policy: str, jobs: int) -> tuple[int, float, float]:
-    """Return how often the policy was asked, processor time [s] and memory [MB]."""
+def replay(path: str, policy: str, jobs: int, *, is_reported: bool) -> tuple[float, ...]:
+    """Return how often the policy was asked, processor time [s] and memory [MB], then that of the report [s]."""
     whole = TraceReplay(path).load({})
     share = jobs / len(whole.jobs)
     part = tuple(whole.jobs[int(index / share)] for index in range(jobs))
@@ -76,7 +87,18 @@ def replay(path: str, policy: str, jobs: int) -> tuple[int, float, float]:
     result = simulate(Workload(part), {}, Cluster.of_groups(groups), POLICIES[policy]())
     seconds = process_time() - started
     asked = sum(timing.phase == "decide" for timing in result.timing_records)
-    return asked, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return asked, seconds, memory, *([report(result, groups)] if is_reported else [])
+
+
+def report(result: Result, groups: list[list[int]]) -> float:
+    """Return the processor time of a process that writes the report of a run [s]."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_run(Path(folder) / "run", result, {"nodes": groups})
+        command = [sys.executable, "-m", "polluxsim", "report", f"{folder}/run", "-o", f"{folder}/report.html"]
+        subprocess.run(command, check=True, capture_output=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

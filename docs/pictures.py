@@ -130,8 +130,8 @@ WINDOWS = {"desktop": 1280, "phone": 390}
 MOST_HEIGHT = 1200
 """Of a picture of a page [px]."""
 
-ADAPTIVE = {*PLOTS} - {"scaling", "sweep"}
-"""Plots that are drawn as SVG, light or dark as the page is; the others take longest to make again."""
+ADAPTIVE = {*PLOTS} - {"scaling"}
+"""Plots that are drawn as SVG, light or dark as the page is; the other one takes longest to make again."""
 
 PAPER, INK = (23, 29, 36), (231, 236, 242)
 """Of a dark page."""

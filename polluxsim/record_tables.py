@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +25,7 @@ from polluxsim.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
@@ -78,6 +82,19 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
     return pa.array(list(column), type=kind)
 
 
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Keep the collector from going through all records again and again: none is part of a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@nothing_collected()
 def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
     """Read records back, all of them checked; columns that the file has not have their defaults.
 
@@ -88,17 +105,18 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     """
     schema = schema_of(record_type)
     try:
-        table = _completed(pq.read_table(path), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
+            table = _completed(file.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
-    hints = get_type_hints(record_type)
-    columns = {name: _values(path, name, table.column(name), hint) for name, hint in hints.items()}
+    columns = [_values(path, name, table.column(name), hint) for name, hint in get_type_hints(record_type).items()]
     if record_type in (AllocationRecord, SharingRecord):
-        for row, (nodes, gpus) in enumerate(zip(columns["nodes"], columns["gpus"], strict=True), start=1):
-            if len(nodes) != len(gpus):
-                raise _bad(path, row, "gpus", list(gpus), "is a value for each of nodes")
-    return tuple(map(record_type._make, zip(*columns.values(), strict=True)))
+        lengths = [pc.list_value_length(table.column(name)) for name in ("nodes", "gpus")]
+        if (row := pc.index(pc.equal(*lengths), value=False).as_py()) >= 0:
+            raise _bad(path, row + 1, "gpus", table.column("gpus")[row].as_py(), "is a value for each of nodes")
+    # What `_make` does, without a call of Python for each.
+    return tuple(map(partial(tuple.__new__, record_type), zip(*columns, strict=True)))
 
 
 def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
@@ -112,14 +130,34 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[A
         inside = pc.fill_null(inside, fill_value=True)
         if (row := pc.index(inside, value=False).as_py()) >= 0:
             raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")
-    values: list[Any] = column.to_pylist()
+    whole = column.combine_chunks()
+    values = _listed(whole)
     if hint is Status:
         return _statuses(path, name, values)
-    if get_origin(hint) is not tuple:
-        return values
-    if (row := next((row for row, items in enumerate(values) if _lacks_one(items)), -1)) >= 0:
-        raise _bad(path, row + 1, name, values[row], "are values")
-    return list(map(tuple, values))
+    if isinstance(whole, pa.ListArray) and _items(whole)[-1].null_count:
+        row = next(row for row, items in enumerate(values) if _lacks_one(items))
+        raise _bad(path, row + 1, name, whole[row].as_py(), "are values")
+    return values
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """Return the values of a column, a tuple for each list: what `to_pylist` does, but not one by one."""
+    if isinstance(column, pa.ListArray):
+        parts = list(map(_listed, _items(column)))
+        items = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        ends = column.offsets.to_numpy().tolist()
+        return [tuple(items[start:end]) for start, end in pairwise(ends)] if items else [()] * len(column)
+    if not column.null_count:
+        return list(column.to_numpy(zero_copy_only=False).tolist())
+    found = np.empty(len(column), object)
+    found[column.is_valid().to_numpy(zero_copy_only=False)] = column.drop_null().to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = found.tolist()
+    return values
+
+
+def _items(column: pa.ListArray) -> list[pa.Array]:
+    """Return what all lists of a column hold, one after the other: values, or names and values."""
+    return [column.keys, column.items] if isinstance(column, pa.MapArray) else [column.values]
 
 
 def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:

@@ -147,7 +147,8 @@ def mixed(colour: str, other: int, share: float) -> str:
 
 
 def _hex(hue: float, lightness: float) -> str:
-    return "#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue / 360, lightness, 0.55))
+    red, green, blue = hls_to_rgb(hue / 360, lightness, 0.55)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def _hue(application: str) -> float:

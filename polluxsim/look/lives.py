@@ -66,11 +66,13 @@ def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> L
         What a start costs in the run.
     """
     changes = defaultdict(list)
+    known = {job.job for job in result.job_records if job.application in profiles}
     for record in result.allocation_records:
-        changes[record.job].append(record)
+        if record.job in known:
+            changes[record.job].append(record)
     parts = []
     for number, job in enumerate(result.job_records):
-        if job.application not in profiles or job.job not in changes:
+        if job.job not in changes:
             continue
         profile = profiles[job.application]
         own = replace(result, allocation_records=tuple(changes[job.job]))

@@ -78,6 +78,8 @@ def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list
 
 def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
     """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
+    if len(results) == 1:
+        return [0]
     first: dict[int, int] = {}
     keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records))
             for result in results]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from polluxsim.records import JobRecord, Result
+    from polluxsim.records import AllocationRecord, JobRecord, Result
     from polluxsim.types import Gpus
 
     Array = NDArray[np.float64]
@@ -103,10 +104,13 @@ def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
 def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     held = dict[str, int]()
     for record in result.allocation_records:
-        pairs = zip(record.nodes, record.gpus, strict=True)
-        now = sum(record.gpus if nodes is None else (gpus for node, gpus in pairs if node in nodes))
+        now = sum(record.gpus if nodes is None else _on(record, nodes))
         yield record.time, now - held.get(record.job, 0)
         held[record.job] = now
+
+
+def _on(record: AllocationRecord, nodes: Collection[int]) -> Iterator[int]:
+    return (gpus for node, gpus in zip(record.nodes, record.gpus, strict=True) if node in nodes)
 
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
@@ -140,7 +144,9 @@ def is_adaptive(result: Result) -> bool:
 
 
 def _of_rounds(result: Result, column: str) -> Steps:
-    return Steps(result.rounds["time"].to_numpy(float), result.rounds[column].to_numpy(float))
+    records = result.round_records
+    times, values = (np.fromiter(map(attrgetter(name), records), float, len(records)) for name in ("time", column))
+    return Steps(times, values)
 
 
 def bin_edges(end_time: float, bin_width: float) -> Array:

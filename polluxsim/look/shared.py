@@ -48,7 +48,9 @@ class Instant(NamedTuple):
 def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
     """Yield all changes of a run in order of time; who loses all GPUs has none by number either."""
     sharers: set[str] = set()
-    records: Iterable[AllocationRecord | SharingRecord] = merge(allocations, sharing, key=_TIME)
+    records: Iterable[AllocationRecord | SharingRecord] = (
+        merge(allocations, sharing, key=_TIME) if sharing else allocations
+    )
     for time, together in groupby(records, key=_TIME):
         changes: dict[str, list[AllocationRecord]] = {}
         shares: dict[str, Share] = {}

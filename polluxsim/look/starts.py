@@ -21,7 +21,9 @@ def start_delay(run: Run) -> Delay:
     """Return what tells the restart delays of a run by its settings; nothing costs anything where it has none."""
     engine = run.info.get("config", {}).get("engine", {})
     delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
-    types = cluster_of(run).node_types if delays.known else ()
+    if not delays.known:
+        return lambda application, nodes: delays.otherwise
+    types = cluster_of(run).node_types
 
     def delay(application: str, nodes: Sequence[int]) -> float:
         return delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)

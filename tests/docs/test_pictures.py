@@ -6,7 +6,9 @@ import io
 import re
 import shlex
 import shutil
+from argparse import Namespace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import hooks
@@ -19,8 +21,8 @@ from polluxsim.cli.main import main
 from polluxsim.cli.plot import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
-QUICK = ("generate", "sample", "import", "when")
-OF = {"when": "queued"}
+QUICK = ("generate", "sample", "import", "when", "why")
+OF = {"when": "queued", "why": "tiresias"}
 """The run that a picture is of."""
 
 
@@ -70,6 +72,13 @@ def test_a_plot_has_the_words_and_colours_of_today_in_light_and_dark(tmp_path: P
         assert re.findall(told, drawn) == re.findall(told, kept) != []
     assert "--cffffff:#171d24" in kept
     assert "fill: #" not in kept
+
+
+def test_the_live_view_is_that_of_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures.live_picture, "perf_counter", perf_counter)  # put back, as drawing sets another
+    pictures.draw_live(tmp_path, Namespace(output=tmp_path))
+    drawn, kept = ((folder / "live.svg").read_text(encoding="utf-8") for folder in (tmp_path, DOCS / "images"))
+    assert drawn == kept
 
 
 @pytest.mark.parametrize("name", QUICK)

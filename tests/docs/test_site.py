@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import hooks
@@ -19,6 +20,8 @@ FETCHED = re.compile(
     r"""|@import\s+["'](?:https?:)?//[^"']+|url\(["']?(?:https?:)?//[^)]+""",
     re.IGNORECASE,
 )
+WIDEST = 88
+"""Of a signature, in characters: more do not fit beside the contents."""
 OURS = re.compile(r"/(?:work|tmp|home|root)/")
 
 
@@ -67,6 +70,16 @@ def test_every_page_is_there(site: Path) -> None:
         assert f"usage: polluxsim {command}" in text["commands.html"] or command == "run"
     assert not [name for name, page in text.items() if "--8&lt;--" in page or "<!-- help" in page]
     assert not [name for name, page in text.items() if OURS.search(page)]
+
+
+def test_signatures_are_folded_so_that_none_is_cut_off(site: Path) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
+    code = [
+        each for page in pages for each in re.findall(r'<div class="doc-signature highlight">(.*?)</div>', page, re.S)
+    ]
+    signatures = [unescape(re.sub(r"<[^>]+>", "", each)).strip().splitlines() for each in code]
+    assert sum(len(lines) > 5 for lines in signatures) > 20
+    assert [line for lines in signatures for line in lines if len(line) > WIDEST] == []
 
 
 def test_nothing_is_asked_for_over_the_network(site: Path) -> None:

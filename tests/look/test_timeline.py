@@ -22,7 +22,7 @@ from polluxsim.engine.failures import DrawnFailures, SpotReclaims
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.slots import cluster_of, stays
+from polluxsim.look.slots import cluster_of, stays, tenures
 from polluxsim.look.timeline import CLUSTER_PID, events, write_timeline
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
@@ -281,6 +281,17 @@ def test_a_job_keeps_its_slots_while_it_stays(case: Case, random: Any) -> None:
         shuffled.sort(key=lambda record: record.time)
         found = (Counter(map(where, stays(some, cluster, run.result.end_time))) for some in (shuffled, records))
         assert next(found) == next(found)
+
+
+@given(cases())
+@settings(max_examples=80)
+def test_tenures_are_the_stays_of_jobs_in_each_place(case: Case) -> None:
+    """The last stay in a place ends when the job leaves it, whatever batch sizes it had there."""
+    run = run_of(case)
+    these = (run.result.allocation_records, cluster_of(run), run.result.end_time)
+    last = {(stay.job, stay.placed): stay for stay in stays(*these)}.values()
+    found = [(each[:3], (each.node, each.first + gpu)) for each in tenures(*these) for gpu in range(each.length)]
+    assert sorted(found) == sorted(((stay.placed, stay.end, stay.job), slot) for stay in last for slot in stay.slots)
 
 
 def where(stay: Any) -> tuple[object, ...]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from itertools import accumulate, groupby, pairwise, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from polluxsim.gpu_types import NOBODY_SAYS, NodeTypes
-from polluxsim.look.slots import stays
+from polluxsim.look.slots import runs, stays, tenures
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -86,13 +87,12 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
     """
     index = {record.job: number for number, record in enumerate(result.job_records)}
     offsets = [0, *accumulate(cluster.gpus_per_node)]
-    pieces = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
     if result.sharing_records:
+        pieces = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
         return _shared(pieces, index, offsets, cluster)
     found = [
-        (stay.placed, stay.end, index[stay.job], offsets[node] + first, count)
-        for stay in _last_in_place(pieces)
-        for node, first, count in _runs(stay.slots)
+        (start, end, index[job], offsets[node] + first, length)
+        for start, end, job, node, first, length in tenures(result.allocation_records, cluster, result.end_time)
     ]
     start, end, job, row, rows = np.array(sorted(found), dtype=np.float64).reshape(-1, 5).T
     held, first, count = (column.astype(int) for column in (job, row, rows))
@@ -143,13 +143,8 @@ def _parts(there: Iterable[tuple[int, Stay]]) -> Iterator[_Part]:
             yield _Part(start, rest[-1][1] if rest else end, job, place, len(jobs), speed, placed)
 
 
-def _last_in_place(pieces: Iterable[Stay]) -> Collection[Stay]:
-    """Return the last stay of each job in each place: it ends when the job leaves, whatever batch sizes it had."""
-    return {(stay.job, stay.placed): stay for stay in pieces}.values()
-
-
 def _runs(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int]]:
     """Yield node, first GPU and length of every run of neighbouring GPUs of a node."""
-    for (node, _), run in groupby(enumerate(slots), key=lambda pair: (pair[1].node, pair[1].gpu - pair[0])):
-        gpus = [slot.gpu for _, slot in run]
-        yield node, gpus[0], len(gpus)
+    for node, there in groupby(slots, key=attrgetter("node")):
+        for first, length in runs([slot.gpu for slot in there]):
+            yield node, first, length

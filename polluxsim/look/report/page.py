@@ -11,18 +11,15 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from polluxsim.look.colours import application_colour, looks, on_page
-from polluxsim.look.frames import frame_of
 from polluxsim.look.groups import grouped, policy_name, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
-from polluxsim.look.replication import settings_table
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns, save_columns
 from polluxsim.look.report.sentences import packed_reasons
 from polluxsim.look.series import fairness, is_adaptive
-from polluxsim.look.settings_text import as_html
 from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.summary import summarise
 
@@ -153,6 +150,10 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
     """Return the means of settings that several runs replicate, with the changes between them by pairs."""
     if all(len(group.runs) == 1 for group in grouped(runs)):
         return None
+    from polluxsim.look.frames import frame_of  # noqa: PLC0415  (pandas is slow to load)
+    from polluxsim.look.replication import settings_table  # noqa: PLC0415
+    from polluxsim.look.settings_text import as_html  # noqa: PLC0415
+
     return Markup(as_html(settings_table(frame_of(runs))))
 
 

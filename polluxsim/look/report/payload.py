@@ -6,14 +6,14 @@ import base64
 import json
 import zlib
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter, ne
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from polluxsim.look.colours import job_colour
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.starts import start_delay
-from polluxsim.metrics.gpu_time import effective_time_ratio
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ NEVER = -1.0
 STATUSES = tuple(Status)
 
 MOST_HUES = 8
+
+EFFORT = 4
+"""Of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, and packed in a twentieth of the time."""
 
 ALIGNMENT = 8
 TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}
@@ -54,7 +57,7 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
     text = json.dumps({**head, "columns": places}, separators=(",", ":"), allow_nan=False).encode()
     start = len(text).to_bytes(4, "little") + text
     start += bytes(-len(start) % ALIGNMENT)
-    return base64.b64encode(zlib.compress(start + b"".join(blocks), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(start + b"".join(blocks), EFFORT)).decode("ascii")
 
 
 def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDArray[Any]]:
@@ -64,32 +67,10 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
     (from `held_place` on only where jobs share GPUs), `down…` per outage of a node, `round…` per round, `life…` per
     point of a job's life.
     """
-    jobs, rounds, outages = result.job_records, result.round_records, result.outage_records
-    rows = [0, *accumulate(held.gpus_per_node)]
-    index = {job.job: number for number, job in enumerate(jobs)}
-    changes = sorted(result.allocation_records, key=lambda record: index[record.job])
-    applications = sorted({job.application for job in jobs})
+    outages, rounds, rows = result.outage_records, result.round_records, [0, *accumulate(held.gpus_per_node)]
     return {
-        "job_application": _column("uint32", [applications.index(job.application) for job in jobs]),
-        "job_submit": _column("float64", [job.submit_time for job in jobs]),
-        "job_start": _column("float64", [_or_never(job.start_time) for job in jobs]),
-        "job_end": _column("float64", [_or_never(job.left_at) for job in jobs]),
-        "job_status": _column("uint8", [STATUSES.index(job.status) for job in jobs]),
-        "job_fairness": _column("float32", [job.finish_time_fairness for job in jobs]),
-        "job_asked": _column("uint32", [job.num_replicas for job in jobs]),
-        "job_restart_time": _column("float32", [job.restart_time for job in jobs]),
-        "job_color": _column("uint32", [_number(_colour(job, applications, i)) for i, job in enumerate(jobs)]),
-        "job_restarts": _column("uint32", [job.num_restarts for job in jobs]),
-        "job_failures": _column("uint32", [job.num_failures for job in jobs]),
-        "job_effective": _column("float32", [effective_time_ratio([job], result.end_time) for job in jobs]),
-        "job_gpu_seconds": _column("float64", [job.gpu_seconds for job in jobs]),
-        "change_job": _column("uint32", [index[record.job] for record in changes]),
-        "change_time": _column("float64", [record.time for record in changes]),
-        "change_gpus": _column("uint32", [sum(record.gpus) for record in changes]),
-        "change_nodes": _column("uint32", [len(set(record.nodes)) for record in changes]),
-        "change_batch": _column("uint32", [record.batch_size for record in changes]),
-        "change_accumulation": _column("uint32", [record.accumulation_steps for record in changes]),
-        "change_moved": _column("uint8", _moved(changes)),
+        **_job_columns(result),
+        **_change_columns(result),
         "held_start": _column("float64", held.start),
         "held_end": _column("float64", held.end),
         "held_job": _column("uint32", held.job),
@@ -100,15 +81,70 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "down_end": _column("float64", [min(outage.until, result.end_time) for outage in outages]),
         "down_row": _column("uint32", [rows[outage.node] for outage in outages]),
         "down_rows": _column("uint32", [outage.gpus for outage in outages]),
-        "round_time": _column("float64", [record.time for record in rounds]),
-        "round_efficiency": _column("float32", [record.efficiency for record in rounds]),
-        "round_nodes": _column("uint32", [record.nodes for record in rounds]),
-        "round_price": _column("float32", [record.hourly_cost for record in rounds]),
+        "round_time": _field("float64", rounds, "time"),
+        "round_efficiency": _field("float32", rounds, "efficiency"),
+        "round_nodes": _field("uint32", rounds, "nodes"),
+        "round_price": _field("float32", rounds, "hourly_cost"),
         "life_job": lives.job,
         "life_time": lives.time,
         "life_efficiency": lives.efficiency,
         "life_progress": lives.progress,
     }
+
+
+def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
+    jobs, applications = result.job_records, sorted({job.application for job in result.job_records})
+    of, status = ({name: i for i, name in enumerate(names)} for names in (applications, STATUSES))
+    start, end, completion = (_field("float64", jobs, name) for name in ("start_time", "end_time", "completion_time"))
+    left = np.where(np.isnan(completion), end, completion)
+    return {
+        "job_application": _column("uint32", [of[job.application] for job in jobs]),
+        "job_submit": _field("float64", jobs, "submit_time"),
+        "job_start": np.nan_to_num(start, nan=NEVER, posinf=np.inf),
+        "job_end": np.nan_to_num(left, nan=NEVER, posinf=np.inf),
+        "job_status": _column("uint8", [status[job.status] for job in jobs]),
+        "job_fairness": _field("float32", jobs, "finish_time_fairness"),
+        "job_asked": _field("uint32", jobs, "num_replicas"),
+        "job_restart_time": _field("float32", jobs, "restart_time"),
+        "job_color": _column("uint32", _colours(jobs, applications)),
+        "job_restarts": _field("uint32", jobs, "num_restarts"),
+        "job_failures": _field("uint32", jobs, "num_failures"),
+        "job_effective": _column("float32", _effective(jobs, np.where(np.isnan(left), result.end_time, left) - start)),
+        "job_gpu_seconds": _field("float64", jobs, "gpu_seconds"),
+    }
+
+
+def _effective(jobs: Sequence[JobRecord], passed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the effective time ratio of each job alone, by the time since it started [s]; NaN where it did not."""
+    useful = _field("float64", jobs, "run_time")
+    for name in ("restart_time", "checkpoint_time", "lost_time"):
+        useful -= _field("float64", jobs, name)
+    ratio = np.full(len(passed), np.nan)
+    np.divide(useful, passed, out=ratio, where=(passed != 0) & ~np.isnan(passed))
+    return ratio
+
+
+def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
+    job, changes = _changes(result)
+    places = list(map(attrgetter("nodes", "gpus"), changes))
+    moved = _column("bool", list(map(ne, places, [None, *places])))
+    return {
+        "change_job": _column("uint32", job),
+        "change_time": _field("float64", changes, "time"),
+        "change_gpus": _column("uint32", [sum(gpus) for _, gpus in places]),
+        "change_nodes": _column("uint32", [len(set(nodes)) for nodes, _ in places]),
+        "change_batch": _field("uint32", changes, "batch_size"),
+        "change_accumulation": _field("uint32", changes, "accumulation_steps"),
+        "change_moved": _column("uint8", moved | (np.diff(job, prepend=-1) != 0)),
+    }
+
+
+def _changes(result: Result) -> tuple[NDArray[np.int64], list[AllocationRecord]]:
+    """Return all changes in order of job and time, each with its job's place among the job records."""
+    records, index = result.allocation_records, {job.job: number for number, job in enumerate(result.job_records)}
+    job = np.array([index[record.job] for record in records], np.int64)
+    order = np.argsort(job, kind="stable")
+    return job[order], [records[place] for place in order.tolist()]
 
 
 def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
@@ -120,8 +156,11 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
     """
     jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
     index = {job.job: number for number, job in enumerate(jobs)}
-    changes = sorted(run.result.allocation_records, key=lambda record: index[record.job])
-    of, delay = [(jobs[index[each.job]].application, each.nodes) for each in changes], start_delay(run)
+    job, changes = _changes(run.result)
+    of, delay = (
+        [(jobs[i].application, each.nodes) for i, each in zip(job.tolist(), changes, strict=True)],
+        start_delay(run),
+    )
     rhythms = [pauses.rhythm(each.time, nodes, name) for each, (name, nodes) in zip(changes, of, strict=True)]
     saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
     return {
@@ -145,26 +184,15 @@ def is_coloured_by_application(applications: Collection[str]) -> bool:
     return 1 < len(applications) <= MOST_HUES
 
 
-def _colour(job: JobRecord, applications: Collection[str], number: int) -> str:
-    return job_colour(job.application if is_coloured_by_application(applications) else None, number)
+def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[int]:
+    has_hue = is_coloured_by_application(applications)
+    return [int(job_colour(job.application if has_hue else None, i)[1:], 16) for i, job in enumerate(jobs)]
 
 
-def _number(colour: str) -> int:
-    return int(colour[1:], 16)
-
-
-def _moved(changes: Sequence[AllocationRecord]) -> list[bool]:
-    """Return whether each change is one of placement, and not of the batch size alone; changes stand job by job."""
-    before = [None, *changes[:-1]]
-    return [
-        old is None or old.job != new.job or (old.nodes, old.gpus) != (new.nodes, new.gpus)
-        for old, new in zip(before, changes, strict=True)
-    ]
+def _field(kind: str, records: Sequence[NamedTuple], name: str) -> NDArray[Any]:
+    """Return a field of records as a column, NaN where it is None."""
+    return _column(kind, list(map(attrgetter(name), records)))
 
 
 def _column(kind: str, values: Any) -> NDArray[Any]:
-    return np.asarray(values).astype(kind)
-
-
-def _or_never(time: float | None) -> float:
-    return NEVER if time is None else time
+    return np.array(values, kind)

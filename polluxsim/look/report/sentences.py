@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 def packed_reasons(result: Result, reasons: Sequence[ReasonRecord]) -> str:
     """Return the reasons job by job, each with its time, its kind as a number, and its sentence."""
     index = {job.job: number for number, job in enumerate(result.job_records)}
-    ordered = sorted(reasons, key=lambda reason: (index[reason.job], reason.time))
-    kinds = sorted({reason.kind for reason in ordered})
+    kinds = {kind: number for number, kind in enumerate(sorted({reason.kind for reason in reasons}))}
+    job = np.array([index[reason.job] for reason in reasons], np.uint32)
+    time = np.array([reason.time for reason in reasons], np.float64)
+    kind = np.array([kinds[reason.kind] for reason in reasons], np.uint32)
+    order = np.lexsort((time, job))
     columns: dict[str, NDArray[Any]] = {
-        "reason_job": np.array([index[reason.job] for reason in ordered], np.uint32),
-        "reason_time": np.array([reason.time for reason in ordered], np.float64),
-        "reason_kind": np.array([kinds.index(reason.kind) for reason in ordered], np.uint32),
+        "reason_job": job[order],
+        "reason_time": time[order],
+        "reason_kind": kind[order],
     }
-    return packed(columns, {"jobs": [], "sentences": [sentence(reason) for reason in ordered]})
+    return packed(columns, {"jobs": [], "sentences": [sentence(reasons[place]) for place in order.tolist()]})

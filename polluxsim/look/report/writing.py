@@ -14,6 +14,7 @@ from polluxsim.look.groups import settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.report import Subject, report
+from polluxsim.record_tables import nothing_collected
 from polluxsim.storage import read_reasons, read_run
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".htm")
 
 
+@nothing_collected()
 def write_report(folders: Sequence[Path], output: Path) -> None:
     """Write the report of finished runs, whole or not at all.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from polluxsim.look.why.elastic_words import OF_ELASTIC
@@ -19,15 +20,19 @@ _SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING}
 
 def sentence(record: ReasonRecord) -> str:
     """Return what a reason says, in a sentence; a kind that is not ours is said as it is."""
-    numbers = dict(record.numbers)
-    others = tuple("this job itself" if other == record.job else other for other in record.others)
-    known = _SENTENCES.get(record.kind)
+    others = record.others and tuple("this job itself" if other == record.job else other for other in record.others)
+    return _said(record.kind, record.numbers, others)
+
+
+@lru_cache(2**16)
+def _said(kind: str, figures: tuple[tuple[str, float], ...], others: tuple[str, ...]) -> str:
+    numbers, known = dict(figures), _SENTENCES.get(kind)
     if known is not None:
         try:
             return known(numbers, others)
         except KeyError:
             pass  # a guest's own reason, under a name that is one of ours
-    return _as_it_is(record.kind, numbers, others)
+    return _as_it_is(kind, numbers, others)
 
 
 def _as_it_is(kind: str, numbers: Mapping[str, float], others: Sequence[str]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.look.series import fairness
 from polluxsim.look.timeline import events
 from polluxsim.storage import read_run, write_run
 
@@ -45,6 +47,27 @@ def test_groups_come_to_the_whole_whatever_they_are_told_by(
                 assert all(value >= least - 1e-6 for value, least in zip(found, whole, strict=True))
             else:
                 assert found == pytest.approx(whole, abs=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["pollux", "tiresias"])
+def test_the_distribution_of_fairness_is_that_of_the_jobs(
+    browser: Any, tmp_path: Path, simulated: dict[str, Path], policy: str
+) -> None:
+    page = page_of(browser, tmp_path, simulated[policy])
+    known = fairness(read_run(simulated[policy]).result)
+    script = """
+      const { x } = polluxReport.page.figures.get("rho"), { LEFT, RIGHT } = polluxReport.chart;
+      const width = document.getElementById("rho").getBoundingClientRect().width;
+      const share = Math.log(arguments[0] / x.start) / Math.log(x.end / x.start);
+      return (LEFT + share * (width - LEFT - RIGHT)) / width;
+    """
+    for place in (len(known) // 5, len(known) // 2):
+        between = float(np.sort(known)[place : place + 2].prod()) ** 0.5
+        (said,) = page.hover(*page.place("rho", page.run(script, between), 0.5))
+        assert said.splitlines()[0].startswith("ρ up to ")
+        shown = float(said.split("%")[0].split()[-1])
+        near = [100 * (known <= between * factor).mean() for factor in (0.98, 1.02)]  # a point is so wide
+        assert near[0] - 0.1 <= shown <= near[1] + 0.1
 
 
 def test_waits_are_told_by_their_cause(browser: Any, tmp_path: Path) -> None:

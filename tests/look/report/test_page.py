@@ -208,6 +208,9 @@ def test_lengths_of_time_and_moments_are_told_as_people_do(browser: Any, by_hand
     moments = page.run("return [0, 59.6, 4680, 363599].map(polluxReport.format.clock)")
     assert moments == ["0:00:00", "0:01:00", "1:18:00", "100:59:59"]
     assert all(from_clock(moment) is not None for moment in moments)  # as `polluxsim why` takes them
+    ticks = "return polluxReport.chart.lengthTicks({ start: 60, end: 259200, log: true }, arguments[0])"
+    for room in (160, 380, 500):  # [px]: whole units are told before others
+        assert {"1 min", "1 h", "1 d"} <= {text for _, text in page.run(ticks, room)}
     assert page.run("return [0, 1, 2].map((count) => polluxReport.format.plural(count, 'job'))") == [
         "0 jobs", "1 job", "2 jobs",
     ]  # fmt: skip

@@ -26,17 +26,14 @@ polluxReport.chart = (() => {
     return found;
   }
 
-  // An axis of powers has round lengths of time, as many as can be told apart.
+  // An axis of powers has round lengths of time, as many as can be told apart, whole units before others.
   function lengthTicks(axis, room) {
-    const found = [];
-    let last = -Infinity;
-    for (const each of LENGTHS) {
-      const at = along(axis, each) * room;
-      if (each < axis.start || each > axis.end || at - last < 44) continue;
-      found.push([each, each < 86400 ? format.span(each).replace(/ 00 min| 0 s/, "") : `${each / 86400} d`]);
-      last = at;
+    const found = [], at = (each) => along(axis, each) * room;
+    for (const each of [1, 60, 3600, 86400, ...LENGTHS]) {
+      if (each < axis.start || each > axis.end || found.some((other) => Math.abs(at(each) - at(other)) < 44)) continue;
+      found.push(each);
     }
-    return found;
+    return found.map((each) => [each, each < 86400 ? format.span(each).replace(/ 00 min| 0 s/, "") : `${each / 86400} d`]);
   }
 
   // The round lengths of time that hold all of some.
