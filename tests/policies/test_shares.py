@@ -6,6 +6,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from drawn import demand_of, demands
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
@@ -26,31 +27,6 @@ RULES = (
     rules.FinishTimeFairness(), rules.Isolated(), rules.GandivaFair(), rules.Proportional(), rules.FirstCome(),
     rules.WaterFilling(), AlloX(),
 )  # fmt: skip
-
-
-def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float], left: list[float]) -> Demand:
-    count = len(speeds)
-    return Demand(
-        [f"job-{i}" for i in range(count)],
-        ["v100", "p100", "k80"][: len(gpus)],
-        np.array(speeds),
-        np.array(widths),
-        np.array(gpus),
-        np.arange(1.0, len(gpus) + 1),
-        np.array(left),
-        np.zeros(count),
-    )
-
-
-@st.composite
-def demands(draw: st.DrawFn) -> Demand:
-    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    gpus = [float(draw(st.integers(4, 12))) for _ in range(types)]
-    speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0, 90.0])
-    rows = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
-    rows = [row if any(row) else [1.0] * types for row in rows]
-    widths = [float(draw(st.sampled_from([1, 2, 4]))) for _ in range(jobs)]
-    return demand_of(rows, widths, gpus, [draw(st.floats(100, 1e5)) for _ in range(jobs)])
 
 
 @given(demands(), st.sampled_from(range(len(RULES))), st.sampled_from(["centre", "vertex"]))
