@@ -159,14 +159,26 @@ def test_moves_are_free_where_they_are_said_to_be() -> None:
 
 
 class ByType(ToyProfile):
-    """A toy that trains on two types."""
+    """A toy that trains on two types, on a K80 so many times slower."""
 
-    def __init__(self) -> None:
-        super().__init__(epochs=(1e6,))
+    def __init__(self, slower: float = 1.0, epochs: float = 1e6) -> None:
+        super().__init__(epochs=(epochs,))
+        self._types = {"v100": ToyProfile(epochs=(epochs,)), "k80": ToyProfile(seconds=slower, epochs=(epochs,))}
 
     @property
     def by_type(self) -> dict[str, ToyProfile]:
-        return {"v100": ToyProfile(epochs=(1e6,)), "k80": ToyProfile(epochs=(1e6,))}
+        return self._types
+
+
+@pytest.mark.parametrize("groups", [[[1, 2, "v100"], [1, 2, "k80"]], [[1, 2, "k80"], [1, 2, "v100"]]])
+def test_nobody_is_on_slow_gpus_while_fast_ones_are_idle(groups: list[list[object]]) -> None:
+    """In whichever order the cluster lists its types."""
+    cluster = Cluster.of_groups(groups)
+    made = simulate(
+        toy_workload(toy_job("a", 0.0, 2)), {"toy": ByType(4.0, 1000.0)}, cluster, RoundsOfShares(rules.MaxSum())
+    )
+    fast = [gpu.name for gpu in cluster.node_types].index("v100")
+    assert {record.nodes for record in made.allocation_records if record.nodes} == {(fast,)}
 
 
 @pytest.mark.parametrize(
