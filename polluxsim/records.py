@@ -175,6 +175,7 @@ REASON_UNITS = {
     "gpus_left": "GPUs",
     "gpus_free": "GPUs",
     "head_gpus_needed": "GPUs",
+    "group_gpus": "GPUs",
     "num_gpus": "GPUs",
     "fair_share": "GPUs",
     "max_replicas": "GPUs",

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 from hypothesis import strategies as st
 from toy import toy_job, toy_workload
 
@@ -26,6 +27,7 @@ from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.gittins import Gittins
+from polluxsim.policies.hadar import Hadar
 from polluxsim.policies.jsa import EffectiveScaling
 from polluxsim.policies.las import LeastAttainedService
 from polluxsim.policies.multifactor import Multifactor
@@ -37,6 +39,7 @@ from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.shares.allox import AlloX
+from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isolated, MaxMin, MaxSum, MinMakespan
 from polluxsim.policies.shockwave.policy import Shockwave
@@ -46,6 +49,7 @@ from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
+from polluxsim.policies.venn import Venn
 from polluxsim.policies.view import Policy, traits_of
 from polluxsim.records import Result
 from polluxsim.types import Cluster, Outage
@@ -60,6 +64,8 @@ __all__ = [
     "begun",
     "cases",
     "check_fork",
+    "demand_of",
+    "demands",
     "ended",
     "failing",
 ]
@@ -98,6 +104,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "afs": Afs,
     "jsa": EffectiveScaling,
     "sia": Sia,
+    "hadar": Hadar,
+    "venn": Venn,
     "quotas": lambda: Quotas({"vision": 1}),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,
@@ -208,3 +216,28 @@ def failing(*outages: tuple[int, float, float], nodes: int = 2) -> Cluster:
     """Return a cluster of nodes with 4 GPUs, of which some are down from a time on, for so long."""
     listed = Listed(tuple(Outage((node,), start, duration, "test") for node, start, duration in outages))
     return Cluster.uniform(nodes, 4, listed)
+
+
+def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float], left: list[float]) -> Demand:
+    count = len(speeds)
+    return Demand(
+        [f"job-{i}" for i in range(count)],
+        ["v100", "p100", "k80"][: len(gpus)],
+        np.array(speeds),
+        np.array(widths),
+        np.array(gpus),
+        np.arange(1.0, len(gpus) + 1),
+        np.array(left),
+        np.zeros(count),
+    )
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> Demand:
+    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    gpus = [float(draw(st.integers(4, 12))) for _ in range(types)]
+    speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0, 90.0])
+    rows = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
+    rows = [row if any(row) else [1.0] * types for row in rows]
+    widths = [float(draw(st.sampled_from([1, 2, 4]))) for _ in range(jobs)]
+    return demand_of(rows, widths, gpus, [draw(st.floats(100, 1e5)) for _ in range(jobs)])

@@ -40,6 +40,8 @@ class Arm:
         Jobs, as a multiple of the paper's 160.
     request
         What jobs ask for: "tuned" GPUs and batch sizes, or "realistic" ones.
+    largest_request
+        GPUs that jobs of generated workloads ask for at most, None for any number; published ones ask for what they do.
     is_long
         Whether it takes minutes.
     overrides
@@ -49,6 +51,7 @@ class Arm:
     name: str
     load: float = 1.0
     request: str = "tuned"
+    largest_request: int | None = None
     is_long: bool = False
     overrides: tuple[str, ...] = ()
 
@@ -185,5 +188,5 @@ def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any
         chosen = {**settings, **({key: value} if key else {})}
         label = f"{name} {value:g}" if key else name
         load, request = float(chosen.pop("load", 1.0)), str(chosen.pop("request", "tuned"))
-        is_long = bool(chosen.pop("long", False))
-        yield Arm(label, load, request, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
+        largest, is_long = chosen.pop("largest_request", None), bool(chosen.pop("long", False))
+        yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))

@@ -130,8 +130,8 @@ class Inputs:
         return () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
-        """Return an arm's published workloads by number."""
-        if self.workloads is None:
+        """Return an arm's published workloads by number; none where requests are to be smaller."""
+        if self.workloads is None or arm.largest_request:
             return {}
         paths = (self.workloads / workload_set(arm)).glob("workload-*.csv")
         numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
@@ -142,6 +142,7 @@ class Inputs:
             "workload=philly-like",
             f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
             f"workload.tuned={str(arm.request == 'tuned').lower()}",
+            *([f"workload.largest_request={arm.largest_request}"] if arm.largest_request else []),
             f"seed={seed}",
         )
 

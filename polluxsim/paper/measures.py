@@ -98,7 +98,7 @@ def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
 
 
 def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
-    """Return the overheads of one run [s, or 1].
+    """Return the overheads of one run [s, or 1], and the GPU time of a job on average [GPU s].
 
     `time between re-allocations` is the time that jobs held GPUs over their restarts; `time at one placement` the same
     over all their starts, the first ones included.
@@ -109,6 +109,7 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     found = {
         "time at one placement": run_time / max(restarts + started, 1),
         "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time,
+        "GPU time of a job": float(jobs["gpu_seconds"].mean()),
     }
     if restarts:
         found["time between re-allocations"] = run_time / restarts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from polluxsim.workloads.replay_like import ReplayLike, trace_jobs
 from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import CLASSES, check_profiles
-from polluxsim.workloads.tuned import Configuration, tuned_configurations
+from polluxsim.workloads.tuned import REPLICA_CHOICES, Configuration, tuned_configurations
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LONGEST = 10_000
 MOST_JOBS = 10_000_000
+LARGEST_REQUEST = REPLICA_CHOICES[-1]
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,22 @@ class PhillyLike:
         Whether jobs ask for tuned GPUs and batch sizes, or for GPUs as in the trace and the initial batch size on each.
     seed
         Seed of the drawing.
+    largest_request
+        A job that would ask for more GPUs asks for so many, so that gangs fit on a GPU type of which there are few.
     """
 
     num_jobs: int = 160
     hours: int = 8
     tuned: bool = True
     seed: int = 0
+    largest_request: int = LARGEST_REQUEST
 
     def __post_init__(self) -> None:
-        limits = {"num_jobs": (self.num_jobs, 1, MOST_JOBS), "hours": (self.hours, 1, LONGEST)}
+        limits = {
+            "num_jobs": (self.num_jobs, 1, MOST_JOBS),
+            "hours": (self.hours, 1, LONGEST),
+            "largest_request": (self.largest_request, 1, LARGEST_REQUEST),
+        }
         for name, (value, least, most) in limits.items():
             if not least <= value <= most:
                 raise InvalidConfigError(
@@ -74,7 +83,8 @@ class PhillyLike:
         times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
         classes = draw(CLASS_SHARES, self.num_jobs, rng)
-        tuned = {name: tuned_configurations(profiles[name]) for names in applications.values() for name in names}
+        known = chain.from_iterable(applications.values())
+        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in known}
         jobs = []
         for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
             names = applications[size_class]
@@ -82,7 +92,7 @@ class PhillyLike:
             if self.tuned:
                 request = tuned[name][rng.integers(len(tuned[name]))]
             else:
-                request = _realistic(profiles[name], size_class, rng)
+                request = _realistic(profiles[name], size_class, rng, self.largest_request)
             jobs.append(Job(f"{name}-{index}", float(time), name, *request))
         return Workload(tuple(jobs), source=f"philly-like workload, seed {self.seed}")
 
@@ -141,8 +151,10 @@ class PhillyLikeReplay:
         return ReplayLike(self.hours, self.start, self.rate, heartbeat=self.heartbeat, seed=self.seed)
 
 
-def _realistic(profile: Profile, size_class: str, rng: np.random.Generator) -> Configuration:
+def _realistic(
+    profile: Profile, size_class: str, rng: np.random.Generator, largest: int = LARGEST_REQUEST
+) -> Configuration:
     limits = profile.application
     (gpus,) = draw(GPUS_BY_CLASS[size_class], 1, rng)
-    gpus = min(gpus, limits.max_batch_size // limits.init_batch_size)
+    gpus = min(gpus, largest, limits.max_batch_size // limits.init_batch_size)
     return Configuration(gpus, limits.init_batch_size * gpus)

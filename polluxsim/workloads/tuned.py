@@ -34,11 +34,12 @@ class Configuration(NamedTuple):
     batch_size: int
 
 
-def tuned_configurations(profile: Profile) -> tuple[Configuration, ...]:
+def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -> tuple[Configuration, ...]:
     """Return an application's tuned configurations, by rising GPU count.
 
     A count is a choice if, at its best batch size on packed nodes, training takes less than 12 h and its speedup over
     the best on one GPU is between 50 and 80 % of its GPUs; with no such count it is one GPU at its best batch size.
+    In place of each of more than `largest` GPUs stands the best on so many.
     """
     alone_time, alone = _best(profile, 1)
     choices = []
@@ -48,7 +49,8 @@ def tuned_configurations(profile: Profile) -> tuple[Configuration, ...]:
         time, configuration = _best(profile, replicas)
         if time < LONGEST and LEAST_SCALING < alone_time / time / replicas < MOST_SCALING:
             choices.append(configuration)
-    return tuple(choices) or (alone,)
+    fitting = (each if each.num_replicas <= largest else _best(profile, largest)[1] for each in choices)
+    return tuple(fitting) or (alone,)
 
 
 def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:

@@ -113,6 +113,22 @@ def test_usage_draws_the_bins(runs: list[Run]) -> None:
     assert lines(figure)[1][1][0] == 64  # the GPUs there are
 
 
+def test_usage_by_type_adds_up_to_that_of_all_gpus() -> None:
+    """Of two types: a panel each, its GPUs, and what is held of its nodes."""
+    alike = run_of(by_hand())
+    alike.info["nodes"] = [[2, 3]]
+    (whole,) = lines(usage(grouped([alike]), 10.0))[:1]
+    run = run_of(by_hand())
+    run.info["nodes"] = [[1, 3, "t4"], [1, 3, "a100-40"]]
+    figure = usage(grouped([run]), 10.0)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["t4 in use", "a100-40 in use", "statistical efficiency"]
+    (_, first), (_, second) = (lines(figure, panel)[0] for panel in (0, 1))
+    assert second.max() == 3
+    np.testing.assert_allclose(first + second, whole[1])
+    assert [lines(figure, panel)[1][1][0] for panel in (0, 1)] == [3, 3]
+    assert len(usage(grouped([run, alike], each=True), 10.0).axes) == 2  # of other clusters, all together
+
+
 def test_pooled_runs_are_averaged_and_a_run_that_has_ended_uses_nothing(runs: list[Run]) -> None:
     pair = runs[:2]
     figure = usage(grouped(pair), bin_width=600.0)

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hydra.utils import instantiate
 
 from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
 from polluxsim.look.bootstrap import Estimate
 from polluxsim.metrics.summary import summarise
-from polluxsim.paper.experiment import names, read_experiment, systems
+from polluxsim.paper.experiment import CONFIG_DIRS, names, read_experiment, systems
+from polluxsim.paper.inputs import Inputs
+from polluxsim.paper.planning import planned
 from polluxsim.paper.published import Kind, Published, Rule, difference, judge
 from polluxsim.policies.elasticflow import ElasticFlow
 from polluxsim.shipped import shipped
+from polluxsim.sweeps.plan import composer
 from polluxsim.types import Cluster
 from polluxsim.workloads.elasticflow import ElasticFlowJobs
 
@@ -99,6 +103,21 @@ def test_every_system_has_its_values_and_its_command() -> None:
         # Gandiva's published simulator passes no turns between arrivals: said beside ours, and not judged.
         judged = [row for row in experiment.published if row.arm != "Gandiva"]
         assert all(row.by_simulator == (row.measured.kind is not Kind.NONE) for row in judged)
+
+
+def test_gangs_of_sias_experiment_fit_on_every_type(tmp_path: Path) -> None:
+    """Each of Gavel's jobs can have its GPUs on the type with fewest; published workloads ask for more."""
+    sia = read_experiment("sia")
+    runs = {run.arm.name: run for run in planned(sia, Inputs(), 1).runs}
+    assert set(runs) == {f"{system} {load}" for system in ("Gavel", "Pollux", "Sia") for load in ("1", "1.6")}
+    for name, count in (("Gavel 1", 160), ("Gavel 1.6", 256)):
+        jobs = instantiate(composer(CONFIG_DIRS).compose(runs[name].overrides).workload).load(Inputs().load_profiles())
+        assert len(jobs.jobs) == count
+        assert max(job.num_replicas for job in jobs.jobs) == 16
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads" / "workload-1.csv").touch()
+    published = Inputs(workloads=tmp_path)
+    assert {arm.name for arm in sia.arms if published.units(arm, 1, None)} == {"Pollux 1", "Sia 1"}
 
 
 def test_points_are_of_the_share_itself() -> None:

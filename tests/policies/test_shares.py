@@ -6,6 +6,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from drawn import demand_of, demands
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
@@ -26,31 +27,6 @@ RULES = (
     rules.FinishTimeFairness(), rules.Isolated(), rules.GandivaFair(), rules.Proportional(), rules.FirstCome(),
     rules.WaterFilling(), AlloX(),
 )  # fmt: skip
-
-
-def demand_of(speeds: list[list[float]], widths: list[float], gpus: list[float], left: list[float]) -> Demand:
-    count = len(speeds)
-    return Demand(
-        [f"job-{i}" for i in range(count)],
-        ["v100", "p100", "k80"][: len(gpus)],
-        np.array(speeds),
-        np.array(widths),
-        np.array(gpus),
-        np.arange(1.0, len(gpus) + 1),
-        np.array(left),
-        np.zeros(count),
-    )
-
-
-@st.composite
-def demands(draw: st.DrawFn) -> Demand:
-    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    gpus = [float(draw(st.integers(4, 12))) for _ in range(types)]
-    speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0, 90.0])
-    rows = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
-    rows = [row if any(row) else [1.0] * types for row in rows]
-    widths = [float(draw(st.sampled_from([1, 2, 4]))) for _ in range(jobs)]
-    return demand_of(rows, widths, gpus, [draw(st.floats(100, 1e5)) for _ in range(jobs)])
 
 
 @given(demands(), st.sampled_from(range(len(RULES))), st.sampled_from(["centre", "vertex"]))
@@ -183,14 +159,26 @@ def test_moves_are_free_where_they_are_said_to_be() -> None:
 
 
 class ByType(ToyProfile):
-    """A toy that trains on two types."""
+    """A toy that trains on two types, on a K80 so many times slower."""
 
-    def __init__(self) -> None:
-        super().__init__(epochs=(1e6,))
+    def __init__(self, slower: float = 1.0, epochs: float = 1e6) -> None:
+        super().__init__(epochs=(epochs,))
+        self._types = {"v100": ToyProfile(epochs=(epochs,)), "k80": ToyProfile(seconds=slower, epochs=(epochs,))}
 
     @property
     def by_type(self) -> dict[str, ToyProfile]:
-        return {"v100": ToyProfile(epochs=(1e6,)), "k80": ToyProfile(epochs=(1e6,))}
+        return self._types
+
+
+@pytest.mark.parametrize("groups", [[[1, 2, "v100"], [1, 2, "k80"]], [[1, 2, "k80"], [1, 2, "v100"]]])
+def test_nobody_is_on_slow_gpus_while_fast_ones_are_idle(groups: list[list[object]]) -> None:
+    """In whichever order the cluster lists its types."""
+    cluster = Cluster.of_groups(groups)
+    made = simulate(
+        toy_workload(toy_job("a", 0.0, 2)), {"toy": ByType(4.0, 1000.0)}, cluster, RoundsOfShares(rules.MaxSum())
+    )
+    fast = [gpu.name for gpu in cluster.node_types].index("v100")
+    assert {record.nodes for record in made.allocation_records if record.nodes} == {(fast,)}
 
 
 @pytest.mark.parametrize(

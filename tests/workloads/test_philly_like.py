@@ -103,6 +103,18 @@ def test_every_request_can_run_and_is_a_tuned_one() -> None:
             assert all((job.num_replicas, job.batch_size) in choices[job.application] for job in workload.jobs)
 
 
+@pytest.mark.parametrize("tuned", [True, False])
+def test_a_largest_request_cuts_those_beyond_it_and_no_others(tuned: bool) -> None:
+    whole = PhillyLike(num_jobs=2000, tuned=tuned).load(PROFILES).jobs
+    cut = PhillyLike(num_jobs=2000, tuned=tuned, largest_request=16).load(PROFILES).jobs
+    beyond = [job.num_replicas > 16 for job in whole]
+    assert any(beyond)
+    for job, now, is_cut in zip(whole, cut, beyond, strict=True):
+        same = replace(job, num_replicas=now.num_replicas, batch_size=now.batch_size)
+        assert now == (same if is_cut else job)
+        assert now.num_replicas == min(job.num_replicas, 16)
+
+
 def test_the_shipped_workload_is_seed_0() -> None:
     shipped = read_workload(Path(__file__).parents[2] / "workloads" / "philly-like-160.csv").jobs
     fresh = PhillyLike().load(PROFILES).jobs
@@ -112,7 +124,9 @@ def test_the_shipped_workload_is_seed_0() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", [{"num_jobs": 0}, {"hours": 0}, {"hours": 10**6}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"num_jobs": 0}, {"hours": 0}, {"hours": 10**6}, {"seed": -1}, {"largest_request": 0}]
+)
 def test_impossible_parameters_are_named(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidConfigError, match=r"workload\.\w+ is -?\d+, allowed is a whole number"):
         PhillyLike(**wrong)

@@ -10,11 +10,11 @@ from polluxsim.durations import HOUR
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, share_axis, steps, styled
-from polluxsim.look.series import bin_edges, nodes_up, usage_by_bin
+from polluxsim.look.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
 from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -31,7 +31,7 @@ BIN = 1800.0
 
 @styled
 def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
-    """Draw GPUs in use, and the efficiency they are used at weighted by GPUs, over time.
+    """Draw GPUs in use, by type where all runs have the same several, and their efficiency weighted by GPUs, over time.
 
     Parameters
     ----------
@@ -42,25 +42,36 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     width
         [cm].
     """
-    figure = new_figure(width, 8.0 if width <= 10 else 9.0)
-    upper, lower = figure.subplots(2, sharex=True)
+    types = _nodes_by_type(groups)
+    figure = new_figure(width, (8.0 if width <= 10 else 9.0) + 3.0 * (max(len(types), 1) - 1))
+    *panels, lower = figure.subplots(max(len(types), 1) + 1, sharex=True)
     lines = {}
     for group, look in zip(groups, looks_of(groups), strict=True):
         edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width)
         binned = [usage_by_bin(run.result, edges) for run in group.runs]
         gpus, efficiency = (np.array([row[part] for row in binned]) for part in (0, 1))
-        lines[_draw(upper, edges, gpus, look)] = group.label
+        held = ([gpus_in_use(run.result, nodes).means(edges) for run in group.runs] for nodes in types.values())
+        for axes, rows in zip(panels, [np.array(of_type) for of_type in held] or [gpus], strict=True):
+            line = _draw(axes, edges, rows, look)
+        lines[line] = group.label
         _draw(lower, edges, efficiency, look)
-    _capacity(upper, groups)
-    upper.set_ylabel("GPUs in use")
-    upper.set_ylim(bottom=0)
+    for axes, name in zip(panels, types or ["GPUs"], strict=True):
+        _capacity(axes, groups, types.get(name))
+        axes.set_ylabel(f"{name} in use")
+        axes.set_ylim(bottom=0)
     share_axis(lower, "statistical efficiency")
     lower.set_xlabel("time [h]")
     lower.set_xlim(left=0)
     hour_ticks(lower)
     figure.align_ylabels()
-    name_lines(upper, lines)
+    name_lines(panels[-1], lines)
     return figure
+
+
+def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
+    """Return the nodes of each type where all runs are on the same cluster of several, else none."""
+    first, *others = [cluster_of(run) for group in groups for run in group.runs]
+    return first.node_types.nodes if len(first.node_types.nodes) > 1 and all(each == first for each in others) else {}
 
 
 def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
@@ -77,10 +88,12 @@ def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
     return line
 
 
-def _capacity(axes: Axes, groups: Sequence[Group]) -> None:
+def _capacity(axes: Axes, groups: Sequence[Group], nodes: Sequence[int] | None) -> None:
     """Draw the GPUs there are: a line where all runs have as many, those of rented nodes over time of a single run."""
     runs = [run for group in groups for run in group.runs]
-    sizes = {steady_gpus(run) for run in runs}
+    sizes = {
+        steady_gpus(run) if nodes is None else sum(cluster_of(run).gpus_per_node[n] for n in nodes) for run in runs
+    }
     if len(runs) == 1 and is_rented(runs[0]):
         (run,), up = runs, nodes_up(runs[0].result)
         gpus = [sum(cluster_of(run).gpus_per_node[: int(count)]) for count in up.values]

@@ -95,6 +95,15 @@ def _awaits_shares(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     return f"It came after shares were last computed, which they are again at {clock(numbers['shares_due'])} or later."
 
 
+def _worth(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    gpus = number_of(numbers["gpus_needed"], "GPU")
+    return f"Its utility is {numbers['worth']:.3g} times what its {gpus} cost when its turn came."
+
+
+def _not_worth(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"{_worth(numbers, others)} It waits for lower prices."
+
+
 def _quota(numbers: Mapping[str, float]) -> str:
     return f"its queue now has {number_of(numbers['queue_gpus'], 'GPU')}, with a quota of {numbers['quota']:g}"
 
@@ -130,6 +139,8 @@ OF_GANGS: Mapping[str, Sentence] = {
     "market-planned": _planned,
     "market-spare": _spare,
     "market-later": _later,
+    "worth-its-price": _worth,
+    "not-worth-its-price": _not_worth,
     "within-quota": _within_quota,
     "borrows": _borrows,
     "reclaimed": _reclaimed,

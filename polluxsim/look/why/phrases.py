@@ -68,6 +68,9 @@ _STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
     "time_share": lambda numbers: (
         f"with a share of {numbers['time_share']:.3g} of the time, and {clock(numbers['time_had'])} of it had"
     ),
+    "group_jobs": lambda numbers: (
+        f"among {number_of(numbers['group_jobs'], 'job')} that can use the same {numbers['group_gpus']:g} GPUs"
+    ),
     "priority": lambda numbers: f"with priority {numbers['priority']:g}",
 }
 """What may be said of a job that waits for its turn, by the figure that it is about."""

@@ -94,13 +94,15 @@ class RoundsOfShares:
             raise InvalidConfigError(f"policy.solver is {self.solver!r}, allowed are {', '.join(SOLVERS)}")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to those who have had least of their shares, type by type."""
+        """Give GPUs to those who have had least of their shares, type by type, the fastest first."""
         self._take_note(view)
         if self._is_stale and view.time - self._reset >= self.reset_interval:
             self._compute(view)
         types = list(gpus_by_type(view))
         if self.shares.is_agnostic and len(types) > 1:
             rng.shuffle(types)
+        elif len(types) > 1:
+            types.sort(key=lambda name: -sum(_relative_speed(job, name) for job in view.jobs))
         turns: dict[JobId, Turn] = {}
         for name in types:
             turns |= {job: turn for job, turn in self._turns(view, name, turns) if job not in turns or turn.is_taken}
@@ -171,6 +173,11 @@ class RoundsOfShares:
         }
         kind = "gang-fits" if turn.is_taken else "gang-does-not-fit"
         return Reason(kind, numbers, () if turn.is_taken else turn.ahead)
+
+
+def _relative_speed(job: JobView, gpu_type: str) -> float:
+    """Return how fast a job is on a type, over that on the fastest it can use; 0 where it cannot run."""
+    return job.speeds.get(gpu_type, 0.0) / max(job.speeds.values(), default=1.0)
 
 
 def placements_by_type(
