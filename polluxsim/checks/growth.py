@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from statistics import median
 from time import process_time
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ SIZES = (60, 250, 1000, 4000)
 """Jobs on a quarter of the GPUs that they ask for."""
 
 PATIENCE = 1.5
-"""Where a size takes longer than this, and its decisions are long enough to judge, no larger one is tried [s]."""
+"""Where a size takes longer than this, and a decision is long enough to judge, no larger one is tried [s]."""
 
 SHARE, GPUS = 4, 4
 
@@ -38,7 +38,7 @@ ROUNDS, WINDOW = 1500, 100
 """A steady cluster is looked at for so long, and its last so many rounds are compared with early ones."""
 
 LONGEST = 20.0
-"""Rounds whose decisions take longer than this together are not waited for [s]."""
+"""Rounds whose decisions take longer than this together are not waited for, nor is a size that seems to [s]."""
 
 SLOWER, LEAST = 2.0, 2e-5
 """Late decisions may take so many times as long as early ones, and so much longer [s]."""
@@ -73,7 +73,7 @@ def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
 
 
 def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    before, small = 0.0, 0
+    before, small, spent_before = 0.0, 0, inf
     for size in SIZES:
         started = process_time()
         world = World((GPUS,) * (size // SHARE // GPUS), tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
@@ -84,8 +84,10 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
             what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
             return Finding(Fault.GROWTH, f"a decision {what}")
         before, small = seconds, size
-        if seconds > SHORTEST and process_time() - started > PATIENCE:
+        spent = process_time() - started
+        if (seconds > SHORTEST and spent > PATIENCE) or spent * spent / spent_before > LONGEST:
             break
+        spent_before = spent
     return None
 
 
