@@ -5,7 +5,7 @@ figures page, from nothing but what is shipped, as SVG that is light or dark as 
 headless Chromium shows it on a desktop and on a phone, light and dark. `live` and `trace` are what their names say.
 `notebooks` runs each notebook and keeps it as a page; the sweep and the tables it reads take half an hour. Commands run
 in a folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for
-`scaling.png`, which shows wall-clock times. `fit.png` needs the measured profiles, `conformance.svg` Muri's traces.
+`scaling.svg`, which shows wall-clock times. `fit.png` needs the measured profiles, `conformance.svg` Muri's traces.
 """
 
 from __future__ import annotations
@@ -130,9 +130,6 @@ WINDOWS = {"desktop": 1280, "phone": 390}
 MOST_HEIGHT = 1200
 """Of a picture of a page [px]."""
 
-ADAPTIVE = {*PLOTS} - {"scaling"}
-"""Plots that are drawn as SVG, light or dark as the page is; the other one takes longest to make again."""
-
 PAPER, INK = (23, 29, 36), (231, 236, 242)
 """Of a dark page."""
 
@@ -196,12 +193,8 @@ def draw_plots(folder: Path, options: argparse.Namespace) -> None:
     for command in RUNS:
         _printed(command, folder)
     for kind, rest in PLOTS.items():
-        ending = "svg" if kind in ADAPTIVE else "png"
-        _printed(f"plot {kind} {rest} -o {kind}.{ending}", folder)
-        if ending == "png":
-            _keep_picture(folder / f"{kind}.png", options.output / f"{kind}.png")
-        else:
-            (options.output / f"{kind}.svg").write_text(light_and_dark((folder / f"{kind}.svg").read_text()))
+        _printed(f"plot {kind} {rest} -o {kind}.svg", folder)
+        (options.output / f"{kind}.svg").write_text(light_and_dark((folder / f"{kind}.svg").read_text()))
 
 
 def draw_report(folder: Path, options: argparse.Namespace) -> None:

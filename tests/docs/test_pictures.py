@@ -32,7 +32,7 @@ def test_every_picture_is_shown_and_every_kind_of_figure_has_one() -> None:
     there = {path.name for path in (DOCS / "images").iterdir()}
     assert shown - there == set()
     assert there - shown == set()
-    assert {f"{kind}.{'svg' if kind in pictures.ADAPTIVE else 'png'}" for kind in KINDS} <= there
+    assert {f"{kind}.svg" for kind in KINDS} <= there
 
 
 def test_pages_are_shown_on_a_desktop_and_a_phone_light_and_dark_in_two_megabytes() -> None:
