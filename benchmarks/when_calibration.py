@@ -3,8 +3,8 @@
     python benchmarks/when_calibration.py --policy fifo --first 100 --runs 5
 
 Jobs come at random. Rigid ones, under FIFO and Tiresias, are of eight users, each with a typical duration and others
-around it (log-normal); under Pollux they are `philly-like`, with profiles, on three quarters of the nodes. What `when` goes by was
-chosen on the seeds below 100.
+around it (log-normal); under Pollux they are `philly-like`, with profiles. What `when` goes by was chosen on the
+seeds below 100.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ def finished(policy: str, seed: int, nodes: int, folder: Path) -> polluxsim.Resu
     if policy == "pollux":
         # A future under Pollux takes seconds, so the workload is smaller.
         workload = polluxsim.workload("philly-like", num_jobs=JOBS // 6, hours=HOURS // 3, seed=seed)
-        nodes = 3 * nodes // 4
     else:
         path = folder / f"{seed}.csv"
         write_workload(rigid(seed), path)
