@@ -54,6 +54,16 @@ class Reservations:
         made = self.of[job.job_id] = Reservation(start, self._made if order is None else order, job)
         heappush(self._queue, made)
 
+    @classmethod
+    def anew(cls, view: ClusterView, before: Reservations | None, limits: Limits) -> Reservations:
+        """Return reservations for all jobs that wait, made in the order of those that they had."""
+        had = before.of if before else {}
+        made = cls(Timetable(view.time, sum(view.free), limits.releases(view)))
+        waiting = [(had[job.job_id].start if job.job_id in had else inf, job) for job in view.waiting]
+        for order, (_, job) in sorted(enumerate(waiting), key=lambda each: each[1][0]):
+            made.add(view, job, limits.of(view, job), order)
+        return made
+
     def begun(self, now: float) -> list[JobView]:
         """Take out the jobs whose reservations begin now, in order of submission."""
         due = []
@@ -120,20 +130,11 @@ class Conservative:
         if view.demand <= view.num_gpus:
             return None
         if kept is None or not is_as_planned or kept.next < view.time:
-            return self._anew(view)
+            return Reservations.anew(view, self._reserved, limits)
         kept.free.forward(view.time)
         for job in changes.arrived:
             kept.add(view, job, limits.of(view, job))
         return kept
-
-    def _anew(self, view: ClusterView) -> Reservations:
-        """Return reservations for all jobs that wait, made in the order of those that they had."""
-        before = self._reserved.of if self._reserved else {}
-        made = Reservations(Timetable(view.time, sum(view.free), self._limits.releases(view)))
-        waiting = [(before[job.job_id].start if job.job_id in before else inf, job) for job in view.waiting]
-        for order, (_, job) in sorted(enumerate(waiting), key=lambda each: each[1][0]):
-            made.add(view, job, self._limits.of(view, job), order)
-        return made
 
 
 def _reasons(

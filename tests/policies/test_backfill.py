@@ -128,7 +128,7 @@ class Anew(Conservative):
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
         self._limits.forget(view.changes.ended)
-        return None if view.demand <= view.num_gpus else self._anew(view)
+        return None if view.demand <= view.num_gpus else Reservations.anew(view, self._reserved, self._limits)
 
 
 @pytest.mark.parametrize("overestimate", [1.0, 1.7])
