@@ -21,6 +21,7 @@ from polluxsim.applications.card import (
     Corrections,
     FitError,
     GradTimes,
+    Losses,
     NoiseScales,
     SyncTimes,
     place_in_use,
@@ -123,6 +124,12 @@ def noises(draw, num_epochs: int) -> NoiseScales:
 
 
 @st.composite
+def losses(draw, num_epochs: int) -> Losses:
+    epochs = tuple(sorted(draw(st.sets(st.integers(1, num_epochs), max_size=3)) | {1, num_epochs}))
+    return Losses(epochs, draw(figures(1e-12, 1e9, len(epochs))))
+
+
+@st.composite
 def cards(draw) -> Card:
     application = draw(applications())
     errors = draw(st.dictionaries(st.sampled_from(PLACEMENT_CLASSES), figures(0, 10, 2), max_size=3))
@@ -134,6 +141,7 @@ def cards(draw) -> Card:
         sync=draw(sync_times()),
         corrections=draw(corrections()),
         noise=draw(noises(application.num_epochs)),
+        losses=draw(st.none() | losses(application.num_epochs)),
         fit_errors={name: FitError(7, *pair) for name, pair in errors.items()},
     )
 
@@ -263,6 +271,10 @@ WRONG = [
     ("max_atomic_batch_size:", "  max_atomic_batch_size: 3", "no less than min_atomic_batch_size = 4"),
     ("one_gpu:", "  two_gpus: {points: 1, mean: 0.0, worst: 0.0}", "under one of one_gpu"),
     ("one_gpu:", "  one_gpu: 3", "a mapping of keys"),
+    ("epochs:", "  epochs: [1, 3]", "key 'epochs' is a sequence of 2, allowed is a list from 1 to num_epochs = 2"),
+    ("epochs:", "  epochs: [2, 1]", "a rising list"),
+    ("values:", "  values: [3.0]", "a list of 2, as many as epochs"),
+    ("values:", "  values: [3.0, 0.0]", "key 'values' is '0.0', allowed is a number from 1e-12"),
     ("sync:", "sync: [", "not YAML"),
     ("sync:", "sync: \t{", "not YAML"),
 ]
@@ -514,3 +526,11 @@ def test_reading_cards_loads_no_fitting() -> None:
     """It would take a quarter of the time of a short run."""
     code = "import sys, polluxsim.applications.card_files; print('scipy.optimize' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_losses_follow_the_measured_ones_without_their_noise(measured, fitted):
+    """Within 3 % on average, by half as many knots as there are epochs at most."""
+    for name, profile in measured.items():
+        ours, theirs = fitted[name].losses, profile.losses
+        assert np.mean([abs(own / their - 1) for own, their in zip(ours, theirs, strict=True)]) < 0.03
+        assert len(fitted[name].card.losses.epochs) <= max(len(theirs) // 2, 2)
