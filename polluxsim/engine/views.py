@@ -155,6 +155,10 @@ class JobWindow:
         return self._active.agent.goodput
 
     @property
+    def mixes_types(self) -> bool:
+        return self._active.agent.divide is not None
+
+    @property
     def speeds(self) -> Mapping[str, float]:
         return self._speeds_of(self._active.job)
 

@@ -111,6 +111,8 @@ class JobView(Protocol):
         and the ratio of its speeds on one GPU; None before it ran on any.
     speeds
         How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
+    mixes_types
+        Whether it can have GPUs of several of these types at once, as its agent divides its batch among them.
     oracle
         The truth, for policies that say openly that they use it.
     """
@@ -158,6 +160,8 @@ class JobView(Protocol):
     @property
     def speeds(self) -> Mapping[str, float]: ...
     @property
+    def mixes_types(self) -> bool: ...
+    @property
     def oracle(self) -> Oracle: ...
 
 
@@ -186,6 +190,7 @@ class JobSnapshot(NamedTuple):
     plan: BatchPlan | None = None
     stages: Stages | None = None
     application: str = ""
+    mixes_types: bool = False
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
