@@ -151,7 +151,7 @@ def _gpu_types(job: ActiveJob, placement: Placement, nodes: Nodes) -> Sequence[s
 
 def _most_replicas(job: ActiveJob) -> int:
     """Return the most GPUs that a job can use: what its application and its user allow, or its user asked for."""
-    application, asked = job.truth.profile.application, job.job
+    application, asked = job.truth.application, job.job
     most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
     most = max(most, asked.num_replicas)
     return most if asked.max_replicas is None else min(most, asked.max_replicas)

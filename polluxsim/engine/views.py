@@ -155,6 +155,11 @@ class JobWindow:
         return self._active.agent.goodput
 
     @property
+    def may_grow(self) -> bool:
+        job = self._active.job
+        return job.max_replicas is not None or bool(job.speeds)
+
+    @property
     def mixes_types(self) -> bool:
         return self._active.agent.divide is not None
 
