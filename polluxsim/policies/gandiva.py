@@ -173,13 +173,17 @@ class Gandiva:
         is_here = any(job.job_id in self._running for job in pack)
         return is_over or not is_here, min(self._had[job.job_id] for job in pack)
 
+    def _more(self, job_id: JobId) -> dict[str, float]:
+        gpus = self._growth.extra.get(job_id) if self._growth is not None else None
+        return {"gpus_free": float(gpus)} if gpus else {}
+
     def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
         places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
         running = set(self._running)
         return {
             name: Reason(
                 "has-its-turn" if name in running else "awaits-its-turn",
-                {"position": float(places[name]), "time_had": self._had[name]},
+                {"position": float(places[name]), "time_had": self._had[name], **self._more(name)},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked

@@ -102,7 +102,8 @@ class Growth:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
         known = self._idle
         self._idle = {
-            node: known[node] if known.get(node, (0, now))[0] == gpus else (gpus, now) for node, gpus in left.items()
+            node: known[node] if node in known and known[node][0] == gpus else (gpus, now)
+            for node, gpus in left.items()
         }
         self.due = inf
         for job, node in jobs:
