@@ -368,7 +368,7 @@ def test_gandiva_keeps_a_pair_that_pays_and_parts_another_after_a_round(
 
 
 def test_why_names_who_shares_which_gpu_since_when_and_whose_it_was() -> None:
-    """A guest on GPUs 1 and 2 of a node, each with another host; as it ends, the next takes GPU 1 alone over from it."""
+    """A guest on GPUs 1 and 2 of a node, each with another host; then another takes GPU 1 over from it."""
     hosts = (job("a", COMPUTES), Job.rigid("b", 0.0, 2, 3000.0, stages=LOADS))
     guests = (
         Job.rigid("c", 0.0, 2, 600.0, stages=LOADS, priority=-1.0),
@@ -392,8 +392,8 @@ def test_why_names_who_shares_which_gpu_since_when_and_whose_it_was() -> None:
     assert f"{guest}with b (100%)." in at(told, (), records["c"], 600.0)
     assert "with c" not in at(told, (), records["b"], 960.0)
     assert "it shares GPU 1 of node 0 with c" in at(told, (), records["a"], 600.0)
-    since = f"Since 0:15:00 at 100% of its speed alone: it shares GPU 1 of node 0 with d ({1 / beside(LOADS, COMPUTES):.0%})"
-    assert since in at(told, (), records["a"], 1200.0)
+    since = "Since 0:15:00 at 100% of its speed alone: it shares GPU 1 of node 0 with d"
+    assert f"{since} ({1 / beside(LOADS, COMPUTES):.0%})" in at(told, (), records["a"], 1200.0)
     began = next(stage for stage in stages(told, records["d"]) if stage.gpus)
     assert began.given_by == {"c": 1}
     ended = next(stage for stage in stages(told, records["c"]) if stage.before)
