@@ -156,8 +156,7 @@ class JobWindow:
 
     @property
     def may_grow(self) -> bool:
-        job = self._active.job
-        return job.max_replicas is not None or bool(job.speeds)
+        return self._active.job.max_replicas is not None or bool(self._active.job.speeds)
 
     @property
     def mixes_types(self) -> bool:
