@@ -1,6 +1,6 @@
 """One job under each agent, beside what the noise scale allows at best.
 
-    python benchmarks/agents.py [--gpus 4] [--data ../shared/data]
+    python benchmarks/agents.py [--gpus 4] [--data ../shared/data] [--mixed]
 
 By the cards that come with polluxsim, or by measurements where --data is given. Every application has its GPUs on one
 node to itself, and starts at its initial batch size, or the least that so many GPUs can have. Per agent: the time of
@@ -8,12 +8,16 @@ training, without the wait for the first round and the start, over the least tim
 for every epoch; optimiser steps and examples; and the examples over the least that any batch sizes need for so many
 steps. That frontier of steps and examples is the one of McCandlish et al. (2018), with a noise scale for every epoch
 (and batch size, where a profile knows it).
+
+With --mixed, on a node of so many T4 and one of so many A100, by the cards: the time of training at half the largest
+batch size on each of them alone, on both with equal parts and under OmniLearn, all over the least that any parts give.
 """
 
 from __future__ import annotations
 
 import argparse
 from bisect import bisect_right
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,21 +25,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import polluxsim
+from polluxsim.agent.rules import FixedBatch, OmniLearn
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.look.job_progress import progress_of
+from polluxsim.models.batch_size import split_by_weight
 from polluxsim.models.efficiency import gain
-from polluxsim.models.profile import ProfileRangeError
-from polluxsim.types import BatchChoice
+from polluxsim.models.profile import ProfileRangeError, by_type
+from polluxsim.types import BatchChoice, Cluster
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from polluxsim.agent.rules import BatchRule
     from polluxsim.models.profile import Profile
+    from polluxsim.policies.view import ClusterView
     from polluxsim.records import Result
+    from polluxsim.types import Placement
 
+TYPES = ("t4", "a100-40")
 AGENTS = ("fixed", "adabatch", "kungfu", "pollux")
 DELAY = 30.0
 
@@ -113,11 +123,73 @@ def run(profile: Profile, agent: str, gpus: int) -> Result:
     return polluxsim.simulate(jobs, policy="fifo", agent=agent, profiles={limits.name: profile}, progress=False).result
 
 
+@dataclass
+class Given:
+    """Gives its only job these GPUs."""
+
+    placement: Placement
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> dict[str, Placement]:
+        return {job.job_id: self.placement for job in view.jobs}
+
+
+def mixed_times(profile: Profile, gpus: int) -> tuple[float, dict[str, float]]:
+    """Return the least time of training on GPUs of two types [s], and the times under each way over it."""
+    limits, slow, fast = profile.application, *(by_type(profile)[name] for name in TYPES)
+    size = limits.max_batch_size // 2
+    cluster = Cluster.of_groups([[1, gpus, name] for name in TYPES])
+    job = Workload((Job("job", 0.0, limits.name, gpus, size),))
+
+    def time(agent: BatchRule, *nodes: int) -> float:
+        policy = Given(tuple((node, gpus) for node in nodes))
+        profiles = {limits.name: profile}
+        run = polluxsim.simulate(job, policy=policy, agent=agent, cluster=cluster, profiles=profiles, progress=False)
+        (record,) = run.result.job_records
+        return (record.completion_time or np.nan) - (record.start_time or np.nan) - DELAY
+
+    ways = {
+        "T4": time(FixedBatch(), 0),
+        "A100": time(FixedBatch(), 1),
+        "equal parts": (equal := time(OmniLearn(gain=0.0), 0, 1)),
+        "omnilearn": time(OmniLearn(), 0, 1),
+    }
+    least = min(_step_times(slow, fast, gpus, size))
+    even = split_by_weight([slow.application, fast.application], size, (gpus, gpus), (1.0, 1.0))
+    steps = [p.step_time((gpus, gpus), part) for p, (_, part) in zip((slow, fast), even.parts, strict=True)]
+    present = max(step.optimiser_step(even.accumulation_steps) for step in steps)
+    return equal * least / present, {name: taken / (equal * least / present) for name, taken in ways.items()}
+
+
+def _step_times(slow: Profile, fast: Profile, gpus: int, size: int) -> Iterator[float]:
+    """Yield the times of a step with all parts of a batch that whole examples allow [s]."""
+    for passes in range(1, 17):
+        each = -(-size // (gpus * passes))
+        for part in range(1, each):
+            try:
+                steps = [slow.step_time((gpus, gpus), part), fast.step_time((gpus, gpus), each - part)]
+            except ProfileRangeError:
+                continue
+            yield max(step.optimiser_step(passes - 1) for step in steps)
+
+
+def print_mixed(profiles: Mapping[str, Profile], gpus: int) -> None:
+    print(f"{gpus} T4 and {gpus} A100   least time [s]   T4  A100  equal parts  omnilearn, over it")
+    for application, profile in sorted(profiles.items()):
+        if not by_type(profile).keys() >= set(TYPES):
+            continue
+        least, times = mixed_times(profile, gpus)
+        print(f"{application:20} {least:12,.0f}  " + "  ".join(f"{time:6.2f}" for time in times.values()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=4)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--mixed", action="store_true")
     options = parser.parse_args()
+    if options.mixed:
+        print_mixed(ProfileFolder(None).load(), options.gpus)
+        return
     profiles = ProfileFolder(None if options.data is None else str(options.data / "osdi21" / "traces")).load()
     print(f"{options.gpus} GPUs     least time [s]  agent     time over it  steps  examples  examples over the least")
     for application, profile in sorted(profiles.items()):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
@@ -50,6 +50,13 @@ class NodeTypes(tuple[GpuType, ...]):
     def types(self) -> Mapping[str, GpuType]:
         """Return the types by name, in the same order; one where there are none to say."""
         return {name: self[nodes[0]] for name, nodes in self.nodes.items()} or {ANY.name: ANY}
+
+    def crew(self, placement: Iterable[tuple[int, int]]) -> tuple[tuple[str, int], ...]:
+        """Return how many GPUs of which types a placement has, by name, types in the same order."""
+        counts = Counter[str]()
+        for node, gpus in placement:
+            counts[self[node].name] += gpus
+        return tuple((name, counts[name]) for name in self.nodes if counts[name])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
         return self

@@ -7,6 +7,7 @@ from array import array
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -115,8 +116,21 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
         lengths = [pc.list_value_length(table.column(name)) for name in ("nodes", "gpus")]
         if (row := pc.index(pc.equal(*lengths), value=False).as_py()) >= 0:
             raise _bad(path, row + 1, "gpus", table.column("gpus")[row].as_py(), "is a value for each of nodes")
+    if record_type is SharingRecord:
+        _check_sharing(path, table)
     # What `_make` does, without a call of Python for each.
     return tuple(map(partial(tuple.__new__, record_type), zip(*columns, strict=True)))
+
+
+def _check_sharing(path: Path, table: pa.Table) -> None:
+    """Check that GPUs have numbers, and that nobody is faster than alone."""
+    for name, most, allowed in (("nodes", inf, "are from 0"), ("gpus", inf, "are from 0"), ("speed", 1.0, "is 0 to 1")):
+        column = table.column(name).combine_chunks()
+        numbers = column.values if isinstance(column, pa.ListArray) else column
+        if not pc.all(pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, most))).as_py() and len(numbers):
+            for row, value in enumerate(_listed(column), start=1):
+                if not all(0 <= each <= most for each in (value if isinstance(value, tuple) else (value,))):
+                    raise _bad(path, row, name, value, allowed)
 
 
 def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:

@@ -23,6 +23,9 @@ Gpu: TypeAlias = tuple[int, int]
 Gpus: TypeAlias = tuple[Gpu, ...]
 """One job's GPUs by number, each once, where others may have the same ones."""
 
+Crew: TypeAlias = tuple[tuple[str, int], ...]
+"""How many GPUs of which types, by name, a job has that has several types at once."""
+
 Allocation: TypeAlias = Mapping[JobId, Placement]
 """The placements of all jobs; a job that is absent has no GPU."""
 
@@ -55,6 +58,30 @@ class BatchChoice(NamedTuple):
     def batch_size(self, num_replicas: int) -> int:
         """Return the examples of one optimiser step on `num_replicas` GPUs."""
         return num_replicas * self.atomic_batch_size * (self.accumulation_steps + 1)
+
+
+class DividedBatch(NamedTuple):
+    """How a job splits one optimiser step over GPUs of several types, unlike parts for each.
+
+    Attributes
+    ----------
+    parts
+        Type by type, how many GPUs have how many examples each in one forward-backward pass.
+    accumulation_steps
+        Passes before the one that synchronises; 0 is none.
+    """
+
+    parts: tuple[tuple[int, int], ...]
+    accumulation_steps: int
+
+    @property
+    def atomic_batch_size(self) -> int:
+        """Return the most examples that a GPU has in one pass."""
+        return max(examples for _, examples in self.parts)
+
+    def batch_size(self, num_replicas: int) -> int:
+        """Return the examples of one optimiser step; these are so many GPUs."""
+        return sum(gpus * examples for gpus, examples in self.parts) * (self.accumulation_steps + 1)
 
 
 def num_replicas(placement: Placement) -> int:

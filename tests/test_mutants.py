@@ -26,12 +26,15 @@ from toy import write_artifact
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
+from polluxsim.errors import InvalidInputError
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
+from polluxsim.look.report.occupancy import occupancy
+from polluxsim.look.slots import cluster_of
 from polluxsim.look.table import SideBySide
 from polluxsim.look.timeline import write_timeline
-from polluxsim.look.why.story import story
+from polluxsim.look.why.story import at, story
 from polluxsim.metrics.summary import summarise
 from polluxsim.shipped import shipped
 from polluxsim.storage import read_reasons, read_run, read_timings
@@ -57,6 +60,10 @@ ELASTICFLOW = {
     "bert.csv": "global_batch_size,1,2,4\n64,0.5,0.8,nan\n128,0.25,,1.0\n",
 }
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time,priority\na,4,1500,99,bert,200,0\n"
+SHARED = (
+    "job_id,num_gpu,submit_time,iterations,model_name,iteration_time,resource_time_0,resource_time_1,resource_time_2\n"
+    "a,4,0,900,bert,1000,900,50,0\nb,4,0,900,vgg,1000,50,900,0\nc,2,90000,300,bert,1000,900,50,0\n"
+)
 SPEEDS = "gpu_type,model,batch_size,gpus,steps_per_s\nv100,LM,5,1,10\nv100,LM,10,1,8\nv100,LM,0,1,2\n"
 GAVEL = "LM (batch size 5)\tx\tx\t-s\t1\t119350\t1\tgns\t1\t-1\t99\t30\nLM\tx\tx\t-s\t1\t11\t1\t1\t-1\t60\n"
 
@@ -77,6 +84,9 @@ def originals(folder: Path) -> Path:
     workload = folder / "jobs.csv"
     workload.write_text("\n".join(WORKLOAD.splitlines()[:2]) + "\nb,30,bert,2,24,,,,,,\nc,60,cifar10,4,512,,,,,,\n")
     assert main(["run", "policy=tiresias", f"workload.path={workload}", f"hydra.run.dir={folder / 'run'}"]) == 0
+    (folder / "muri.csv").write_text(SHARED)
+    shared = ["policy=muri-s", "engine/sharing=interleaved", "workload=muri", f"workload.path={folder / 'muri.csv'}"]
+    assert main(["run", *shared, "cluster.num_nodes=1", f"hydra.run.dir={folder / 'shared'}"]) == 0
     return folder
 
 
@@ -119,6 +129,10 @@ def kinds(whole: Path) -> dict[str, Kind]:
         else:
             path.write_bytes(broken_text(path.read_bytes(), rng, rng.choice((":", ",", " "))))
 
+    def shared(rng: random.Random, folder: Path) -> None:
+        shutil.copytree(whole / "shared", folder, dirs_exist_ok=True)
+        break_table(folder / "sharing.parquet", rng)
+
     def elasticflow(rng: random.Random, folder: Path) -> None:
         shutil.copytree(whole / "elasticflow", folder, dirs_exist_ok=True)
         path = folder / rng.choice(sorted(ELASTICFLOW))
@@ -139,6 +153,7 @@ def kinds(whole: Path) -> dict[str, Kind]:
         Kind("parquet", table("w.parquet"), read_parquet),
         Kind("trace", table("t.parquet"), read_replay),
         Kind("run", run, look_at_run),
+        Kind("shared", shared, look_at_shared_run),
         Kind("elasticflow", elasticflow, read_elasticflow),
         Kind("muri", muri, read_muri),
         Kind("gavel", gavel, read_gavel),
@@ -146,7 +161,7 @@ def kinds(whole: Path) -> dict[str, Kind]:
     return {kind.name: kind for kind in found}
 
 
-KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run", "elasticflow", "muri", "gavel")
+KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run", "shared", "elasticflow", "muri", "gavel")
 
 
 def read_elasticflow(folder: Path) -> None:
@@ -231,6 +246,14 @@ def look_at_run(folder: Path) -> None:
     write_timeline(run, folder / "timeline.json", packed=False)
 
 
+def look_at_shared_run(folder: Path) -> None:
+    look_at_run(folder)
+    run = read_run(folder)
+    for job in run.result.job_records:
+        assert at(run, (), job, 600.0)
+    occupancy(run.result, cluster_of(run))
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_mutants(name: str, whole: Path, tmp_path: Path) -> None:
     kind = kinds(whole)[name]
@@ -238,6 +261,29 @@ def test_mutants(name: str, whole: Path, tmp_path: Path) -> None:
     failures = [f"{name} {seed}: {what}" for seed, what in outcomes.items() if what not in (READ, REFUSED)]
     assert not failures, f"{len(failures)} of {MUTANTS}:\n" + "\n".join(failures[:20])
     assert {READ, REFUSED} == set(outcomes.values())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("speed", [1.5], "column 'speed' is 1.5, allowed is 0 to 1"),
+        ("speed", [float("nan")], "column 'speed' is nan, allowed is 0 to 1"),
+        ("nodes", [[-1]], "column 'nodes' is (-1,), allowed are from 0"),
+        ("gpus", [[0, 1]], "column 'gpus' is [0, 1], allowed is a value for each of nodes"),
+    ],
+)
+def test_what_no_jobs_share_is_refused(
+    whole: Path, tmp_path: Path, column: str, value: list[object], said: str
+) -> None:
+    shutil.copytree(whole / "shared", tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "sharing.parquet"
+    table = pq.read_table(path)
+    rows = table.set_column(table.schema.names.index("nodes"), "nodes", [[[0]] * len(table)])
+    rows = rows.set_column(table.schema.names.index("gpus"), "gpus", [[[0]] * len(table)])
+    pq.write_table(rows.set_column(table.schema.names.index(column), column, [value * len(table)]), path)
+    with pytest.raises(InvalidInputError) as error:
+        read_run(tmp_path)
+    assert str(error.value) == f"{path}, line 1: {said}"
 
 
 @pytest.mark.parametrize("text", ["1_000", "١٢", "½", "0x10", "nan", "inf", "", " ", "1e400", "true", "1 2", "1,5"])

@@ -47,6 +47,7 @@ class AdaptiveAgent:
 
     learns: ClassVar[bool] = True
     plans: ClassVar[bool] = False
+    divide: ClassVar[None] = None
 
     def __init__(
         self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False

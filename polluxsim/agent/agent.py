@@ -9,12 +9,37 @@ from polluxsim.models.batch_size import split_batch_size
 from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application, StepTime
+    from polluxsim.types import Crew, DividedBatch
+
+    # From a job's GPUs of several types at once, and its epoch.
+    Divide = Callable[[Crew, int], DividedBatch]
+
+
+class Workers(NamedTuple):
+    """The GPUs of one type, of a job that has several at once.
+
+    Attributes
+    ----------
+    gpu_type
+        By name.
+    gpus
+        How many.
+    examples
+        On each of them in a pass.
+    time
+        Of a pass, if the others were no slower [s].
+    """
+
+    gpu_type: str
+    gpus: int
+    examples: int
+    time: float
 
 
 class Observation(NamedTuple):
@@ -34,6 +59,8 @@ class Observation(NamedTuple):
         Type of the GPUs, by name.
     epoch
         From 0.
+    workers
+        The GPUs of each type, where it has several at once.
     """
 
     num_nodes: int
@@ -43,6 +70,7 @@ class Observation(NamedTuple):
     statistics: GradientStatistics
     gpu_type: str = ANY.name
     epoch: int = 0
+    workers: tuple[Workers, ...] = ()
 
 
 class Agent(Protocol):
@@ -66,6 +94,11 @@ class Agent(Protocol):
     @property
     def goodput(self) -> GoodputModel | None:
         """Return what has been learnt, None before the first fit or where nothing is."""
+        ...
+
+    @property
+    def divide(self) -> Divide | None:
+        """Return what divides a batch among GPUs of several types; None where a job has those of one at a time."""
         ...
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
@@ -104,6 +137,11 @@ class FixedBatchAgent:
         self._by_type = by_type or {}
         self.batch_size = batch_size
         self.max_replicas = application.most_replicas(batch_size)
+
+    @property
+    def divide(self) -> Divide | None:
+        """Return None: its workers have equal parts, which is for GPUs of one type."""
+        return None
 
     def goodput_on(self, gpu_type: str) -> None:
         """Return nothing: nothing is learnt."""

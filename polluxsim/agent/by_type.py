@@ -50,6 +50,7 @@ class AgentByType:
 
     learns: ClassVar[bool] = True
     plans: ClassVar[bool] = False
+    divide: ClassVar[None] = None
 
     def __init__(self, by_type: Mapping[str, OnType]) -> None:
         self._by_type = by_type

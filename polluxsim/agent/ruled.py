@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.agent.agent import FixedBatchAgent
 from polluxsim.errors import InvalidConfigError, short
 from polluxsim.gpu_types import ANY
-from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.batch_size import split_batch_size, split_by_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polluxsim.agent.agent import Observation
+    from polluxsim.agent.agent import Divide, Observation
+    from polluxsim.agent.balancing import Controller
     from polluxsim.agent.rules import BatchRule
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Application
-    from polluxsim.types import BatchChoice
+    from polluxsim.types import BatchChoice, Crew, DividedBatch
 
 
 class RuledAgent(FixedBatchAgent):
@@ -67,6 +68,52 @@ class RuledAgent(FixedBatchAgent):
         return round(min(max(size, limits.init_batch_size), limits.max_batch_size))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RuledAgent:
-        new = object.__new__(RuledAgent)
+        new = object.__new__(type(self))
         new.__dict__ |= self.__dict__  # nothing of it changes but for what is replaced
         return new
+
+
+class BalancingAgent(RuledAgent):
+    """Chooses the batch size by a rule, and on GPUs of several types at once gives those that are faster more of it.
+
+    It begins with equal parts, or on other GPUs of types that it has had together with parts by the speeds it saw, and
+    changes them whenever it observes the times of its workers.
+
+    Parameters
+    ----------
+    application, batch_size, rule, by_type
+        As of `RuledAgent`.
+    controller
+        What makes workers equally fast.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        batch_size: int,
+        rule: BatchRule,
+        by_type: Mapping[str, Application],
+        controller: Controller,
+    ) -> None:
+        super().__init__(application, batch_size, rule, by_type)
+        self.learns = True
+        self._controller = controller
+        self._parts: dict[str, float] = {}  # of one GPU of each type, by its name, as it is to be next
+
+    def observe(self, observation: Observation) -> None:
+        """Take note of the gradients, the epoch, and the times of the workers."""
+        super().observe(observation)
+        workers = observation.workers
+        if workers and (parts := self._controller.parts(workers)) is not None:
+            self._parts = {each.gpu_type: part for each, part in zip(workers, parts, strict=True)}
+
+    @property
+    def divide(self) -> Divide:
+        """Return what splits the batch so that workers are equally fast, by what was seen of them."""
+        return self._divided
+
+    def _divided(self, crew: Crew, epoch: int) -> DividedBatch:
+        types, gpus = zip(*crew, strict=True)
+        known = all(name in self._parts for name in types)
+        weights = [self._parts[name] if known else 1.0 for name in types]
+        return split_by_weight([self._by_type[name] for name in types], self._size(epoch), gpus, weights)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from polluxsim.agent.balancing import Controller
 from polluxsim.errors import InvalidConfigError
 from polluxsim.models.batch_size import ROUNDING_SLACK
 
@@ -25,11 +26,18 @@ class BatchRule(Protocol):
         Whether it looks at the gradient statistics.
     plans
         Whether it looks at the epoch.
+    controller
+        What makes workers on GPUs of unlike speed equally fast, so that jobs can have GPUs of several types at once.
     """
 
     by_goodput: ClassVar[bool]
     learns: ClassVar[bool]
     plans: ClassVar[bool]
+
+    @property
+    def controller(self) -> Controller | None:
+        """As above."""
+        ...
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -57,6 +65,11 @@ class FixedBatch:
     by_goodput: ClassVar[bool] = False
     learns: ClassVar[bool] = False
     plans: ClassVar[bool] = False
+
+    @property
+    def controller(self) -> Controller | None:
+        """Return None: all workers have equal parts, which is for GPUs of one type."""
+        return None
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -137,9 +150,39 @@ class NoiseScale(FixedBatch):
         return asked if statistics is None else self.ratio * statistics.noise_scale(application.init_batch_size)
 
 
+@dataclass(frozen=True)
+class OmniLearn(FixedBatch):
+    """Keeps what the user asked for, in unlike parts where workers are on GPUs of unlike speed.
+
+    Jobs can have GPUs of several types at once; of one type it is `FixedBatch`.
+
+    Parameters
+    ----------
+    gain
+        Share of the change that would make a worker's time the mean one, in [0, 1]; 0 leaves all parts equal.
+    dead_band
+        Largest change, over what a worker has, that is let be, 0 or more.
+
+    Source: Tyagi and Sharma, OmniLearn (IEEE TPDS 2025), and "Taming resource heterogeneity in distributed ML training
+    with dynamic batching" (ACSOS 2020): a proportional controller, with a dead band.
+    """
+
+    gain: float = 1.0
+    dead_band: float = 0.05
+
+    def __post_init__(self) -> None:
+        _require("gain", self.gain, 0 <= self.gain <= 1, "a number in [0, 1]")
+        _require("dead_band", self.dead_band, self.dead_band >= 0, "a number ≥ 0")
+
+    @property
+    def controller(self) -> Controller:
+        """Return the proportional controller."""
+        return Controller(self.gain, self.dead_band)
+
+
 def check_rule(rule: object) -> None:
     """Raise an InvalidConfigError for a rule that does not say what it looks at."""
-    if missing := [name for name in ("by_goodput", "learns", "plans") if not hasattr(rule, name)]:
+    if missing := [name for name in ("by_goodput", "learns", "plans", "controller") if not hasattr(rule, name)]:
         allowed = "allowed is what derives from polluxsim.agent.rules.FixedBatch"
         raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}, {allowed}")
 

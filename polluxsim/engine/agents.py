@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
-from polluxsim.agent.ruled import RuledAgent
+from polluxsim.agent.ruled import BalancingAgent, RuledAgent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,8 @@ class Agents:
         ruled = None
         if rule is not None and not rule.by_goodput:
             ruled = RuledAgent(application, job.batch_size, rule, by_type)
+            if usable and not adaptive and (controller := rule.controller) is not None:
+                ruled = BalancingAgent(application, job.batch_size, rule, by_type, controller)
         if ruled is not None and not adaptive:
             return ruled
         if not usable:

@@ -235,13 +235,9 @@ class ActiveJob:
         return self.pace
 
     def _choose_again(self) -> bool:
-        before, tenure = self._pace, self.tenure
-        nodes, gpus = len(tenure.placement), tenure.num_replicas
-        choice = self.agent.choose(nodes, gpus, before.gpu_type, self.segment.epoch)
-        if choice == before.choice:
-            return False
-        self.pace = self.truth.on(before.gpu_type).pace(tenure.shape, choice)
-        return True
+        before = self._pace
+        self.pace = before.chosen_by(self.agent, self.truth, self.segment.epoch)
+        return self.pace is not before
 
     def _observe(self) -> None:
         if self._has_observed or not self.agent.learns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.engine.mixed import mixed_pace
 from polluxsim.engine.plain import plain_pairs
 from polluxsim.engine.sharing_check import check_together, newly_shared, placement_of
 from polluxsim.errors import InvalidAllocationError, short
@@ -114,12 +115,14 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
     """Return a change of GPUs, with how the job will train there."""
     if not placement:
         return Move(job, placement, None)
-    gpu_type = _gpu_type(job, placement, nodes)
+    gpu_type, *others = _gpu_types(job, placement, nodes)
     shape = gpus_by_node(placement)
     gpus = sum(shape)
     if gpus > (most := _most_replicas(job)):
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {most}")
     try:
+        if others:
+            return Move(job, placement, _mixed(job, placement, nodes, numbered))
         truth = job.truth.on(gpu_type)
         choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
         return Move(job, placement, truth.pace(shape, choice), numbered)
@@ -127,23 +130,28 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 
 
-def _gpu_type(job: ActiveJob, placement: Placement, nodes: Nodes) -> str:
-    """Return the type of a placement, which has one, and one that the job can use."""
-    gpu_type, *others = nodes.types_of(placement)
-    if others:
-        mixed = " and ".join((gpu_type, *others))
+def _mixed(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Pace:
+    """Return how a job will train on GPUs of several types, which its agent must know how to divide a batch among."""
+    if job.agent.divide is None or numbered:
+        mixed = " and ".join(nodes.types_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, allowed is one type")
-    allowed = job.job.gpu_types
-    if allowed and gpu_type not in allowed and gpu_type != ANY.name:
-        raise InvalidAllocationError(
-            f"gave job {job.job_id!r} GPUs of {gpu_type}: {placement}, allowed for it are {', '.join(allowed)}"
-        )
-    return gpu_type
+    return mixed_pace(job.truth, placement, nodes.types, job.agent.divide, job.segment.epoch)
+
+
+def _gpu_types(job: ActiveJob, placement: Placement, nodes: Nodes) -> Sequence[str]:
+    """Return the types of a placement, all of them ones that the job can use."""
+    types, allowed = nodes.types_of(placement), job.job.gpu_types
+    for gpu_type in types if allowed else ():
+        if gpu_type not in allowed and gpu_type != ANY.name:
+            raise InvalidAllocationError(
+                f"gave job {job.job_id!r} GPUs of {gpu_type}: {placement}, allowed for it are {', '.join(allowed)}"
+            )
+    return types
 
 
 def _most_replicas(job: ActiveJob) -> int:
     """Return the most GPUs that a job can use: what its application and its user allow, or its user asked for."""
-    application, asked = job.truth.profile.application, job.job
+    application, asked = job.truth.application, job.job
     most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
     most = max(most, asked.num_replicas)
     return most if asked.max_replicas is None else min(most, asked.max_replicas)

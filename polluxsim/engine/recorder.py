@@ -19,7 +19,7 @@ from polluxsim.records import (
     Status,
     TimingRecord,
 )
-from polluxsim.types import BatchChoice
+from polluxsim.types import BatchChoice, DividedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ class Recorder:
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
-        self._last: dict[JobId, tuple[Placement, BatchChoice]] = {}
+        self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
         self.shares: dict[JobId, tuple[Gpus, float]] = {}
 
     def changed(self, now: float, job: ActiveJob) -> None:

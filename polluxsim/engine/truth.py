@@ -14,8 +14,9 @@ from polluxsim.models.profile import ProfileRangeError, by_type, losses_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from polluxsim.agent.agent import Agent
     from polluxsim.models.profile import Profile, StepTime
-    from polluxsim.types import BatchChoice
+    from polluxsim.types import BatchChoice, DividedBatch
 
     Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
 
@@ -33,13 +34,13 @@ class Pace:
         Atomic batch size and accumulation steps.
     gpu_type
         Of the GPUs, by name.
+    step
+        Times of one pass; None asks the profile.
 
     Attributes
     ----------
     batch_size
         Total batch size [examples].
-    step
-        Times of one pass.
 
     Raises
     ------
@@ -51,13 +52,20 @@ class Pace:
         "_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "gpu_type", "shape", "step",
     )  # fmt: skip
 
-    def __init__(self, profile: Profile, shape: tuple[int, ...], choice: BatchChoice, gpu_type: str) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        shape: tuple[int, ...],
+        choice: BatchChoice | DividedBatch,
+        gpu_type: str,
+        step: StepTime | None = None,
+    ) -> None:
         self._profile = profile
         self.gpu_type = gpu_type
         self.shape = shape
         self.choice = choice
         self.batch_size = choice.batch_size(sum(shape))
-        self.step: StepTime = profile.step_time(shape, choice.atomic_batch_size)
+        self.step: StepTime = step or profile.step_time(shape, choice.atomic_batch_size)
         self._scale = self.batch_size / profile.application.init_batch_size
         self._step_time = self.step.optimiser_step(choice.accumulation_steps)
         self._epochs: dict[int, tuple[float, float]] = {}
@@ -69,6 +77,11 @@ class Pace:
             worth = gain(self._profile.gradient_statistics(self.batch_size, epoch), self._scale)
             known = self._epochs[epoch] = (worth / self._step_time, worth / self._scale)
         return known
+
+    def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
+        """Return the pace at the batch size that an agent chooses here in an epoch: this one, if that is as it was."""
+        choice = agent.choose(len(self.shape), sum(self.shape), self.gpu_type, epoch)
+        return self if choice == self.choice else truth.on(self.gpu_type).pace(self.shape, choice)
 
     def observation(self, epoch: int) -> Observation:
         """Return what an agent observes in an epoch."""

@@ -161,6 +161,14 @@ class JobWindow:
         return report_of(self._active, self._shutter.time, self._shutter.rule)
 
     @property
+    def may_grow(self) -> bool:
+        return self._active.job.max_replicas is not None or bool(self._active.job.speeds)
+
+    @property
+    def mixes_types(self) -> bool:
+        return self._active.agent.divide is not None
+
+    @property
     def speeds(self) -> Mapping[str, float]:
         return self._speeds_of(self._active.job)
 

@@ -30,11 +30,11 @@ ALONE = Share((), 1.0)
 
 
 class Stretch(NamedTuple):
-    """Since when [s] a job is as fast over that alone, and how fast those are that are on one of its GPUs, by name."""
+    """Since when [s] a job is as fast over that alone, and beside whom: who is on which of its GPUs, and how fast."""
 
     start: float
     speed: float
-    others: Mapping[str, float]
+    others: Mapping[str, Share]
 
 
 class Instant(NamedTuple):
@@ -74,7 +74,8 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
         if not mine.gpus and not found:
             continue
         there = set(mine.gpus)
-        others = {name: each.speed for name, each in now.items() if name != job and there.intersection(each.gpus)}
+        common = {name: tuple(sorted(there.intersection(each.gpus))) for name, each in now.items() if name != job}
+        others = {name: Share(gpus, now[name].speed) for name, gpus in common.items() if gpus}
         if not found or found[-1][1:] != (mine.speed, others):
             found.append(Stretch(time, mine.speed, others))
     return found

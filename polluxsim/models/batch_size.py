@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
-from polluxsim.types import BatchChoice
+from polluxsim.types import BatchChoice, DividedBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polluxsim.models.profile import Application
 
 # A quotient this little above a whole number is that number: it came from rounding in a division.
@@ -53,3 +55,57 @@ def capped(application: Application, choice: BatchChoice, num_replicas: int) -> 
     passes = num_replicas * (choice.accumulation_steps + 1)
     most = application.max_batch_size // passes
     return choice if choice.atomic_batch_size <= most else BatchChoice(most, choice.accumulation_steps)
+
+
+def split_by_weight(
+    limits: Sequence[Application], batch_size: int, gpus: Sequence[int], weights: Sequence[float]
+) -> DividedBatch:
+    """Split a batch over GPUs of several types by weights, as far as their memories allow.
+
+    Parameters
+    ----------
+    limits
+        The application on each type.
+    batch_size
+        Total batch size [examples].
+    gpus
+        GPUs of each type.
+    weights
+        What one GPU of each type is to have, in proportion; above 0.
+
+    Returns
+    -------
+    DividedBatch
+        With as few accumulation steps as memory allows. The total is the batch size, or more by fewer examples than
+        there are GPUs, as those of one type have equally many; never more than the largest batch size.
+    """
+    most = [each.max_atomic_batch_size for each in limits]
+    steps = ceil(batch_size / sum(map(int.__mul__, gpus, most)) - ROUNDING_SLACK) - 1
+    least = [each.min_atomic_batch_size for each in limits]
+    wanted = max(batch_size / (steps + 1), sum(map(int.__mul__, gpus, least)))
+    exact = _within(wanted, gpus, weights, list(zip(least, most, strict=True)))
+    sizes = [floor(size + ROUNDING_SLACK) for size in exact]
+    total, largest = sum(map(int.__mul__, gpus, sizes)), limits[0].max_batch_size // (steps + 1)
+    for place in sorted(range(len(sizes)), key=lambda place: sizes[place] - exact[place]):
+        if total < wanted - ROUNDING_SLACK and sizes[place] < most[place] and total + gpus[place] <= largest:
+            sizes[place] += 1
+            total += gpus[place]
+    return DividedBatch(tuple(zip(gpus, sizes, strict=True)), steps)
+
+
+def _within(
+    total: float, gpus: Sequence[int], weights: Sequence[float], limits: Sequence[tuple[int, int]]
+) -> list[float]:
+    """Return what GPUs of each type have, in proportion to weights but for those at a limit, so that all is given."""
+
+    def sizes(scale: float) -> list[float]:
+        return [min(max(scale * weight, least), most) for weight, (least, most) in zip(weights, limits, strict=True)]
+
+    # Where a type reaches a limit the total has a bend; between two bends it is a line.
+    bends = sorted({limit / weight for weight, pair in zip(weights, limits, strict=True) for limit in pair})
+    totals = [sum(map(float.__mul__, map(float, gpus), map(float, sizes(bend)))) for bend in bends]
+    above = next((place for place, there in enumerate(totals) if there >= total), len(totals) - 1)
+    if above == 0 or totals[above] == totals[above - 1]:
+        return sizes(bends[above])
+    part = (total - totals[above - 1]) / (totals[above] - totals[above - 1])
+    return sizes(bends[above - 1] + part * (bends[above] - bends[above - 1]))

@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.gangs import Budget
+from polluxsim.policies.growing import Growth
 from polluxsim.policies.numbered import placed_together
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.shares.rounds import placements_by_type
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Gpus, JobId
+    from polluxsim.types import Gpus, JobId, Placement
 
     Pack = tuple[JobView, ...]
 
@@ -42,13 +43,16 @@ class Gandiva:
         Time that a job has GPUs before it is another one's turn [s].
     packing
         Whether jobs are packed; it needs to be known which fit together (`engine.sharing`).
+    grow_after
+        Time after which GPUs that are idle, as nobody waits, go to jobs on their node whose users say how many these
+        may have; they are given back at once as others come [s]. None lets nobody grow.
 
-    Source: Xiao et al., "Gandiva" (OSDI '18); packing by chance as Gavel (OSDI '20) has it. Weights, and growing
-    and shrinking, are left out.
+    Source: Xiao et al., "Gandiva" (OSDI '18); packing by chance as Gavel (OSDI '20) has it. Weights are left out.
     """
 
     time_slice: float = 60.0
     packing: bool = True
+    grow_after: float | None = None
     # Time on GPUs of each job, counted from the least of all as it came [s]; whom each is packed with; who was parted.
     _had: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
@@ -56,9 +60,13 @@ class Gandiva:
     _running: tuple[JobId, ...] = field(default=(), init=False, repr=False)
     _asked: float = field(default=0.0, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
+    _growth: Growth | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(time_slice=self.time_slice)
+        if self.grow_after is not None:
+            check_above_zero(grow_after=self.grow_after)
+            self._growth = Growth(self.grow_after)
 
     @property
     def traits(self) -> Traits:
@@ -67,7 +75,7 @@ class Gandiva:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Part, pack, and give GPUs to those whose turn it is."""
-        jobs = {job.job_id: job for job in view.jobs}
+        jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
         self._take_note(view, jobs)
         changes = view.changes
         if self.packing and (self._part(view, jobs) or changes.arrived or changes.ended or changes.nodes):
@@ -81,10 +89,23 @@ class Gandiva:
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
+        until = view.time if self._partner else self._turn if waits else inf
+        shared: dict[JobId, Gpus] = {}
+        placed: dict[JobId, Placement] = {}
+        if self._growth is not None:
+            view, jobs = self._growth.without(view, jobs)
+        if self.packing:
+            shared = _numbered(view, chosen)
+        else:
+            placed = placements_by_type(view, {pack[0].job_id: chosen[pack] for pack in chosen}, jobs)
+        if self._growth is not None:
+            alone = [jobs[name] for pack in chosen for name in (pack[0].job_id,) if len(pack) == 1]
+            shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
+            until = min(until, self._growth.due)
         return Decision(
-            {} if self.packing else placements_by_type(view, {pack[0].job_id: chosen[pack] for pack in chosen}, jobs),
-            shared=_numbered(view, chosen) if self.packing else {},
-            valid_until=view.time if self._partner else self._turn if waits else inf,
+            placed,
+            shared=shared,
+            valid_until=until,
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order),
         )
@@ -101,14 +122,17 @@ class Gandiva:
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
         """Part those that do not fit any more, or do less than one alone as was measured; return whether there are."""
-        before = len(self._partner)
+        before, changes = len(self._partner), view.changes
+        # Whether two fit depends on their batch sizes, which stand for an epoch.
+        moved_on = {*changes.passed_epoch, *changes.evicted}
         for one, other in list(self._partner.items()):
             speeds = [view.shared_speeds.get(job_id) for job_id in (one, other)]
             together = view.shared.get(one) and set(view.shared[one]) == set(view.shared.get(other, ()))
             is_slow = together and None not in speeds and sum(filter(None, speeds)) < GAIN
             if is_slow:
                 self._parted.add(frozenset((one, other)))
-            if is_slow or not _fit(view, jobs[one], jobs[other]):
+            has_changed = one in moved_on or other in moved_on
+            if is_slow or (has_changed and not _fit(view, jobs[one], jobs[other])):
                 self._partner.pop(one, None)
         self._partner = {one: other for one, other in self._partner.items() if self._partner.get(other) == one}
         return len(self._partner) < before
@@ -121,15 +145,17 @@ class Gandiva:
         for place, one in enumerate(singles):
             if need <= view.num_gpus:
                 return
+            if one.job_id in self._partner:
+                continue
             others = (job for job in islice(singles, place + 1, None) if self._may_pack(view, one, job))
-            if one.job_id not in self._partner and (other := next(others, None)) is not None:
+            if (other := next(others, None)) is not None:
                 self._partner |= {one.job_id: other.job_id, other.job_id: one.job_id}
                 need -= one.num_replicas
 
     def _may_pack(self, view: ClusterView, one: JobView, other: JobView) -> bool:
-        names = frozenset((one.job_id, other.job_id))
-        is_free = other.job_id not in self._partner and names not in self._parted
-        return is_free and one.num_replicas == other.num_replicas and _fit(view, one, other)
+        if one.num_replicas != other.num_replicas or other.job_id in self._partner:
+            return False
+        return frozenset((one.job_id, other.job_id)) not in self._parted and _fit(view, one, other)
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
         """Return all jobs, each by itself or with its partner, in order of submission."""
@@ -147,13 +173,17 @@ class Gandiva:
         is_here = any(job.job_id in self._running for job in pack)
         return is_over or not is_here, min(self._had[job.job_id] for job in pack)
 
+    def _more(self, job_id: JobId) -> dict[str, float]:
+        gpus = self._growth.extra.get(job_id) if self._growth is not None else None
+        return {"gpus_free": float(gpus)} if gpus else {}
+
     def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
         places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
         running = set(self._running)
         return {
             name: Reason(
                 "has-its-turn" if name in running else "awaits-its-turn",
-                {"position": float(places[name]), "time_had": self._had[name]},
+                {"position": float(places[name]), "time_had": self._had[name], **self._more(name)},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked

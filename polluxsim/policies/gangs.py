@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Crew, JobId, Placement
 
     # Why a job stands where it does in the order, in figures.
     Describe = Callable[[JobView], Mapping[str, float]]
@@ -89,14 +89,14 @@ def schedule_gangs(
             outdated_by=Change.ARRIVAL,
             explain=partial(_all_fit, view, order, describe),
         )
-    budget = Budget(view)
+    budget = Budget(view, mixes=True)
     tell = partial(_reasons, order, gpus=budget.left, overtaking=overtaking, describe=describe)
     admitted = _admitted(order, budget, overtaking=overtaking)
     outdated_by = Change.ARRIVAL
     if len(admitted) < len(view.jobs):
         outdated_by |= Change.COMPLETION | Change.NODES
     return Decision(
-        _placements(view, admitted),
+        _placements(view, admitted, budget.mixed),
         valid_until=order_lasts_until,
         outdated_by=outdated_by,
         explain=lambda jobs: tell({job.job_id for job, _ in admitted}, jobs),
@@ -111,13 +111,15 @@ def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobV
     return islice((job for job in order if job.job_id in wanted), len(wanted))
 
 
-def _placements(view: ClusterView, admitted: Iterable[tuple[JobView, str]]) -> dict[JobId, Placement]:
+def _placements(
+    view: ClusterView, admitted: Iterable[tuple[JobView, str]], mixed: Mapping[JobId, Crew]
+) -> dict[JobId, Placement]:
     """Return the placements of the jobs that are to run: those who do so already first, the others packed in order."""
     placements = {}
     new = []
     is_one = len(view.types) == 1
     for job, gpu_type in admitted:
-        if (placement := job.placement) and (is_one or view.type_of(placement) == gpu_type):
+        if (placement := job.placement) and (is_one or _stays(view, job, gpu_type, mixed)):
             placements[job.job_id] = placement
         else:
             new.append((job, gpu_type))
@@ -127,9 +129,19 @@ def _placements(view: ClusterView, admitted: Iterable[tuple[JobView, str]]) -> d
             free.give_back(job.placement)
     nodes = {name: view.nodes_of(name) for name in view.types} if len(view.types) > 1 else {}
     for job, gpu_type in new:
-        if found := free.pack(job.num_replicas, nodes.get(gpu_type, ())):
+        if crew := mixed.get(job.job_id):
+            parts = (free.pack(gpus, nodes[name]) or () for name, gpus in crew)
+            placements[job.job_id] = tuple(chain.from_iterable(parts))
+        elif found := free.pack(job.num_replicas, nodes.get(gpu_type, ())):
             placements[job.job_id] = found
     return placements
+
+
+def _stays(view: ClusterView, job: JobView, gpu_type: str, mixed: Mapping[JobId, Crew]) -> bool:
+    """Return whether a job that runs has its GPUs on the type, or types, that it is to have."""
+    if job.mixes_types:
+        return view.node_types.crew(job.placement) == mixed.get(job.job_id, ((gpu_type, job.num_replicas),))
+    return view.type_of(job.placement) == gpu_type
 
 
 class Budget:
@@ -139,32 +151,68 @@ class Budget:
     ----------
     view
         The cluster, all of whose GPUs are there to be given.
+    mixes
+        Whether jobs that can have GPUs of several types at once take these where no type has enough.
 
     Attributes
     ----------
     left
         GPUs that are left of all types.
+    mixed
+        Of which types those jobs took GPUs that took several.
     """
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, *, mixes: bool = False) -> None:
         self._view = view
+        self._mixes = mixes
+        self.mixed: dict[JobId, Crew] = {}
         self._left = {name: view.gpus_of(name) for name in view.types}
         self._only = next(iter(self._left)) if len(self._left) == 1 else None
         self.left = sum(self._left.values())
 
     def take(self, job: JobView) -> str | None:
-        """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits."""
+        """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits.
+
+        Of several types at once, it is that of most speed.
+        """
         if (asked := job.num_replicas) > self.left:
             return None
+        if self._only is None and self._mixes and job.mixes_types:
+            return self._take_mixed(job)
         name = self._only or next((name for name in self._wanted(job) if asked <= self._left[name]), None)
         if name is not None:
             self._left[name] -= asked
             self.left -= asked
         return name
 
+    def _take_mixed(self, job: JobView) -> str | None:
+        """Take what a job has, else GPUs of one type if one has enough, else those that are left of several."""
+        asked, order = job.num_replicas, self._wanted(job)
+        crew = self._view.node_types.crew(job.placement)
+        if sum(gpus for _, gpus in crew) != asked or any(gpus > self._left[name] for name, gpus in crew):
+            if (one := next((name for name in order if asked <= self._left[name]), None)) is not None:
+                crew = ((one, asked),)
+            else:
+                crew = _filled(asked, {name: self._left[name] for name in self._view.types if name in order}, order)
+        for name, gpus in crew:
+            self._left[name] -= gpus
+            self.left -= gpus
+        if len(crew) > 1:
+            self.mixed[job.job_id] = crew
+        return crew[0][0] if crew else None
+
     def _wanted(self, job: JobView) -> Sequence[str]:
         speeds, here = job.speeds, self._view.type_of(job.placement) if job.placement else None
         return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
+
+
+def _filled(asked: int, left: Mapping[str, int], order: Sequence[str]) -> Crew:
+    """Return GPUs of types in an order, all of each until there are enough, as a crew; none if there are too few."""
+    taken = dict.fromkeys(left, 0)
+    for name in order:
+        taken[name] = min(left[name], asked)
+        asked -= taken[name]
+    return () if asked else tuple((name, gpus) for name, gpus in taken.items() if gpus)
 
 
 def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, str]]:

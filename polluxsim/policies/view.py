@@ -138,6 +138,10 @@ class JobView(Protocol):
         How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
     report
         What it has logged so far; None where nobody knows its losses.
+    mixes_types
+        Whether it can have GPUs of several of these types at once, as its agent divides its batch among them.
+    may_grow
+        Whether its user says up to how many GPUs it may have beyond those asked for: as many as `max_replicas`.
     oracle
         The truth, for policies that say openly that they use it.
     """
@@ -187,6 +191,10 @@ class JobView(Protocol):
     @property
     def report(self) -> Report | None: ...
     @property
+    def mixes_types(self) -> bool: ...
+    @property
+    def may_grow(self) -> bool: ...
+    @property
     def oracle(self) -> Oracle: ...
 
 
@@ -216,6 +224,8 @@ class JobSnapshot(NamedTuple):
     stages: Stages | None = None
     application: str = ""
     report: Report | None = None
+    mixes_types: bool = False
+    may_grow: bool = False
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:

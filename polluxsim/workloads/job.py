@@ -221,9 +221,10 @@ def _are_type_speeds(value: object) -> bool:
 
 
 def _are_stages(value: object) -> bool:
-    """Return whether it is the times of a step, above 0, and of its stages."""
-    is_whole = isinstance(value, tuple) and len(value) == len(Stages._fields)
-    return is_whole and bool(value[0]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)  # type: ignore[index, attr-defined]
+    """Return whether it is the times of a step, above 0, and of its stages, one of them above 0."""
+    if not isinstance(value, tuple) or len(value) != len(Stages._fields):
+        return False
+    return bool(value[0]) and any(value[1:]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)
 
 
 MOST_COUNT = 10**9
@@ -258,7 +259,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "cancel_time": _TIME,
     "speeds": (_are_speeds, "pairs of a GPU count, rising, and a speed above 0"),
     "type_speeds": (_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once"),
-    "stages": (_are_stages, "the time of a step, above 0, and of its load, compute and network [s]"),
+    "stages": (_are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]"),
 }
 _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.series import active_jobs, gpus_in_use, lifetime
+from polluxsim.look.shared import ALONE, instants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from polluxsim.look.shared import Share
     from polluxsim.records import AllocationRecord, JobRecord
     from polluxsim.storage import Run
 
@@ -73,10 +73,14 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
     placed: dict[str, GpusByNode] = {}
     fell = {(outage.time, outage.node): outage.kind for outage in run.result.outage_records}
     found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
-    for time, together in groupby(run.result.allocation_records, key=attrgetter("time")):
-        last = {record.job: record for record in together}
+    shared: dict[str, Share] = {}
+    for time, changes, shares in instants(run.result.allocation_records, run.result.sharing_records):
+        last = {name: records[-1] for name, records in changes.items()}
         if job.job in last and time < end:
             stage = _stage_at(time, end, job.job, placed, last)
+            if job.job in shares or job.job in shared:
+                given_by, taken_by = _exchanged(job.job, shared, shares)
+                stage = stage._replace(given_by=given_by, taken_by=taken_by)
             failed = {node: fell[time, node] for node in stage.before if (time, node) in fell and not stage.gpus}
             stage = stage._replace(has_run=any(each.gpus for each in found), failed=failed)
             if found and found[-1].gpus == stage.gpus:
@@ -84,6 +88,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
             else:
                 found = [*found[:-1], *(each._replace(end=time) for each in found[-1:]), stage]
         placed |= {name: _gpus(record) for name, record in last.items()}
+        shared |= shares
     return [stage for stage in found if stage.end > stage.start]
 
 
@@ -112,6 +117,18 @@ def _stage_at(
         given_by=_matched(_risen(before, now), {name: _risen(new, old) for name, (old, new) in others.items()}),
         taken_by=_matched(_risen(now, before), {name: _risen(old, new) for name, (old, new) in others.items()}),
     )
+
+
+def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) -> tuple[Counter[str], Counter[str]]:
+    """Return whose GPUs by number a job got, and who got its own, of those who gave them up or got them just then."""
+    had = set(before.get(job, ALONE).gpus)
+    has = set(now[job].gpus) if job in now else had
+    given_by, taken_by = Counter[str](), Counter[str]()
+    for name in now.keys() - {job}:
+        old, new = (set(shares.get(name, ALONE).gpus) for shares in (before, now))
+        given_by[name] = len((has - had) & (old - new))
+        taken_by[name] = len((had - has) & (new - old))
+    return +given_by, +taken_by
 
 
 def _gpus(record: AllocationRecord) -> GpusByNode:

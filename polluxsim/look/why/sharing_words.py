@@ -54,7 +54,10 @@ def _no_room_beside(numbers: Mapping[str, float], others: Sequence[str]) -> str:
 
 def _has_its_turn(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     pack = f", packed with {listed(others)}" if others else ""
-    return f"{place(numbers)} by time had ({clock(numbers['time_had'])}), and has its turn{pack}."
+    more = ""
+    if "gpus_free" in numbers:
+        more = f", and {number_of(numbers['gpus_free'], 'idle GPU')} of its node besides"
+    return f"{place(numbers)} by time had ({clock(numbers['time_had'])}), and has its turn{pack}{more}."
 
 
 def _awaits_its_turn(numbers: Mapping[str, float], others: Sequence[str]) -> str:

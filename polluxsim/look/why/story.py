@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from polluxsim.look.why.facts import Stage
     from polluxsim.records import JobRecord, ReasonRecord
     from polluxsim.storage import Run
+    from polluxsim.types import Gpus
 
 MOST_NAMES = 4
 MOST_NODES = 4
@@ -94,7 +95,7 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     if stage.gpus or stage.before:
         said.append(f"At {clock(stage.start)} it {_happened_then(stage)}.")
     if stage.gpus:
-        said += [f"{each}." for each in beside(shares_of(run.result, job.job), stage.start, nextafter(time, inf))[-1:]]
+        said += [f"{each}." for each in beside(shares_of(run.result, job.job), time, nextafter(time, inf))]
     mine = [reason for reason in reasons if reason.job == job.job and reason.time >= stage.start]
     known = bisect_right(mine, time, key=attrgetter("time"))
     if known:
@@ -138,17 +139,33 @@ def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
     """Return how fast a job was beside whom from one time to another, at most as many changes as there is room for."""
     known = bisect_right(stretches, start, key=attrgetter("start"))
     within = [each for each in stretches[max(known - 1, 0) :] if each.start < end and each.others]
-    said = [
-        f"Since {clock(max(each.start, start))} at {each.speed:.0%} of its speed alone, beside {_fast(each.others)}"
-        for each in within[:MOST_NAMES] + within[MOST_NAMES:][-1:]
-    ]
+    said = [_shares(each) for each in within[:MOST_NAMES] + within[MOST_NAMES:][-1:]]
     if len(within) > len(said):
         said.insert(MOST_NAMES, f"then {number_of(len(within) - len(said), 'change')} of who is there or how fast")
     return said
 
 
-def _fast(others: Mapping[str, float]) -> str:
-    return listed([f"{name} ({speed:.0%})" for name, speed in others.items()])
+def _shares(stretch: Stretch) -> str:
+    """Return which GPUs a job shares with whom, since when, and how fast each is over alone."""
+    on: dict[Gpus, list[str]] = {}
+    for name, (gpus, speed) in stretch.others.items():
+        on.setdefault(gpus, []).append(f"{name} ({speed:.0%})")
+    shared = [f"{_numbered(gpus)} with {listed(names)}" for gpus, names in on.items()]
+    return f"Since {clock(stretch.start)} at {stretch.speed:.0%} of its speed alone: it shares {listed(shared)}"
+
+
+def _numbered(gpus: Gpus) -> str:
+    """Return GPUs by number.
+
+    >>> _numbered(((0, 0), (0, 1), (2, 3)))
+    'GPUs 0, 1 of node 0 and GPU 3 of node 2'
+    """
+    on: dict[int, list[str]] = {}
+    for node, number in gpus:
+        on.setdefault(node, []).append(str(number))
+    if len(on) > MOST_NODES:
+        return f"{len(gpus)} GPUs on {len(on)} nodes"
+    return listed([f"GPU{'s' * (len(there) > 1)} {', '.join(there)} of node {node}" for node, there in on.items()])
 
 
 def happened(stage: Stage) -> str:

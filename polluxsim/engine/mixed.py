@@ -1,0 +1,70 @@
+"""Jobs on GPUs of several types at once: all in step with the slowest, each type with its part of the batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.agent.agent import Workers
+from polluxsim.engine.truth import Pace
+
+if TYPE_CHECKING:
+    from polluxsim.agent.agent import Agent, Divide, Observation
+    from polluxsim.engine.truth import Truth
+    from polluxsim.gpu_types import NodeTypes
+    from polluxsim.types import Crew, DividedBatch, Placement
+
+
+class MixedPace(Pace):
+    """How a job trains on GPUs of several types: a step is over when that on the slowest of them would be.
+
+    How long it would take on a type is what its profile says of as many GPUs, all of that type, at its part of the
+    batch. The type that pace and observations are by is that of the placement's first node.
+
+    Parameters
+    ----------
+    truth
+        The truth about the application.
+    shape
+        GPUs on each node.
+    crew
+        The same by type.
+    choice
+        What GPUs of each type have of the batch.
+    gpu_type
+        Of the first node, by name.
+
+    Raises
+    ------
+    ProfileRangeError
+        If the profile says nothing about this on one of the types.
+    """
+
+    __slots__ = ("_crew", "_workers")
+
+    def __init__(self, truth: Truth, shape: tuple[int, ...], crew: Crew, choice: DividedBatch, gpu_type: str) -> None:
+        sizes = [examples for _, examples in choice.parts]
+        steps = [truth.on(name).profile.step_time(shape, size) for (name, _), size in zip(crew, sizes, strict=True)]
+        slowest = max(steps, key=lambda step: step.optimiser_step(choice.accumulation_steps))
+        super().__init__(truth.profile, shape, choice, gpu_type, slowest)
+        self._crew = crew
+        self._workers = tuple(
+            Workers(name, gpus, size, step.step_time)
+            for (name, gpus), size, step in zip(crew, sizes, steps, strict=True)
+        )
+
+    def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
+        """Return the pace at what an agent chooses here in an epoch: this one, if that is as it was."""
+        if agent.divide is None:
+            raise RuntimeError(f"an agent that cannot divide a batch was given GPUs of {self._crew}")
+        choice = agent.divide(self._crew, epoch)
+        return self if choice == self.choice else MixedPace(truth, self.shape, self._crew, choice, self.gpu_type)
+
+    def observation(self, epoch: int) -> Observation:
+        """Return what an agent observes in an epoch: how long each type would take, too."""
+        return super().observation(epoch)._replace(workers=self._workers)
+
+
+def mixed_pace(truth: Truth, placement: Placement, node_types: NodeTypes, divide: Divide, epoch: int) -> MixedPace:
+    """Return the pace of a job on GPUs of several types, as its agent divides its batch."""
+    crew, first = node_types.crew(placement), node_types[placement[0][0]].name
+    return MixedPace(truth, tuple(gpus for _, gpus in placement), crew, divide(crew, epoch), first)
