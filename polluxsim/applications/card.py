@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.profile import Application
+    from polluxsim.models.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True)
@@ -285,6 +286,8 @@ class Card:
         Type of GPU that all this was measured on; None if nobody says.
     types
         The step time on other types, by name; all else is alike.
+    sensitivity
+        Speed by CPUs and memory, over that of all these figures; None if nobody says.
     """
 
     about: About
@@ -297,3 +300,4 @@ class Card:
     fit_errors: Mapping[str, FitError] = field(default_factory=dict)
     gpu_type: str | None = None
     types: Mapping[str, OtherType] = field(default_factory=dict)
+    sensitivity: Sensitivity | None = None

@@ -139,7 +139,7 @@ class Simulation(Readings):
         state = self._state
         state.records.time_spent("decide", perf_counter() - self._asked, self.time)
         with guest(state.scenario.policy_name, self.time):
-            plain, moves = checked(decision, state)
+            plain, moves, hosts = checked(decision, state)
             reasons = self._reasons(plain, moves)
         self.view, state.shutter.is_open = None, False
         for job_id, reason in reasons.items():
@@ -147,7 +147,9 @@ class Simulation(Readings):
         self._world.decided(plain)
         state.records.decided(plain)
         state.rounds.decided(plain)
-        self._end_round(moves.values())
+        grants_anew = hosts != state.nodes.granted
+        state.nodes.granted = hosts
+        self._end_round(moves.values(), grants_anew=grants_anew)
 
     def divert(self, diversion: Diversion) -> None:
         """Go on otherwise from a round on. A copy goes on as it would have; whatever happened stays as it was.
@@ -205,10 +207,10 @@ class Simulation(Readings):
         state.inquiry.asked(self.time, due, moves.keys(), holding)
         return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
 
-    def _end_round(self, moves: Collection[Move]) -> None:
+    def _end_round(self, moves: Collection[Move], *, grants_anew: bool = False) -> None:
         """Bring the cluster to where it will be until the next round, and call that."""
         state = self._state
-        has_changed = bool(moves) or state.rounds.has_changed
+        has_changed = bool(moves) or grants_anew or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
             if moves:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.efficiency import GradientStatistics
+    from polluxsim.models.sensitivity import Sensitivity
 
 
 class ProfileRangeError(PolluxSimError):
@@ -105,7 +106,8 @@ class Profile(Protocol):
     """How fast and how well an application trains: measured tables, or a card fitted to them.
 
     One that knows several GPU types has an attribute `by_type` besides, with the profile on each; they differ in their
-    step times and in what fits in memory.
+    step times and in what fits in memory. One that knows how fast it is by CPUs and memory has an attribute
+    `sensitivity`.
 
     Epochs are counted from 0; progress is in M0-steps since the start of training.
     """
@@ -150,4 +152,10 @@ class Profile(Protocol):
 def by_type(profile: Profile) -> Mapping[str, Profile]:
     """Return the profiles of the GPU types that a profile knows, by name; empty if it says nothing of types."""
     known: Mapping[str, Profile] = getattr(profile, "by_type", {})
+    return known
+
+
+def sensitivity_of(profile: Profile) -> Sensitivity | None:
+    """Return how fast an application is by CPUs and memory; None if its profile says nothing of it."""
+    known: Sensitivity | None = getattr(profile, "sensitivity", None)
     return known

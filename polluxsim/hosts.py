@@ -1,0 +1,101 @@
+"""What nodes have beside GPUs: CPUs and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.errors import InvalidConfigError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+UNLIMITED = 1e12
+"""CPUs or GB of a node of which nobody says how many it has: more than anybody can ask for."""
+
+ROUNDING = 1e-9
+"""By this share of a node's CPUs or memory, sums may be off."""
+
+
+class Host(NamedTuple):
+    """CPUs and memory: of a node, or for each GPU of a job.
+
+    Attributes
+    ----------
+    cpus
+        Cores, or parts of them.
+    memory
+        [GB].
+    """
+
+    cpus: float
+    memory: float
+
+    def times(self, count: float) -> Host:
+        """Return so many times as much.
+
+        >>> Host(3, 62.5).times(8)
+        Host(cpus=24, memory=500.0)
+        """
+        return Host(self.cpus * count, self.memory * count)
+
+    def less(self, other: Host) -> Host:
+        """Return what is left without the other."""
+        return Host(self.cpus - other.cpus, self.memory - other.memory)
+
+    def plus(self, other: Host) -> Host:
+        """Return both together."""
+        return Host(self.cpus + other.cpus, self.memory + other.memory)
+
+    def holds(self, other: Host) -> bool:
+        """Return whether the other is no more than this, but for rounding."""
+        slack = 1 + ROUNDING
+        return other.cpus <= self.cpus * slack and other.memory <= self.memory * slack
+
+
+class Hosted(NamedTuple):
+    """What each GPU of a job has of its nodes' CPUs and memory, and how fast the job is with it."""
+
+    host: Host
+    speed: float
+
+
+def least(hosts: Iterable[Host]) -> Host:
+    """Return the fewest CPUs and the least memory of any."""
+    cpus, memory = zip(*hosts, strict=True)
+    return Host(min(cpus), min(memory))
+
+
+def proportional(hosts: Sequence[Host], gpus_per_node: Sequence[int], nodes: Iterable[int]) -> Host:
+    """Return what a GPU of a job has where CPUs and memory go with GPUs: on several nodes, as much as on the poorest.
+
+    Parameters
+    ----------
+    hosts, gpus_per_node
+        What each node has, by its number.
+    nodes
+        Where the job is.
+    """
+    return least(hosts[node].times(1 / gpus_per_node[node]) for node in nodes)
+
+
+def host_said(said: Any) -> Host:
+    """Return what a configuration says that a node has: {cpus: …, memory: …}, or one of these [cores; GB].
+
+    Raises
+    ------
+    InvalidConfigError
+        If it says something else, or what is no number above 0.
+    """
+    if not isinstance(said, Mapping) or not said or not said.keys() <= set(Host._fields):
+        raise InvalidConfigError(f"cluster: a node has {short(said)}, allowed are {{cpus: …, memory: …}}")
+    for name, value in said.items():
+        if type(value) not in (int, float) or not (isfinite(value) and 0 < value <= UNLIMITED):
+            raise InvalidConfigError(f"cluster: {name} of a node is {short(value)}, allowed is a number > 0")
+    return Host(*(float(said.get(name, UNLIMITED)) for name in Host._fields))
+
+
+def as_said(host: Host) -> dict[str, float]:
+    """Return what a node has as `host_said` takes it."""
+    return {name: value for name, value in host._asdict().items() if value < UNLIMITED}
