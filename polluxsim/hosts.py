@@ -11,6 +11,8 @@ from polluxsim.errors import InvalidConfigError, short
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    Placement = tuple[tuple[int, int], ...]
+
 UNLIMITED = 1e12
 """CPUs or GB of a node of which nobody says how many it has: more than anybody can ask for."""
 
@@ -48,6 +50,18 @@ class Host(NamedTuple):
         """Return both together."""
         return Host(self.cpus + other.cpus, self.memory + other.memory)
 
+    def at_most(self, other: Host) -> Host:
+        """Return the lesser of both, of each."""
+        return Host(min(self.cpus, other.cpus), min(self.memory, other.memory))
+
+    def but_not_negative(self) -> Host:
+        """Return 0 for what is owed."""
+        return Host(max(self.cpus, 0.0), max(self.memory, 0.0))
+
+    def part_of(self, other: Host) -> float:
+        """Return the larger one of the parts that it is of the other's CPUs and memory."""
+        return max(self.cpus / other.cpus, self.memory / other.memory)
+
     def holds(self, other: Host) -> bool:
         """Return whether the other is no more than this, but for rounding."""
         slack = 1 + ROUNDING
@@ -67,17 +81,25 @@ def least(hosts: Iterable[Host]) -> Host:
     return Host(min(cpus), min(memory))
 
 
-def proportional(hosts: Sequence[Host], gpus_per_node: Sequence[int], nodes: Iterable[int]) -> Host:
-    """Return what a GPU of a job has where CPUs and memory go with GPUs: on several nodes, as much as on the poorest.
+def shares_of(hosts: Sequence[Host], gpus_per_node: Sequence[int]) -> tuple[Host, ...]:
+    """Return what a GPU of each node has where CPUs and memory go with GPUs; of a node without any, all."""
+    pairs = zip(hosts, gpus_per_node, strict=True)
+    return tuple(Host(host.cpus / (gpus or 1), host.memory / (gpus or 1)) for host, gpus in pairs)
+
+
+def proportional(shares: Sequence[Host], placement: Placement) -> Host:
+    """Return what each GPU of a job has where CPUs and memory go with GPUs: on several nodes, the least of any.
 
     Parameters
     ----------
-    hosts, gpus_per_node
-        What each node has, by its number.
-    nodes
-        Where the job is.
+    shares
+        What a GPU of each node has, by node number.
+    placement
+        GPUs by node.
     """
-    return least(hosts[node].times(1 / gpus_per_node[node]) for node in nodes)
+    if len(placement) == 1:
+        return shares[placement[0][0]]
+    return least(shares[node] for node, _ in placement)
 
 
 def host_said(said: Any) -> Host:

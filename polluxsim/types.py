@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from polluxsim.errors import InvalidConfigError, short
 from polluxsim.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type
-from polluxsim.hosts import Host, host_said
+from polluxsim.hosts import Host, host_said, shares_of
 from polluxsim.hosts import as_said as host_as_said
 
 JobId: TypeAlias = str
@@ -327,6 +327,11 @@ class Cluster:
         return {
             name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
         }
+
+    @cached_property
+    def host_shares(self) -> tuple[Host, ...]:
+        """Return the CPUs and memory for each GPU of a node, by its number; empty where nobody says."""
+        return shares_of(self.hosts, self.gpus_per_node) if self.hosts else ()
 
     @cached_property
     def gpu_price(self) -> float:

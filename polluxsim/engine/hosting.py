@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidAllocationError, short
-from polluxsim.hosts import Host, Hosted, proportional
+from polluxsim.hosts import ROUNDING, Host, Hosted, proportional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,16 +39,18 @@ def checked_hosts(decision: Decision, moves: Mapping[JobId, Move], state: State)
     placements = {job_id: job.placement for job_id, job in state.jobs.placed.items()}
     placements |= {job_id: move.placement for job_id, move in moves.items()}
     granted = {job_id: _plain(job_id, host, placements) for job_id, host in decision.hosts.items()}
-    used: defaultdict[int, Host] = defaultdict(lambda: Host(0.0, 0.0))
+    shares, left = cluster.host_shares, [list(host) for host in cluster.hosts]
     for job_id, placement in placements.items():
         if placement:
-            each = granted.get(job_id) or proportional(cluster.hosts, cluster.gpus_per_node, _nodes(placement))
+            cpus, memory = granted.get(job_id) or proportional(shares, placement)
             for node, gpus in placement:
-                used[node] = used[node].plus(each.times(gpus))
-    for node, host in used.items():
-        if not (there := cluster.hosts[node]).holds(host):
+                left[node][0] -= cpus * gpus
+                left[node][1] -= memory * gpus
+    for node, (there, rest) in enumerate(zip(cluster.hosts, left, strict=True)):
+        if any(part < -ROUNDING * all_ for part, all_ in zip(rest, there, strict=True)):
+            cpus, memory = there.cpus - rest[0], there.memory - rest[1]
             raise InvalidAllocationError(
-                f"over-allocated node {node}: it is asked for {host.cpus:g} CPUs and {host.memory:g} GB, allowed are "
+                f"over-allocated node {node}: it is asked for {cpus:g} CPUs and {memory:g} GB, allowed are "
                 f"{there.cpus:g} and {there.memory:g}"
             )
     return granted
@@ -68,16 +69,14 @@ def _plain(job_id: object, host: object, placements: Mapping[JobId, Placement]) 
 
 def hosted(state: State, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
     """Return what jobs that hold GPUs have of their nodes' CPUs and memory; of GPUs with n jobs, each has its part."""
-    cluster, nodes, found = state.scenario.cluster, state.nodes, dict[str, Hosted]()
+    shares, nodes, found = state.scenario.cluster.host_shares, state.nodes, dict[str, Hosted]()
     for job in jobs:
         if (host := nodes.granted.get(job.job_id)) is None:
-            host = proportional(cluster.hosts, cluster.gpus_per_node, _nodes(job.placement))
+            host = proportional(shares, job.placement)
             if job.job_id in nodes.board.held:
                 host = host.times(1 - nodes.board.ceded(job.job_id) / job.tenure.num_replicas)
-        sensitivity = state.scenario.sensitivity_of(job.job)
-        found[job.job_id] = Hosted(host, 1.0 if sensitivity is None else sensitivity.speed(host))
+        if (before := state.records.hosted_now.get(job.job_id)) is None or before.host != host:
+            sensitivity = state.scenario.sensitivity_of(job.job)
+            before = Hosted(host, 1.0 if sensitivity is None else sensitivity.speed(host))
+        found[job.job_id] = before
     return found
-
-
-def _nodes(placement: Placement) -> Iterable[int]:
-    return (node for node, _ in placement)

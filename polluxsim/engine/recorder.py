@@ -62,6 +62,8 @@ class Recorder:
         What changed, in order of time.
     shares
         GPUs by number, and speed over that alone, of the jobs that have them.
+    hosted_now
+        CPUs and memory of the jobs that hold GPUs, where the cluster says what nodes have.
     last_round
         The cluster after the last round, recorded or not; None before the first.
     """
@@ -82,7 +84,7 @@ class Recorder:
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice]] = {}
         self.shares: dict[JobId, tuple[Gpus, float]] = {}
-        self._hosted: Mapping[JobId, Hosted] = {}
+        self.hosted_now: Mapping[JobId, Hosted] = {}
 
     def changed(self, now: float, job: ActiveJob) -> None:
         """Take note of a job's placement and batch size if they changed."""
@@ -110,9 +112,9 @@ class Recorder:
     def hosted(self, now: float, hosts: Mapping[JobId, Hosted]) -> None:
         """Take note of what changed of the CPUs and memory of all jobs that hold GPUs, and of their speeds by these."""
         for job_id, each in hosts.items():
-            if self._hosted.get(job_id) != each:
+            if self.hosted_now.get(job_id) != each:
                 self.hosts.append(HostRecord(now, job_id, *each.host, each.speed))
-        self._hosted = hosts
+        self.hosted_now = hosts
 
     def saved(self, job: ActiveJob, start: float, end: float) -> None:
         """Take note of a checkpoint [s] that does not follow from an interval."""

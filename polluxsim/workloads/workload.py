@@ -286,7 +286,7 @@ def _speeds(row: Row, column: str) -> Speeds:
     return tuple((int(gpus or 0), speed or 0.0) for gpus, speed in numbers)
 
 
-def _curve(row: Row, column: str) -> Curve:
+def curve_of(row: Row, column: str) -> Curve:
     """Return speeds by an amount: amount:speed pairs with spaces or semicolons between them, or a list of these."""
     pairs = [name.split(":") for name in _names(row, column)]
     numbers = [tuple(map(read_number, pair)) for pair in pairs]
@@ -327,8 +327,8 @@ _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "stages": _stages,
     "cpus": Row.number,
     "memory": Row.number,
-    "cpu_speeds": _curve,
-    "memory_speeds": _curve,
+    "cpu_speeds": curve_of,
+    "memory_speeds": curve_of,
 }
 """How the columns are read that a workload may have besides."""
 
