@@ -62,6 +62,11 @@ class Host(NamedTuple):
         """Return the larger one of the parts that it is of the other's CPUs and memory."""
         return max(self.cpus / other.cpus, self.memory / other.memory)
 
+    def count(self, other: Host) -> int:
+        """Return how often the other fits into this, but for rounding."""
+        times = (there / part for there, part in zip(self, other, strict=True) if part > 0)
+        return max(int(min(times, default=UNLIMITED) * (1 + ROUNDING)), 0)
+
     def holds(self, other: Host) -> bool:
         """Return whether the other is no more than this, but for rounding."""
         slack = 1 + ROUNDING
