@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 UNLIMITED = 1e12
 """CPUs or GB of a node of which nobody says how many it has: more than anybody can ask for."""
 
+MIB = 2**20 / 1e9
+"""A mebibyte [GB]."""
+
 ROUNDING = 1e-9
 """By this share of a node's CPUs or memory, sums may be off."""
 
@@ -71,6 +74,9 @@ class Host(NamedTuple):
         """Return whether the other is no more than this, but for rounding."""
         slack = 1 + ROUNDING
         return other.cpus <= self.cpus * slack and other.memory <= self.memory * slack
+
+
+NOTHING = Host(0.0, 0.0)
 
 
 class Hosted(NamedTuple):

@@ -213,10 +213,6 @@ REASON_UNITS = {
     "virtual_usage": "GPU s",
     "time_had": "s",
     "shares_due": "s",
-    "cpus": "cores for each GPU",
-    "memory": "GB for each GPU",
-    "cpus_needed": "cores",
-    "memory_needed": "GB",
 }
 """Unit of the figures in reasons that have one; the others are plain numbers."""
 

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.hosts import Host, least, shares_of
+from polluxsim.hosts import NOTHING, Host, least, shares_of
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.quotas import NO_QUEUE
 from polluxsim.policies.view import Change, Decision, Reason
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId, Placement
 
 OWNERS = ("queue", "user")
-UNKNOWN = Host(0.0, 0.0)
-"""Of a cluster that does not say what nodes have."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class _Filling:
         self._gpus = list(view.gpus_per_node)
         self._left = list(view.hosts)
         # Where jobs do not say: so much of any node can be had for each of its GPUs.
-        self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else UNKNOWN
+        self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
         self._all = (float(sum(view.gpus_per_node)), *_sums(view.hosts))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
         self._crowded: frozenset[int] = frozenset()
@@ -111,7 +109,7 @@ class _Filling:
 
     def _too_full(self) -> frozenset[int]:
         """Return nodes where jobs run that ask for more together than there is, as another policy put them there."""
-        needed: defaultdict[int, Host] = defaultdict(lambda: UNKNOWN)
+        needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
         for job in self._view.running if self._left else ():
             for node, gpus in job.placement:
                 needed[node] = needed[node].plus(self.needs_of(job).times(gpus))
@@ -119,7 +117,7 @@ class _Filling:
 
     def needs_of(self, job: JobView) -> Host:
         """Return the CPUs and memory of a job for each of its GPUs."""
-        asked = job.host or UNKNOWN
+        asked = job.host or NOTHING
         needs = Host(asked.cpus or self._usual.cpus, asked.memory or self._usual.memory)
         is_crowded = any(node in self._crowded for node, _ in job.placement)
         return needs.at_most(self._usual) if is_crowded else needs
@@ -184,7 +182,8 @@ class _Filling:
                 needs = self.needs_of(job).times(job.num_replicas)
                 share = self.share_of(self._policy.owner_of(job))
                 numbers = {"dominant_share": share, "gpus_needed": float(job.num_replicas)}
-                numbers |= {"cpus_needed": needs.cpus, "memory_needed": needs.memory} if self._view.hosts else {}
+                if self._view.hosts:
+                    numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
                 waits = "runs-on" if job.placement else "share-waits"
                 found[job.job_id] = Reason("least-share" if job.job_id in started else waits, numbers)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
@@ -12,7 +12,7 @@ from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Traits, traits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -67,24 +67,25 @@ class Synergy:
             return decision
         runs, changes = _who_runs(view, decision)
         new = {job_id for job_id, placement in changes.items() if placement}
-        shares = shares_of(view.hosts, view.gpus_per_node)
-        jobs = [job for job in view.jobs if job.job_id in runs]
-        demands = {job.job_id: _demand(job, proportional(shares, runs[job.job_id])) for job in jobs}
+        each = shares_of(view.hosts, view.gpus_per_node)
+        jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
+        shares = {name: proportional(each, runs[name]) for name in jobs}
+        demands = {name: _demand(job, shares[name]) for name, job in jobs.items()}
         total = reduce(Host.plus, view.hosts)
-        jobs.sort(key=lambda job: demands[job.job_id].part_of(total) * job.num_replicas, reverse=True)
+        largest = sorted(jobs.values(), key=lambda job: -demands[job.job_id].part_of(total) * job.num_replicas)
         shelf = _Shelf(view, {name: held for name, held in runs.items() if name not in new}, demands)
-        for job in jobs:
+        for job in largest:
             if job.job_id in new:
                 changes[job.job_id] = runs[job.job_id] = shelf.place(runs[job.job_id], demands[job.job_id])
-        hosts = tuned(view.hosts, shares, jobs, runs)
+                shares[job.job_id] = proportional(each, runs[job.job_id])
+        hosts = tuned(view.hosts, each, largest, runs)
         return replace(
             decision,
             allocation=changes,
             others_keep=True,
             hosts=hosts,
             outdated_by=decision.outdated_by | ENDS,
-            explain=decision.explain
-            and partial(_explained, decision.explain, hosts, {job.job_id: job for job in jobs}),
+            explain=decision.explain and _Explained(decision.explain, jobs, hosts, shares),
         )
 
 
@@ -187,16 +188,22 @@ def _as_fast(known: Sensitivity, share: Host) -> Host:
     return known.least(known.speed(share), share).at_most(share)
 
 
-def _explained(
-    explain: object, hosts: Mapping[JobId, Host], jobs: Mapping[JobId, JobView], asked: Sequence[JobId]
-) -> Mapping[JobId, Reason]:
-    """Return the reasons of the policy inside, with what each job has of its nodes' CPUs and memory."""
-    reasons = explain(asked)  # type: ignore[operator]
-    return {name: _with_host(reason, hosts.get(name), jobs.get(name)) for name, reason in reasons.items()}
+@dataclass(frozen=True)
+class _Explained:
+    """The reasons of the policy inside, with what each job has of its nodes' CPUs and memory."""
 
+    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
+    jobs: Mapping[JobId, JobView]
+    hosts: Mapping[JobId, Host]
+    shares: Mapping[JobId, Host]
 
-def _with_host(reason: Reason, host: Host | None, job: JobView | None) -> Reason:
-    if host is None or job is None or job.sensitivity is None:
-        return reason
-    figures = {"cpus": host.cpus, "memory": host.memory, "host_speed": job.sensitivity.speed(host)}
-    return reason._replace(numbers={**reason.numbers, **figures})
+    def __call__(self, asked: Sequence[JobId]) -> Mapping[JobId, Reason]:
+        """Return them for some jobs."""
+        return {name: self._with_host(name, reason) for name, reason in self.explain(asked).items()}
+
+    def _with_host(self, name: JobId, reason: Reason) -> Reason:
+        if name not in self.hosts or (known := self.jobs[name].sensitivity) is None:
+            return reason
+        host, share = self.hosts[name], self.shares[name]
+        figures = {"cpus": host.cpus, "memory_shares": host.memory / share.memory, "host_speed": known.speed(host)}
+        return reason._replace(numbers={**reason.numbers, **figures})

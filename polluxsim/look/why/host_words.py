@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 def with_host(numbers: Mapping[str, float]) -> str:
     """Return what a job has of its nodes' CPUs and memory, as a sentence to follow others; nothing where none is said.
 
-    >>> with_host({"cpus": 9.0, "memory": 62.5, "host_speed": 2.4})
-    ' With 9 CPUs and 62.5 GB for each GPU it runs at 2.4 times the speed of its profile or duration.'
+    >>> with_host({"cpus": 9.0, "memory_shares": 2.0, "host_speed": 2.4})
+    " With 9 CPUs for each GPU and 2 times its GPUs' part of the memory it is 2.4 times as fast as its profile says."
     """
     if "host_speed" not in numbers:
         return ""
-    has = f"{number_of(_rounded(numbers['cpus']), 'CPU')} and {_rounded(numbers['memory']):g} GB"
-    return f" With {has} for each GPU it runs at {numbers['host_speed']:.3g} times the speed of its profile or duration."
+    memory = f"{numbers['memory_shares']:.3g} times its GPUs' part of the memory"
+    speed = f"it is {numbers['host_speed']:.3g} times as fast as its profile says"
+    return f" With {number_of(_rounded(numbers['cpus']), 'CPU')} for each GPU and {memory} {speed}."
 
 
 def _rounded(number: float) -> float:
@@ -29,11 +30,10 @@ def _rounded(number: float) -> float:
 
 
 def _needs(numbers: Mapping[str, float]) -> str:
-    beside = (
-        f" with {number_of(_rounded(numbers['cpus_needed']), 'CPU')} and {_rounded(numbers['memory_needed']):g} GB"
-        if "cpus_needed" in numbers
-        else ""
-    )
+    beside = ""
+    if "cpus_needed" in numbers:
+        memory = f"{100 * numbers['memory_part']:.3g} % of all memory"
+        beside = f" with {number_of(_rounded(numbers['cpus_needed']), 'CPU')} and {memory}"
     return f"{number_of(numbers['gpus_needed'], 'GPU')}{beside}"
 
 
