@@ -239,7 +239,7 @@ def _other_type(row: Section, application: Application) -> OtherType:
     return OtherType(max_atomic_batch_size=most, **figures)
 
 
-def _sensitivity(section: Section) -> Sensitivity:
+def _sensitivity(section: Section) -> Sensitivity | None:
     curves: dict[str, Curve] = {"cpus": (), "memory": ()}
     for amount, speed in (("cpus", "cpu_speeds"), ("memory", "memory_speeds")):
         if section.has(amount) or section.has(speed):
@@ -249,7 +249,7 @@ def _sensitivity(section: Section) -> Sensitivity:
             if not is_curve(curves[amount]):
                 raise section.error(amount, f"a rising list, {speed} a list that does not fall")
     section.finish()
-    return Sensitivity(**curves)
+    return Sensitivity(**curves) if any(curves.values()) else None
 
 
 def _same_length(section: Section, *keys: str) -> None:

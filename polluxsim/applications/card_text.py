@@ -168,7 +168,7 @@ def _types_text(card: Card) -> list[str]:
 
 
 def _sensitivity_text(card: Card) -> list[str]:
-    if card.sensitivity is None:
+    if card.sensitivity is None or not (card.sensitivity.cpus or card.sensitivity.memory):
         return []
     comments = (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
     curves = [(*names, getattr(card.sensitivity, names[0])) for names in comments]
