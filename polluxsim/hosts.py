@@ -79,6 +79,10 @@ class Host(NamedTuple):
 NOTHING = Host(0.0, 0.0)
 
 
+NOBODY: Mapping[str, Host] = {}
+"""That no job is granted other CPUs and memory than go with its GPUs."""
+
+
 class Hosted(NamedTuple):
     """What each GPU of a job has of its nodes' CPUs and memory, and how fast the job is with it."""
 

@@ -13,6 +13,7 @@ from polluxsim.engine.hosting import checked_hosts
 from polluxsim.engine.moves import moves_of
 from polluxsim.engine.plain import whole
 from polluxsim.errors import InvalidAllocationError, short
+from polluxsim.hosts import NOBODY
 from polluxsim.policies.view import Change, Decision
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def checked(answer: object, state: State) -> Checked:
         decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
         decision = _plain_parts(decision, state)
         moves = moves_of(decision, state)
-        return Checked(decision, moves, checked_hosts(decision, moves, state))
+        return Checked(decision, moves, checked_hosts(decision, moves, state) if decision.hosts else NOBODY)
     except InvalidAllocationError as error:
         raise InvalidAllocationError(f"policy {name} {error}") from error
 

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from polluxsim.policies.view import Decision
     from polluxsim.types import JobId, Placement
 
-NOBODY: Mapping[JobId, Host] = {}
-
 
 def checked_hosts(decision: Decision, moves: Mapping[JobId, Move], state: State) -> Mapping[JobId, Host]:
-    """Return the CPUs and memory that jobs are granted, as plain values.
+    """Return the CPUs and memory that jobs are granted, as plain values; jobs on one GPU count for it each.
 
     Raises
     ------
@@ -31,8 +29,6 @@ def checked_hosts(decision: Decision, moves: Mapping[JobId, Move], state: State)
     """
     if not isinstance(decision.hosts, Mapping):
         raise InvalidAllocationError(f"decided with hosts {short(decision.hosts)}, allowed is a mapping of jobs")
-    if not decision.hosts:
-        return NOBODY
     cluster = state.scenario.cluster
     if not cluster.hosts:
         raise InvalidAllocationError("granted CPUs and memory, but the cluster does not say what its nodes have")

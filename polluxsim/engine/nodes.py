@@ -10,6 +10,7 @@ from polluxsim.columns import Records
 from polluxsim.durations import HOUR
 from polluxsim.engine.sharing import Board
 from polluxsim.gpu_types import ANY
+from polluxsim.hosts import NOBODY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
@@ -60,7 +61,7 @@ class Nodes:
         self.draining: dict[int, float] = {}
         self.num_failures = [0] * cluster.num_nodes
         self.outages = Records(OutageRecord)
-        self.granted: Mapping[JobId, Host] = {}
+        self.granted: Mapping[JobId, Host] = NOBODY
         self._health: Health | None = None
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes

@@ -147,9 +147,9 @@ class Simulation(Readings):
         self._world.decided(plain)
         state.records.decided(plain)
         state.rounds.decided(plain)
-        grants_anew = hosts != state.nodes.granted
-        state.nodes.granted = hosts
-        self._end_round(moves.values(), grants_anew=grants_anew)
+        if hosts is not state.nodes.granted and hosts != state.nodes.granted:
+            state.nodes.granted, state.rounds.has_changed = hosts, True
+        self._end_round(moves.values())
 
     def divert(self, diversion: Diversion) -> None:
         """Go on otherwise from a round on. A copy goes on as it would have; whatever happened stays as it was.
@@ -207,10 +207,10 @@ class Simulation(Readings):
         state.inquiry.asked(self.time, due, moves.keys(), holding)
         return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
 
-    def _end_round(self, moves: Collection[Move], *, grants_anew: bool = False) -> None:
+    def _end_round(self, moves: Collection[Move]) -> None:
         """Bring the cluster to where it will be until the next round, and call that."""
         state = self._state
-        has_changed = bool(moves) or grants_anew or state.rounds.has_changed
+        has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
             if moves:
