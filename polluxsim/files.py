@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 _DIGITS = 8
 TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
@@ -38,11 +38,11 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing_together(folder: Path, last: str, *, only_if_written: str = "") -> Iterator[Path]:
+def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
     """Give a temporary folder within `folder`; the files written there move up together when the block ends well.
 
     The file `last` is taken away first and comes back last, so that whoever finds it finds all the others of the same
-    writing; so a file that not every writing has goes unless it is written anew. If the block fails, what was in
+    writing; so files that not every writing has go unless they are written anew. If the block fails, what was in
     `folder` before is untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,8 +52,9 @@ def appearing_together(folder: Path, last: str, *, only_if_written: str = "") ->
         for name in (*others, last):
             _store(temporary / name)
         (folder / last).unlink(missing_ok=True)
-        if only_if_written and only_if_written not in others:
-            (folder / only_if_written).unlink(missing_ok=True)
+        for name in only_if_written:
+            if name not in others:
+                (folder / name).unlink(missing_ok=True)
         for name in others:
             (temporary / name).replace(folder / name)
         _store(folder)

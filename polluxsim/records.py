@@ -147,6 +147,20 @@ class SharingRecord(NamedTuple):
     speed: float
 
 
+class HostRecord(NamedTuple):
+    """CPUs and memory for each GPU of a job, and how fast it is with them; only where the cluster says what nodes have.
+
+    It holds until the job's next record, or until the job holds no GPU any more. `speed` is that over its profile's or
+    duration's.
+    """
+
+    time: float
+    job: str
+    cpus: float
+    memory: float
+    speed: float
+
+
 class ReasonRecord(NamedTuple):
     """What decided about one job at a round: a kind, figures by name, and the jobs it came down to.
 
@@ -236,6 +250,9 @@ UNITS = {
     "SharingRecord.nodes": "node numbers",
     "SharingRecord.gpus": "numbers of GPUs on nodes",
     "SharingRecord.speed": "1, of that alone",
+    "HostRecord.cpus": "cores for each GPU",
+    "HostRecord.memory": "GB for each GPU",
+    "HostRecord.speed": "1, over that of its profile or duration",
     "goodput": "M0-equivalent examples/s",
     "efficiency": "1, weighted by GPUs",
     "batch_size": "examples",
@@ -283,6 +300,9 @@ class Result:
         A record per checkpoint that does not follow from an interval, in order of time.
     sharing_records
         A record per change of a job on GPUs that others may have, too, in order of time; none where nobody shares.
+    host_records
+        A record per change of a job's CPUs and memory, in order of time; none where the cluster does not say what nodes
+        have.
     """
 
     job_records: Sequence[JobRecord]
@@ -296,6 +316,7 @@ class Result:
     gpu_seconds: float | None = field(default=None, compare=False)
     checkpoint_records: Sequence[CheckpointRecord] = ()
     sharing_records: Sequence[SharingRecord] = ()
+    host_records: Sequence[HostRecord] = ()
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from polluxsim.record_tables import LATEST, read_records, write_records
 from polluxsim.records import (
     AllocationRecord,
     CheckpointRecord,
+    HostRecord,
     JobRecord,
     OutageRecord,
     ReasonRecord,
@@ -36,11 +37,14 @@ REASONS_FILE = "reasons.parquet"
 OUTAGES_FILE = "outages.parquet"
 CHECKPOINTS_FILE = "checkpoints.parquet"
 SHARING_FILE = "sharing.parquet"
+HOSTS_FILE = "hosts.parquet"
 RUN_FILES = (
     RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE, OUTAGES_FILE,
     CHECKPOINTS_FILE,
 )  # fmt: skip
-"""Files of every run's folder; one whose jobs shared GPUs has `SHARING_FILE` as well."""
+"""Files of every run's folder."""
+SOMETIMES = (SHARING_FILE, HOSTS_FILE)
+"""Files of a run whose jobs shared GPUs, and of one whose nodes say what CPUs and memory they have."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """
     about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
     text = _json({**about, **info})
-    with appearing_together(folder, last=RUN_FILE, only_if_written=SHARING_FILE) as temporary:
+    with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         write_records(temporary / "jobs.parquet", JobRecord, result.job_records)
         write_records(temporary / "rounds.parquet", RoundRecord, result.round_records)
         write_records(temporary / ALLOCATIONS_FILE, AllocationRecord, result.allocation_records)
@@ -86,6 +90,8 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
         write_records(temporary / CHECKPOINTS_FILE, CheckpointRecord, result.checkpoint_records)
         if result.sharing_records:
             write_records(temporary / SHARING_FILE, SharingRecord, result.sharing_records)
+        if result.host_records:
+            write_records(temporary / HOSTS_FILE, HostRecord, result.host_records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -139,6 +145,7 @@ def read_run(folder: Path) -> Run:
         gpu_seconds=gpu_seconds,
         checkpoint_records=_read_if_there(folder / CHECKPOINTS_FILE, CheckpointRecord),
         sharing_records=_read_if_there(folder / SHARING_FILE, SharingRecord),
+        host_records=_read_if_there(folder / HOSTS_FILE, HostRecord),
     )
     return Run(folder.resolve().name, info, result)
 

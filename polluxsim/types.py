@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from polluxsim.errors import InvalidConfigError, short
 from polluxsim.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type
+from polluxsim.hosts import Host, host_said, shares_of
+from polluxsim.hosts import as_said as host_as_said
 
 JobId: TypeAlias = str
 
@@ -221,6 +223,8 @@ class Cluster:
         Who repairs nodes.
     node_types
         GPU type of each node, by node number; empty where nobody says, and all are alike.
+    hosts
+        CPUs and memory of each node, by node number; empty where nobody says, and they hold nobody up.
     """
 
     gpus_per_node: tuple[int, ...]
@@ -231,6 +235,7 @@ class Cluster:
     spot: Outages | None = None
     repairs: Repairs | None = None
     node_types: NodeTypes = NOBODY_SAYS
+    hosts: tuple[Host, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node or not all(
@@ -243,6 +248,10 @@ class Cluster:
         if self.node_types and len(self.node_types) != self.num_nodes:
             raise InvalidConfigError(
                 f"cluster: types of {len(self.node_types)} nodes, allowed are those of all {self.num_nodes}, or none"
+            )
+        if self.hosts and len(self.hosts) != self.num_nodes:
+            raise InvalidConfigError(
+                f"cluster: CPUs of {len(self.hosts)} nodes, allowed are those of all {self.num_nodes}, or none"
             )
         if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
             raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")
@@ -300,14 +309,15 @@ class Cluster:
         groups
             For each kind, [number of nodes, GPUs per node], or [nodes, GPUs, type], or {nodes: …, gpus: …, type: …}. A
             type is a name of `GPU_TYPES`, or one's own: {name: …, memory: …, price: …} [GB; $/h for a GPU]. All kinds
-            say theirs, or none does.
+            say theirs, or none does. Beside these, cpus and memory may stand: cores and GB of each node, of all kinds.
         failures, spot, repairs
             As of the cluster.
         """
         kinds = [_group(group) for group in groups]
-        types = tuple(gpu for count, _, gpu in kinds for _ in range(count) if gpu is not None)
-        sizes = tuple(gpus for count, gpus, _ in kinds for _ in range(count))
-        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types))
+        types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
+        hosts = tuple(host for count, *_, host in kinds for _ in range(count) if host is not None)
+        sizes = tuple(gpus for count, gpus, *_ in kinds for _ in range(count))
+        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types), hosts=hosts)
 
     @property
     def groups(self) -> list[list[Any]]:
@@ -316,6 +326,12 @@ class Cluster:
         >>> Cluster((4, 4, 8)).groups
         [[2, 4], [1, 8]]
         """
+        if self.hosts:
+            nodes = zip(self.gpus_per_node, self.node_types or (None,) * self.num_nodes, self.hosts, strict=True)
+            return [
+                [len(list(alike)), gpus, gpu and as_said(gpu), host_as_said(host)]
+                for (gpus, gpu, host), alike in groupby(nodes)
+            ]
         if not self.node_types:
             return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
         kinds = groupby(zip(self.gpus_per_node, self.node_types, strict=True))
@@ -338,6 +354,11 @@ class Cluster:
         return {
             name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
         }
+
+    @cached_property
+    def host_shares(self) -> tuple[Host, ...]:
+        """Return the CPUs and memory for each GPU of a node, by its number; empty where nobody says."""
+        return shares_of(self.hosts, self.gpus_per_node) if self.hosts else ()
 
     @cached_property
     def gpu_price(self) -> float:
@@ -365,15 +386,17 @@ class Cluster:
         return sum(self.gpus_per_node)
 
 
-def _group(group: Any) -> tuple[int, int, GpuType | None]:
-    """Return how many nodes a group has, of how many GPUs of which type."""
+def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
+    """Return how many nodes a group has, of how many GPUs of which type, and with which CPUs and memory."""
     said = group
-    if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type"}:
-        said = [group.get("nodes"), group.get("gpus"), *([group["type"]] if "type" in group else [])]
-    is_list = isinstance(said, Sequence) and len(said) in (2, 3)
+    if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type", *Host._fields}:
+        host = {name: group[name] for name in Host._fields if name in group}
+        said = [group.get("nodes"), group.get("gpus"), group.get("type"), host][: 4 if host else 2 + ("type" in group)]
+    is_list = isinstance(said, Sequence) and len(said) in (2, 3, 4) and isinstance([*said, {}, {}][3], Mapping)
     if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
         raise InvalidConfigError(
             f"cluster: {short(group)}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each, "
-            "and their type behind them; or {nodes: …, gpus: …, type: …}"
+            "and their type behind them; or {nodes: …, gpus: …, type: …, cpus: …, memory: …}"
         )
-    return said[0], said[1], gpu_type(said[2]) if len(said) == 3 else None
+    has_type = len(said) == 3 or (len(said) == 4 and said[2] is not None)
+    return said[0], said[1], gpu_type(said[2]) if has_type else None, host_said(said[3]) if len(said) == 4 else None

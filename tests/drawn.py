@@ -21,6 +21,7 @@ from polluxsim.policies.afs import Afs
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.deadlines import EarliestDeadline
+from polluxsim.policies.drf import DominantResourceFairness
 from polluxsim.policies.elastic_edf import ElasticEdf
 from polluxsim.policies.elasticflow import ElasticFlow
 from polluxsim.policies.fair_queues import FairQueues
@@ -49,6 +50,7 @@ from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.slaq import Slaq
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
+from polluxsim.policies.synergy import Synergy
 from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.venn import Venn
@@ -111,6 +113,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "hadar": Hadar,
     "venn": Venn,
     "quotas": lambda: Quotas({"vision": 1}),
+    "drf": lambda: DominantResourceFairness({"vision": 2.0}),
+    "synergy": lambda: Synergy(Srtf()),
     "elastic-edf": ElasticEdf,
     "elasticflow": ElasticFlow,
     "conservative": lambda: Conservative(overestimate=1.5),

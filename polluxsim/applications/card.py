@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.profile import Application
+    from polluxsim.models.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True)
@@ -307,6 +308,8 @@ class Card:
         Type of GPU that all this was measured on; None if nobody says.
     types
         The step time on other types, by name; all else is alike.
+    sensitivity
+        Speed by CPUs and memory, over that of all these figures; None if nobody says.
     """
 
     about: About
@@ -320,3 +323,4 @@ class Card:
     gpu_type: str | None = None
     types: Mapping[str, OtherType] = field(default_factory=dict)
     losses: Losses | None = None
+    sensitivity: Sensitivity | None = None

@@ -24,9 +24,12 @@ from polluxsim.applications.sections import Range, Section, read_section
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
 from polluxsim.models.profile import Application
+from polluxsim.models.sensitivity import Sensitivity, is_curve
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from polluxsim.models.sensitivity import Curve
 
 SECONDS = Range(1e-6, 1e4)
 SECONDS_OR_NONE = Range(0, 1e4)
@@ -34,6 +37,7 @@ FACTOR = Range(0.01, 100)
 NOISE_SCALE = Range(1e-9, 1e15)
 LOSS = Range(1e-12, 1e9)
 GAMMA = Range(1, 10)
+AMOUNT = Range(1e-6, 1e6)
 ERROR = Range(0, 1e6)
 
 
@@ -121,6 +125,7 @@ def read_card(path: Path) -> Card:
         fit_errors=_fit_errors(root.section("fit_errors")),
         gpu_type=root.text("gpu_type") if root.has("gpu_type") else None,
         types=_types(root, application) if root.has("types") else {},
+        sensitivity=_sensitivity(root.section("sensitivity")) if root.has("sensitivity") else None,
     )
     root.finish()
     return card
@@ -244,6 +249,19 @@ def _other_type(row: Section, application: Application) -> OtherType:
         raise row.error("alpha_grad", "above 0, where beta_grad is 0")
     row.finish()
     return OtherType(max_atomic_batch_size=most, **figures)
+
+
+def _sensitivity(section: Section) -> Sensitivity | None:
+    curves: dict[str, Curve] = {"cpus": (), "memory": ()}
+    for amount, speed in (("cpus", "cpu_speeds"), ("memory", "memory_speeds")):
+        if section.has(amount) or section.has(speed):
+            knots, speeds = section.numbers(amount, AMOUNT), section.numbers(speed, FACTOR)
+            _same_length(section, amount, speed)
+            curves[amount] = tuple(zip(knots, speeds, strict=True))
+            if not is_curve(curves[amount]):
+                raise section.error(amount, f"a rising list, {speed} a list that does not fall")
+    section.finish()
+    return Sensitivity(**curves) if any(curves.values()) else None
 
 
 def _same_length(section: Section, *keys: str) -> None:

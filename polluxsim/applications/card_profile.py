@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from polluxsim.applications.card import Card
     from polluxsim.models.profile import Application
+    from polluxsim.models.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class CardProfile:
             return self.card.application
         most = self.card.types[self.other_type].max_atomic_batch_size
         return replace(self.card.application, max_atomic_batch_size=most)
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """Return how fast it is by CPUs and memory; None if the card does not say."""
+        return self.card.sensitivity
 
     @cached_property
     def by_type(self) -> Mapping[str, CardProfile]:

@@ -27,6 +27,7 @@ def card_text(card: Card) -> str:
             *_noise_text(card),
             *_losses_text(card),
             *_types_text(card),
+            *_sensitivity_text(card),
             "",
         ]
     )
@@ -177,6 +178,28 @@ def _types_text(card: Card) -> list[str]:
         "# error is the root mean square of log(fitted step time / measured).",
         "types:",
         *(f"  {name}: {_other_type(other)}" for name, other in card.types.items()),
+    ]
+
+
+def _sensitivity_text(card: Card) -> list[str]:
+    if card.sensitivity is None or not (card.sensitivity.cpus or card.sensitivity.memory):
+        return []
+    comments = (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
+    curves = [(*names, getattr(card.sensitivity, names[0])) for names in comments]
+    return [
+        "",
+        "# Speed by what each GPU has of its node's CPUs and memory, over that of all figures above; the lesser",
+        "# of both counts. Linear between knots, from 0 at nothing, and no more beyond the last.",
+        "sensitivity:",
+        *(
+            line
+            for amount, speed, unit, curve in curves
+            if curve
+            for line in _lines(
+                (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
+                (speed, _row([value for _, value in curve]), "speeds there"),
+            )
+        ),
     ]
 
 

@@ -62,6 +62,7 @@ def finished(
         state.nodes.mean_gpus(now) * now,
         records.checkpoints,
         records.sharing,
+        records.hosts,
     )
 
 

@@ -9,14 +9,17 @@ from numbers import Real
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.engine.hosting import checked_hosts
 from polluxsim.engine.moves import moves_of
 from polluxsim.engine.plain import whole
 from polluxsim.errors import InvalidAllocationError, short
+from polluxsim.hosts import NOBODY
 from polluxsim.policies.view import Change, Decision
 
 if TYPE_CHECKING:
     from polluxsim.engine.moves import Move
     from polluxsim.engine.state import State
+    from polluxsim.hosts import Host
     from polluxsim.types import JobId, Placement
 
 ROUNDING = 1e-9
@@ -32,10 +35,13 @@ class Checked(NamedTuple):
         Its plain values.
     moves
         What it changes, by job, in order of submission.
+    hosts
+        CPUs and memory that jobs are granted for each GPU.
     """
 
     decision: Decision
     moves: Mapping[JobId, Move]
+    hosts: Mapping[JobId, Host]
 
 
 def checked(answer: object, state: State) -> Checked:
@@ -50,7 +56,8 @@ def checked(answer: object, state: State) -> Checked:
     try:
         decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
         decision = _plain_parts(decision, state)
-        return Checked(decision, moves_of(decision, state))
+        moves = moves_of(decision, state)
+        return Checked(decision, moves, checked_hosts(decision, moves, state) if decision.hosts else NOBODY)
     except InvalidAllocationError as error:
         raise InvalidAllocationError(f"policy {name} {error}") from error
 

@@ -47,7 +47,7 @@ class ActiveJob:
     serial
         How many segments it has had; an event about an earlier one is out of date.
     interference
-        Share of its speed that it loses to others.
+        Share of its speed that it loses to others, or to few CPUs and little memory; below 0 where it gains by more.
     agent_is_steady
         Whether its agent would choose the same again until the epoch or the placement changes.
     """

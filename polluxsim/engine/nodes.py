@@ -10,11 +10,15 @@ from polluxsim.columns import Records
 from polluxsim.durations import HOUR
 from polluxsim.engine.sharing import Board
 from polluxsim.gpu_types import ANY
+from polluxsim.hosts import NOBODY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polluxsim.gpu_types import NodeTypes
+    from polluxsim.hosts import Host
     from polluxsim.types import Cluster, JobId, Placement
 
 
@@ -45,6 +49,8 @@ class Nodes:
         How often each node has gone down.
     outages
         Those that are over.
+    granted
+        CPUs and memory for each GPU of the jobs that have others than go with their GPUs; never changed, but replaced.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -55,6 +61,7 @@ class Nodes:
         self.draining: dict[int, float] = {}
         self.num_failures = [0] * cluster.num_nodes
         self.outages = Records(OutageRecord)
+        self.granted: Mapping[JobId, Host] = NOBODY
         self._health: Health | None = None
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes

@@ -12,6 +12,7 @@ from polluxsim.engine.tenure import Tenure
 from polluxsim.records import (
     AllocationRecord,
     CheckpointRecord,
+    HostRecord,
     JobRecord,
     ReasonRecord,
     RoundRecord,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.jobs import Jobs
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.settings import EngineSettings
+    from polluxsim.hosts import Hosted
     from polluxsim.policies.view import Decision, Reason
     from polluxsim.types import Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
@@ -39,7 +41,8 @@ MATERIAL = 0.1
 
 
 _COPIED = (
-    "jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "sharing", "_last_reason", "_last", "shares",
+    "jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "sharing", "hosts", "_last_reason", "_last",
+    "shares",
 )  # fmt: skip
 
 
@@ -55,10 +58,12 @@ class Recorder:
     ----------
     jobs
         Jobs that have ended, in this order.
-    rounds, allocations, reasons, timings, checkpoints, sharing
+    rounds, allocations, reasons, timings, checkpoints, sharing, hosts
         What changed, in order of time.
     shares
         GPUs by number, and speed over that alone, of the jobs that have them.
+    hosted_now
+        CPUs and memory of the jobs that hold GPUs, where the cluster says what nodes have.
     last_round
         The cluster after the last round, recorded or not; None before the first.
     """
@@ -72,12 +77,14 @@ class Recorder:
         self.reasons = Records(ReasonRecord)
         self.checkpoints = Records(CheckpointRecord)
         self.sharing = Records(SharingRecord)
+        self.hosts = Records(HostRecord)
         self.last_round: RoundRecord | None = None
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
         self.shares: dict[JobId, tuple[Gpus, float]] = {}
+        self.hosted_now: Mapping[JobId, Hosted] = {}
 
     def changed(self, now: float, job: ActiveJob) -> None:
         """Take note of a job's placement and batch size if they changed."""
@@ -101,6 +108,13 @@ class Recorder:
                 nodes, numbers = zip(*share[0], strict=True) if share[0] else ((), ())
                 self.sharing.append(SharingRecord(now, job_id, nodes, numbers, share[1]))
         self.shares = shares
+
+    def hosted(self, now: float, hosts: Mapping[JobId, Hosted]) -> None:
+        """Take note of what changed of the CPUs and memory of all jobs that hold GPUs, and of their speeds by these."""
+        for job_id, each in hosts.items():
+            if self.hosted_now.get(job_id) != each:
+                self.hosts.append(HostRecord(now, job_id, *each.host, each.speed))
+        self.hosted_now = hosts
 
     def saved(self, job: ActiveJob, start: float, end: float) -> None:
         """Take note of a checkpoint [s] that does not follow from an interval."""

@@ -16,6 +16,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
 from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.models.planned import PlannedProfile
+from polluxsim.models.profile import sensitivity_of
 from polluxsim.models.rigid import RigidProfile
 from polluxsim.models.scaling import ScalingProfile
 from polluxsim.policies.view import Traits, traits_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
     from polluxsim.models.scaling import Speeds
+    from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.policies.view import Policy
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Job, Workload
@@ -125,6 +127,12 @@ class Scenario:
         if job.speeds:
             return ScalingProfile(job.num_replicas, job.duration, job.speeds)
         return RigidProfile(job.num_replicas, job.duration, type_speeds=job.type_speeds)
+
+    def sensitivity_of(self, job: Job) -> Sensitivity | None:
+        """Return how fast a job is by CPUs and memory: as its user says, else as its application; None if unknown."""
+        if (said := job.sensitivity) is not None or job.is_rigid:
+            return said
+        return sensitivity_of(self.profiles[job.application])
 
     def truth_of(self, job: Job) -> Truth:
         """Return the truth about a job, on the one type of a cluster that has one.

@@ -41,6 +41,7 @@ def shown(state: State, now: float) -> ClusterView:
         shared=dict(nodes.board.held),
         shared_speeds={job_id: speed for job_id, (_, speed) in state.records.shares.items()},
         fit_together=None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
+        hosts=state.scenario.cluster.hosts[: len(up)],
     )
 
 

@@ -6,6 +6,7 @@ from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.agenda import Rank
+from polluxsim.engine.hosting import hosted
 from polluxsim.engine.jobs import in_order
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.sharing import Tenant, tenant_of
@@ -144,20 +145,25 @@ class Training:
         state.inquiry.submitted(job.job_id)
 
     def _share(self) -> dict[ActiveJob, None]:
-        """Judge who disturbs whom until the next round; return the jobs for which that changed, in order."""
+        """Judge until the next round whom others, and CPUs and memory, slow down; return for whom that changed."""
         state, board = self._state, self._state.nodes.board
         for job_id in board.held:
             state.jobs.placed[job_id].tenure.cede(board.ceded(job_id), state.agenda.now)
         running, lost = state.jobs.running, None
+        hosts = hosted(state, running) if state.scenario.cluster.hosts else None
         if (sharing := state.scenario.settings.disturbance) is not None:
             lost = sharing.lost([self._tenant(job) for job in running])
         if board.held or state.records.shares:
             state.records.shared(state.agenda.now, board.held, lost or {})
-        if lost is None:
+        if hosts is not None:
+            state.records.hosted(state.agenda.now, hosts)
+        elif lost is None:
             return {}
         changed: dict[ActiveJob, None] = {}
         for job in running:
-            share = lost.get(job.job_id, 0.0)
+            share = lost.get(job.job_id, 0.0) if lost else 0.0
+            if hosts and (speed := hosts[job.job_id].speed) != 1:
+                share = 1 - (1 - share) * speed
             if share != job.interference:
                 job.interference = share
                 changed[job] = None

@@ -139,7 +139,7 @@ class Simulation(Readings):
         state = self._state
         state.records.time_spent("decide", perf_counter() - self._asked, self.time)
         with guest(state.scenario.policy_name, self.time):
-            plain, moves = checked(decision, state)
+            plain, moves, hosts = checked(decision, state)
             reasons = self._reasons(plain, moves)
         self.view, state.shutter.is_open = None, False
         for job_id, reason in reasons.items():
@@ -147,6 +147,8 @@ class Simulation(Readings):
         self._world.decided(plain)
         state.records.decided(plain)
         state.rounds.decided(plain)
+        if hosts is not state.nodes.granted and hosts != state.nodes.granted:
+            state.nodes.granted, state.rounds.has_changed = hosts, True
         self._end_round(moves.values())
 
     def divert(self, diversion: Diversion) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.engine.reports import report_of
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.errors import ViewClosedError
+from polluxsim.models.profile import sensitivity_of
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Truth
     from polluxsim.gpu_types import NodeTypes
+    from polluxsim.hosts import Host
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
+    from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.stages import Stages
     from polluxsim.policies.view import JobView, Report
     from polluxsim.types import BatchChoice, JobId, Placement
@@ -125,6 +128,15 @@ class JobWindow:
     @property
     def stages(self) -> Stages | None:
         return self._active.job.stages
+
+    @property
+    def host(self) -> Host | None:
+        return self._active.job.host
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        job = self._active.job
+        return job.sensitivity or (None if job.is_rigid else sensitivity_of(self._active.truth.profile))
 
     @property
     def min_replicas(self) -> int | None:

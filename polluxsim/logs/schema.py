@@ -62,6 +62,8 @@ EXTRA_COLUMNS = {
         Column("num_nodes", pa.int64(), "1", "nodes it ran on (of its first attempt)"),
         Column("num_instances", pa.int64(), "1", "instances of the task"),
         Column("gpu_type", pa.string(), "", "kind of GPU given or asked for"),
+        Column("cpus", pa.float64(), "cores", "CPUs asked for, of all its instances"),
+        Column("memory", pa.float64(), "GB", "memory asked for, of all its instances"),
         Column("queueing_delay", pa.float64(), "s", "from submission to the first start"),
         Column("time_limit", pa.float64(), "s", "longest time on GPUs that its user promised; empty if none"),
         Column("partition", pa.string(), "", "part of the cluster that it was submitted to"),

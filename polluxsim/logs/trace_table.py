@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidInputError, bad_line
 from polluxsim.files import appearing_whole
+from polluxsim.hosts import UNLIMITED
 from polluxsim.logs.formats.log_rows import MAX_GPUS
 from polluxsim.logs.schema import CORE_COLUMNS, EXTRA_COLUMNS, TraceInfo, read_info, trace_schema
 from polluxsim.types import MOST_SECONDS
@@ -45,6 +46,8 @@ class TraceJob(NamedTuple):
         Kinds of GPU given or asked for, with bars between them; None if the trace does not say.
     array_limit
         Jobs of its array that may run at once; None if all may.
+    cpus, memory
+        What it asked for [cores; GB]; None if the trace does not say.
     """
 
     job: str
@@ -59,6 +62,8 @@ class TraceJob(NamedTuple):
     partition: str | None = None
     gpu_type: str | None = None
     array_limit: int | None = None
+    cpus: float | None = None
+    memory: float | None = None
 
     @property
     def gpu_time(self) -> float:
@@ -146,12 +151,14 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
         "num_gpus": MAX_GPUS,
         "time_limit": MOST_SECONDS,
         "array_limit": MOST_SECONDS,
+        "cpus": UNLIMITED,
+        "memory": UNLIMITED,
     }
     for name, most in limits.items():
         values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # unsafe: beyond 2⁵³ to the nearest
         good = (values >= 0) & (values <= most)
         allowed = f"a number from 0 to {most:g}"
-        if name in ("duration", "time_limit", "array_limit"):
+        if name not in ("submit_time", "num_gpus"):
             good |= columns[name].is_null().to_numpy()
             allowed += ", or nothing"
         if not good.all():

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polluxsim.models.efficiency import GradientStatistics
+    from polluxsim.models.sensitivity import Sensitivity
 
 
 class ProfileRangeError(PolluxSimError):
@@ -106,7 +107,7 @@ class Profile(Protocol):
 
     One that knows several GPU types has an attribute `by_type` besides, with the profile on each; they differ in their
     step times and in what fits in memory. One that knows how its training converges has an attribute `losses`: the loss
-    after each epoch.
+    after each epoch. One that knows how fast it is by CPUs and memory has an attribute `sensitivity`.
 
     Epochs are counted from 0; progress is in M0-steps since the start of training.
     """
@@ -157,4 +158,10 @@ def by_type(profile: Profile) -> Mapping[str, Profile]:
 def losses_of(profile: Profile) -> Sequence[float]:
     """Return the loss after each epoch, each above 0, in whatever unit; empty where the profile does not know it."""
     known: Sequence[float] = getattr(profile, "losses", ())
+    return known
+
+
+def sensitivity_of(profile: Profile) -> Sensitivity | None:
+    """Return how fast an application is by CPUs and memory; None if its profile says nothing of it."""
+    known: Sensitivity | None = getattr(profile, "sensitivity", None)
     return known

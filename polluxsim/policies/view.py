@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.gpu_types import GpuType, NodeTypes
+    from polluxsim.hosts import Host
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
+    from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.stages import Stages
     from polluxsim.restarts import RestartDelays
     from polluxsim.types import Allocation, BatchChoice, Gpus, JobId, Placement
@@ -116,6 +118,10 @@ class JobView(Protocol):
         Types of GPUs it can use, by name; empty for any.
     stages
         What a step of it takes on which resource; None if not known.
+    host
+        CPUs and memory that its user asks for, for each GPU; None if not said.
+    sensitivity
+        How fast it is by CPUs and memory, as users profile what they submit; None if not known.
     min_replicas
         Least GPUs its user lets it run on; None if not said.
     plan
@@ -175,6 +181,10 @@ class JobView(Protocol):
     @property
     def stages(self) -> Stages | None: ...
     @property
+    def host(self) -> Host | None: ...
+    @property
+    def sensitivity(self) -> Sensitivity | None: ...
+    @property
     def placement(self) -> Placement: ...
     @property
     def attained_service(self) -> float: ...
@@ -226,6 +236,8 @@ class JobSnapshot(NamedTuple):
     report: Report | None = None
     mixes_types: bool = False
     may_grow: bool = False
+    host: Host | None = None
+    sensitivity: Sensitivity | None = None
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
@@ -379,6 +391,8 @@ class ClusterView:
         How fast each of these was since the last round, over alone: what a scheduler measures of them.
     fit_together
         Says whether two jobs that ask for as many GPUs can have the same ones; None where nobody shares any.
+    hosts
+        CPUs and memory of each node; empty where nobody says, and they hold nobody up.
     """
 
     time: float
@@ -395,6 +409,7 @@ class ClusterView:
     restart_delays: RestartDelays | None = None
     shared_speeds: Mapping[JobId, float] = field(default_factory=dict)
     fit_together: Callable[[JobView, JobView], bool] | None = None
+    hosts: tuple[Host, ...] = ()
 
     @property
     def types(self) -> Mapping[str, GpuType]:
@@ -490,6 +505,9 @@ class Decision:
     shared
         Jobs that get GPUs by number, as others may have the same ones, where `engine.sharing` says that they fit
         together; the allocation leaves them out.
+    hosts
+        CPUs and memory for each GPU of a job, on all of its nodes alike, where the cluster says what nodes have. Who is
+        left out has as much of its nodes' as it has of their GPUs. To change it is no restart.
     rejected
         Jobs that will never get a GPU, as the policy does not admit them: they end here. None may hold GPUs. The policy
         is not told of their end.
@@ -514,6 +532,7 @@ class Decision:
     allocation: Allocation
     others_keep: bool = False
     shared: Mapping[JobId, Gpus] = field(default_factory=dict)
+    hosts: Mapping[JobId, Host] = field(default_factory=dict)
     rejected: Collection[JobId] = ()
     num_nodes: int | None = None
     fitness: float | None = None

@@ -79,6 +79,7 @@ class Trial:
             cluster,
             gpus_per_node=(*cluster.gpus_per_node, *cluster.gpus_per_node[-1:] * number),
             node_types=NodeTypes((*cluster.node_types, *cluster.node_types[-1:] * number)),
+            hosts=(*cluster.hosts, *cluster.hosts[-1:] * number),
         )
         grown = Scenario.under(self._policy, scenario.workload, scenario.profiles, more, scenario.settings)
         return self._runs(Diversion(self._moment.time, grown))

@@ -191,6 +191,7 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     if (
         new.gpus_per_node[:both] != old.gpus_per_node[:both]
         or new.node_types[:both] != old.node_types[:both]
+        or new.hosts[:both] != old.hosts[:both]
         or None is not old.least_nodes
         or None is not new.least_nodes
     ):
@@ -209,6 +210,11 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     kept = (
         old
         if gpus == old.gpus_per_node
-        else Cluster(gpus, failures=old.failures, node_types=NodeTypes(nodes.node_types[: len(gpus)]))
+        else Cluster(
+            gpus,
+            failures=old.failures,
+            node_types=NodeTypes(nodes.node_types[: len(gpus)]),
+            hosts=nodes.hosts[: len(gpus)],
+        )
     )
     return kept, tuple(sorted(lost))

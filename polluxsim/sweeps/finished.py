@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.files import TEMPORARY, appearing_together, remove
 from polluxsim.folders import info_of, remove_if_empty, runs_below
-from polluxsim.storage import RUN_FILE, SHARING_FILE
+from polluxsim.storage import RUN_FILE, SOMETIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +33,7 @@ def is_finished(entry: Entry) -> bool:
 
 def copy_run(source: Path, destination: Path) -> None:
     """Copy a finished run, whole or not at all."""
-    with appearing_together(destination, last=RUN_FILE, only_if_written=SHARING_FILE) as temporary:
+    with appearing_together(destination, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for path in source.iterdir():
             if path.is_file():
                 shutil.copyfile(path, temporary / path.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import ulp
 from numbers import Integral, Real
@@ -12,9 +12,11 @@ from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidInputError, short
+from polluxsim.hosts import UNLIMITED, Host
 from polluxsim.models.planned import BatchPlan
 from polluxsim.models.rigid import RIGID
 from polluxsim.models.scaling import ELASTIC
+from polluxsim.models.sensitivity import Sensitivity, is_curve
 from polluxsim.models.stages import Stages
 from polluxsim.types import MOST_SECONDS
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from polluxsim.models.rigid import TypeSpeeds
     from polluxsim.models.scaling import Speeds
+    from polluxsim.models.sensitivity import Curve
     from polluxsim.types import JobId
 
 
@@ -90,6 +93,12 @@ class Job:
         pairs (GPUs, speed) with rising counts; `duration` is that on the GPUs asked for. Empty for one that cannot.
     stages
         What a step takes on which resource, of a job that may share GPUs by that; None if not known.
+    cpus, memory
+        What its user asks for, on all its nodes together [cores; GB]; None if nobody says.
+    cpu_speeds, memory_speeds
+        Speed by CPUs and by memory for each GPU [cores; GB], over that of its profile or duration: pairs (amount,
+        speed) with rising amounts and speeds that do not fall; the lesser of both counts. Empty if they make no
+        difference, or its profile says which.
     plan
         How a job without a profile changes its batch size by itself, and how fast it is at which; `duration` is that
         of the plan. None for one that does not.
@@ -120,6 +129,10 @@ class Job:
     speeds: Speeds = ()
     type_speeds: TypeSpeeds = ()
     stages: Stages | None = None
+    cpus: float | None = None
+    memory: float | None = None
+    cpu_speeds: Curve = ()
+    memory_speeds: Curve = ()
     plan: BatchPlan | None = None
 
     def __post_init__(self) -> None:
@@ -143,6 +156,20 @@ class Job:
     def is_rigid(self) -> bool:
         """Return whether it has a duration in place of a profile."""
         return self.duration is not None
+
+    @property
+    def host(self) -> Host | None:
+        """Return the CPUs and memory that its user asks for, for each GPU; None if nobody says either."""
+        if self.cpus is None and self.memory is None:
+            return None
+        return Host((self.cpus or 0.0) / self.num_replicas, (self.memory or 0.0) / self.num_replicas)
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """Return how fast it is by CPUs and memory, as its user says."""
+        if not self.cpu_speeds and not self.memory_speeds:
+            return None
+        return _sensitivity(self.cpu_speeds, self.memory_speeds)
 
     def _is_plainly_right(self) -> bool:
         """Return whether a glance shows it to be right: workloads have up to millions of jobs."""
@@ -185,6 +212,11 @@ class Job:
 
     def _error(self, name: str, allowed: str) -> InvalidJobError:
         return InvalidJobError(self.job_id, name, getattr(self, name), allowed)
+
+
+@lru_cache(1 << 12)
+def _sensitivity(cpus: Curve, memory: Curve) -> Sensitivity:
+    return Sensitivity(cpus, memory)
 
 
 def _is_name(value: object) -> bool:
@@ -238,6 +270,8 @@ _NAMES = (_are_names, "different names")
 _TIME = (partial(_is_within, 0.0, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}")
 _LENGTH = (partial(_is_within, ulp(0.0), MOST_SECONDS), f"a number of seconds above 0, up to {MOST_SECONDS:g}")
 _COUNT = (_is_count, f"a whole number from 1 to {MOST_COUNT:g}")
+_AMOUNT = (partial(_is_within, ulp(0.0), UNLIMITED), f"a number above 0, up to {UNLIMITED:g}")
+_CURVE = (is_curve, "pairs of an amount, rising, and a speed, not falling, all above 0")
 _NUMBER = (partial(_is_within, -float_info.max, float_info.max), "a finite number")
 
 _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -260,6 +294,10 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "speeds": (_are_speeds, "pairs of a GPU count, rising, and a speed above 0"),
     "type_speeds": (_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once"),
     "stages": (_are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]"),
+    "cpus": _AMOUNT,
+    "memory": _AMOUNT,
+    "cpu_speeds": _CURVE,
+    "memory_speeds": _CURVE,
 }
 _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
 

@@ -133,6 +133,8 @@ class TraceReplay:
             after=arrays.before(job, name),
             cancel_time=self._cancel_time(job),
             gpu_types=_types(job.gpu_type),
+            cpus=job.cpus or None,
+            memory=job.memory or None,
         )
 
     def _cancel_time(self, job: TraceJob) -> float | None:

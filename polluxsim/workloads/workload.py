@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
     from polluxsim.models.rigid import TypeSpeeds
     from polluxsim.models.scaling import Speeds
+    from polluxsim.models.sensitivity import Curve
     from polluxsim.types import Cluster
 
 DEFAULT = "philly-like-160.csv"
@@ -191,7 +192,7 @@ def read_workload(path: Path) -> Workload:
 
     Its columns are name, time, application, num_replicas, batch_size; or a duration in place of application and
     batch_size, for jobs without a profile. Jobs of both kinds may stand in one file. Columns called like the
-    further fields of `Job`, from user to type_speeds, may be there; others are named in the workload's notes. In CSV,
+    further fields of `Job`, from user to memory_speeds, may be there; others are named in the workload's notes. In CSV,
     names in after and gpu_types have spaces between them, or semicolons.
 
     Raises
@@ -285,6 +286,15 @@ def _speeds(row: Row, column: str) -> Speeds:
     return tuple((int(gpus or 0), speed or 0.0) for gpus, speed in numbers)
 
 
+def curve_of(row: Row, column: str) -> Curve:
+    """Return speeds by an amount: amount:speed pairs with spaces or semicolons between them, or a list of these."""
+    pairs = [name.split(":") for name in _names(row, column)]
+    numbers = [tuple(map(read_number, pair)) for pair in pairs]
+    if any(len(pair) != 2 or None in pair for pair in numbers):
+        raise row.error(column, "amount:speed pairs with spaces or semicolons between them")
+    return tuple((amount or 0.0, speed or 0.0) for amount, speed in numbers)
+
+
 def _type_speeds(row: Row, column: str) -> TypeSpeeds:
     """Return speeds by GPU type: TYPE:speed pairs with spaces or semicolons between them, or a list of such texts."""
     pairs = [name.rpartition(":") for name in _names(row, column)]
@@ -315,6 +325,10 @@ _OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
     "speeds": _speeds,
     "type_speeds": _type_speeds,
     "stages": _stages,
+    "cpus": Row.number,
+    "memory": Row.number,
+    "cpu_speeds": curve_of,
+    "memory_speeds": curve_of,
 }
 """How the columns are read that a workload may have besides."""
 
@@ -350,7 +364,7 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
     value = getattr(job, name)
     if not isinstance(value, tuple):
         return "" if value is None else value
-    if name in ("speeds", "type_speeds"):
+    if name.endswith("speeds"):
         return ";".join(f"{what}:{speed!r}" for what, speed in value)
     if name == "stages":
         return ";".join(map(repr, value))

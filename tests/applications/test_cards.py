@@ -42,6 +42,7 @@ from polluxsim.look.plot.throughput import throughput
 from polluxsim.models.efficiency import gain
 from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.profile import Application, DoesNotFitError
+from polluxsim.models.sensitivity import Sensitivity
 from polluxsim.types import BatchChoice, packed
 
 ROOT = Path(__file__).parents[2]
@@ -143,9 +144,15 @@ def cards(draw) -> Card:
         noise=draw(noises(application.num_epochs)),
         losses=draw(st.none() | losses(application.num_epochs)),
         fit_errors={name: FitError(7, *pair) for name, pair in errors.items()},
+        sensitivity=draw(st.none() | st.builds(Sensitivity, curves.filter(bool), curves)),
     )
 
 
+def curve_of(knots: set[float], speeds: list[float]) -> tuple[tuple[float, float], ...]:
+    return tuple(zip(sorted(knots), sorted(speeds), strict=False))
+
+
+curves = st.builds(curve_of, st.sets(st.floats(0.1, 100), max_size=4), st.lists(st.floats(0.01, 100), min_size=4))
 placements = st.lists(st.integers(1, 16), min_size=1, max_size=40).map(tuple)
 
 
@@ -256,6 +263,9 @@ WRONG = [
     ("work:", "work: [1.0]", "key 'work' is a sequence of 1"),
     ("work:", "work: 1.0\nwork: 2.0", "'work' stands twice"),
     ("work:", "work: 1.0\nwrok: 2.0", "unknown key 'wrok'"),
+    ("work:", "work: 1.0\nsensitivity: {cpus: [1, 3]}", "missing key 'cpu_speeds'"),
+    ("work:", "work: 1.0\nsensitivity: {cpus: [3, 1], cpu_speeds: [1, 2]}", "allowed is a rising list"),
+    ("work:", "work: 1.0\nsensitivity: {memory: [1, 3], memory_speeds: [1]}", "a list of 2, as many as memory"),
     ("work:", "work: 1.0\n12: 2.0", "a key that is not text"),
     ("title:", "title: ''", "key 'title' is '', allowed is text"),
     ("title:", "title: 12", "key 'title' is '12', allowed is text"),

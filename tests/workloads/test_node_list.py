@@ -6,6 +6,7 @@ import pytest
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.gpu_types import GPU_TYPES, types_in
+from polluxsim.hosts import Host
 from polluxsim.types import Cluster
 from polluxsim.workloads.node_list import cluster_of_file
 
@@ -36,3 +37,18 @@ def test_a_wrong_list_is_one_line(tmp_path, rows, words):
 def test_openb_has_seven_types(data_folder):
     cluster = cluster_of_file(str(data_folder / "openb" / "openb_node_list_all_node.csv"))
     assert (cluster.num_nodes, cluster.num_gpus, len(cluster.types)) == (1213, 6212, 7)
+
+
+def test_a_list_says_cpus_and_memory_where_they_are_to_count(tmp_path, data_folder):
+    cluster = cluster_of_file(str(data_folder / "openb" / "openb_node_list_all_node.csv"), hosts=True)
+    assert len(cluster.hosts) == 1213
+    assert Cluster.of_groups(cluster.groups) == cluster
+    path = tmp_path / "nodes.csv"
+    path.write_text("gpu,model,cpu_milli,memory_mib\n0,,0,0\n2,T4,96000,1000\n")
+    assert cluster_of_file(str(path), hosts=True).hosts == (Host(96.0, pytest.approx(1.048576)),)
+    path.write_text("gpu,model,cpu_milli,memory_mib\n2,T4,0,1000\n")
+    with pytest.raises(InvalidInputError, match="line 2: column 'cpu_milli' is '0', allowed is a finite number > 0"):
+        cluster_of_file(str(path), hosts=True)
+    path.write_text("gpu,model\n2,T4\n")
+    with pytest.raises(InvalidInputError, match="missing column 'cpu_milli'"):
+        cluster_of_file(str(path), hosts=True)

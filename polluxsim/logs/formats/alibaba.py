@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.hosts import MIB
 from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob
 from polluxsim.logs.formats.log_rows import Layout, LogRow
 from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
@@ -59,7 +60,12 @@ def _parse_pai(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
         duration=end - start,
         num_gpus=instances * per_instance,
         status=status,
-        extras=(instances, row.word("gpu_type")),
+        extras=(
+            instances,
+            row.word("gpu_type"),
+            instances * row.within("plan_cpu", 0, 1e6) / 100 if row.has("plan_cpu") else None,
+            instances * row.within("plan_mem", 0, 1e6) if row.has("plan_mem") else None,
+        ),
     )
 
 
@@ -83,7 +89,12 @@ def _parse_openb(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
         duration=end - start,
         num_gpus=num_gpus,
         status=status,
-        extras=(row.word("gpu_spec"), start - submitted),
+        extras=(
+            row.word("gpu_spec"),
+            start - submitted,
+            row.within("cpu_milli", 0, 1e9) / 1000 if row.has("cpu_milli") else None,
+            row.within("memory_mib", 0, 1e9) * MIB if row.has("memory_mib") else None,
+        ),
         oddities=oddities_of_times(submitted, start, end, end - start),
     )
 
@@ -98,7 +109,7 @@ PAI2020 = TableFormat(
     parse=_parse_pai,
     clock=Clock.ZONED,
     time_zone="Asia/Shanghai",
-    extras=("num_instances", "gpu_type"),
+    extras=("num_instances", "gpu_type", "cpus", "memory"),
     files="pai_task_table*.csv",
 )
 
@@ -107,6 +118,6 @@ OPENB2023 = TableFormat(
     citation="Alibaba openb 2023 pods, Weng et al., ATC '23",
     layout=Layout(OPENB_COLUMNS),
     parse=_parse_openb,
-    extras=("gpu_type", "queueing_delay"),
+    extras=("gpu_type", "queueing_delay", "cpus", "memory"),
     files="openb_pod_list_default.csv",
 )

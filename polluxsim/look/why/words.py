@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.look.why.elastic_words import OF_ELASTIC
 from polluxsim.look.why.gang_words import OF_GANGS
+from polluxsim.look.why.host_words import OF_HOSTS, with_host
 from polluxsim.look.why.sharing_words import OF_SHARING
 from polluxsim.records import REASON_UNITS
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from polluxsim.records import ReasonRecord
 
-_SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING}
+_SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING, **OF_HOSTS}
 
 
 def sentence(record: ReasonRecord) -> str:
@@ -29,7 +30,7 @@ def _said(kind: str, figures: tuple[tuple[str, float], ...], others: tuple[str, 
     numbers, known = dict(figures), _SENTENCES.get(kind)
     if known is not None:
         try:
-            return known(numbers, others)
+            return known(numbers, others) + with_host(numbers)
         except KeyError:
             pass  # a guest's own reason, under a name that is one of ours
     return _as_it_is(kind, numbers, others)

@@ -1,0 +1,92 @@
+"""How fast a job is by the CPUs and the memory that each of its GPUs has."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf, nextafter
+from typing import TypeAlias
+
+from polluxsim.hosts import Host
+
+Curve: TypeAlias = tuple[tuple[float, float], ...]
+"""Knots (amount for each GPU, speed), amounts rising and speeds not falling; empty where nobody says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Speeds by CPUs and by memory, over that which the job's profile, or its duration, says.
+
+    Loading and preparing data and computing go on at the same time, so that the slowest decides: of both speeds the
+    lesser one counts. Below its first knot a curve goes to 0 at nothing, above its last it stays.
+
+    Parameters
+    ----------
+    cpus
+        Speed by CPUs for each GPU, by what it takes to prepare data.
+    memory
+        Speed by memory for each GPU [GB], by how much of the data it keeps from being read again.
+
+    Examples
+    --------
+    >>> alexnet = Sensitivity(((3, 1.0), (12, 2.94)), ((20, 0.1), (62.5, 2.0), (125, 2.94)))
+    >>> alexnet.speed(Host(3, 62.5)), alexnet.speed(Host(12, 62.5)), alexnet.full
+    (1.0, 2.0, 2.94)
+
+    Source: Mohan et al., Synergy (OSDI '22), §4.1, whose measured tables by CPUs and memory are such least values.
+    """
+
+    cpus: Curve = ()
+    memory: Curve = ()
+
+    def speed(self, host: Host) -> float:
+        """Return the speed where each GPU has so much."""
+        return min(_at(self.cpus, host.cpus), _at(self.memory, host.memory))
+
+    @property
+    def full(self) -> float:
+        """Return the speed where neither holds it up."""
+        return min((curve[-1][1] for curve in (self.cpus, self.memory) if curve), default=inf)
+
+    def least(self, speed: float, otherwise: Host) -> Host:
+        """Return the least for each GPU at which it is as fast; of what makes no difference, as much as otherwise."""
+        return Host(
+            _least(self.cpus, speed) if self.cpus else otherwise.cpus,
+            _least(self.memory, speed) if self.memory else otherwise.memory,
+        )
+
+
+def is_curve(value: object) -> bool:
+    """Return whether it is knots above 0, amounts rising and speeds not falling."""
+    if not isinstance(value, tuple) or not all(isinstance(knot, tuple) and len(knot) == 2 for knot in value):
+        return False
+    if not all(type(number) in (int, float) and 0 < number < inf for knot in value for number in knot):
+        return False
+    return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(value))
+
+
+def _at(curve: Curve, amount: float) -> float:
+    if not curve or amount >= curve[-1][0]:
+        return curve[-1][1] if curve else inf
+    after = bisect_right(curve, (amount, inf))
+    before, low = curve[after - 1] if after else (0.0, 0.0)
+    if amount == before:
+        return low
+    above, high = curve[after]
+    return low + (high - low) * (amount - before) / (above - before)
+
+
+def _least(curve: Curve, speed: float) -> float:
+    """Return the least amount at which a curve comes to a speed, be that by rounding; its last one where none does."""
+    after = bisect_left(curve, speed, key=lambda knot: knot[1])
+    if after == len(curve):
+        return curve[-1][0]
+    before, low = curve[after - 1] if after else (0.0, 0.0)
+    above, high = curve[after]
+    if speed == high:
+        return above
+    amount = before + (above - before) * (speed - low) / (high - low)
+    while _at(curve, amount) < speed:
+        amount = nextafter(amount, inf)
+    return amount

@@ -1,0 +1,193 @@
+"""Dominant-resource fairness: whose largest part of any resource is least goes next."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.hosts import NOTHING, Host, least, shares_of
+from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.quotas import NO_QUEUE
+from polluxsim.policies.view import Change, Decision, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.types import JobId, Placement
+
+OWNERS = ("queue", "user")
+
+
+@dataclass(frozen=True)
+class DominantResourceFairness:
+    """Start whole jobs of the queue whose dominant share is least for its weight, without preemption.
+
+    A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs go in order of priority,
+    then submission; where the next one fits nowhere, the queue waits and others go on. A job has the CPUs and memory
+    that its user asks for, else as much for each GPU as the node with the least for its own. One that asks for more
+    than a node has for it is not admitted. Where the cluster does not say what nodes have, GPUs alone count.
+
+    Parameters
+    ----------
+    weights
+        By queue; one for a queue that is not named. Jobs without a queue are in `none`.
+    by
+        Who shares: each `queue`, or each `user`.
+
+    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1; there nobody is passed over.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    by: str = "queue"
+
+    def __post_init__(self) -> None:
+        check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
+        if self.by not in OWNERS:
+            raise InvalidConfigError(f"policy.by is {self.by!r}, allowed are {', '.join(OWNERS)}")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Keep what runs, then fill progressively."""
+        filling = _Filling(view, self)
+        rejected = [job.job_id for job in view.waiting if not filling.can_ever_run(job)]
+        waiting: defaultdict[str, deque[JobView]] = defaultdict(deque)
+        for job in sorted(view.waiting, key=lambda job: -job.priority):
+            if job.job_id not in rejected:
+                waiting[self.owner_of(job)].append(job)
+        started: dict[JobId, Placement] = {}
+        while waiting:
+            owner = min(waiting, key=filling.share_of)
+            job = waiting[owner].popleft()
+            if placement := filling.place(job):
+                started[job.job_id] = placement
+            if not placement or not waiting[owner]:
+                del waiting[owner]
+        holding = [*(job for job in view.running), *(job for job in view.waiting if job.job_id in started)]
+        return Decision(
+            started,
+            others_keep=True,
+            hosts={job.job_id: filling.needs_of(job) for job in holding} if view.hosts else {},
+            rejected=rejected,
+            valid_until=inf,
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            explain=lambda jobs: filling.reasons(jobs, started),
+        )
+
+    def owner_of(self, job: JobView) -> str:
+        """Return who a job is of."""
+        return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
+
+
+class _Filling:
+    """What is free and what each owner has of it all, as one job after the other starts.
+
+    Parameters
+    ----------
+    view
+        The cluster now.
+    policy
+        Who owns what, and by which weight.
+    """
+
+    def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
+        self._view, self._policy = view, policy
+        self._gpus = list(view.gpus_per_node)
+        self._left = list(view.hosts)
+        # Where jobs do not say: so much of any node can be had for each of its GPUs.
+        self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
+        self._all = (float(sum(view.gpus_per_node)), *_sums(view.hosts))
+        self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
+        self._crowded: frozenset[int] = frozenset()
+        self._crowded = self._too_full()
+        for job in view.running:
+            self._take(job, job.placement)
+
+    def _too_full(self) -> frozenset[int]:
+        """Return nodes where jobs run that ask for more together than there is, as another policy put them there."""
+        needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
+        for job in self._view.running if self._left else ():
+            for node, gpus in job.placement:
+                needed[node] = needed[node].plus(self.needs_of(job).times(gpus))
+        return frozenset(node for node, needs in needed.items() if not self._left[node].holds(needs))
+
+    def needs_of(self, job: JobView) -> Host:
+        """Return the CPUs and memory of a job for each of its GPUs."""
+        asked = job.host or NOTHING
+        needs = Host(asked.cpus or self._usual.cpus, asked.memory or self._usual.memory)
+        is_crowded = any(node in self._crowded for node, _ in job.placement)
+        return needs.at_most(self._usual) if is_crowded else needs
+
+    def share_of(self, owner: str) -> float:
+        """Return an owner's dominant share, over its weight."""
+        parts = (used / there for used, there in zip(self._used[owner], self._all, strict=False) if there)
+        return max(parts) / self._policy.weights.get(owner, 1.0)
+
+    def can_ever_run(self, job: JobView) -> bool:
+        """Return whether there is room for a job on empty nodes; where more of them may come, it may be."""
+        view, needs = self._view, self.needs_of(job)
+        if not view.hosts or view.health.down or view.nodes is not None:
+            return True
+        rooms = [min(gpus, host.count(needs)) for gpus, host in zip(view.gpus_per_node, view.hosts, strict=True)]
+        types = job.speeds or view.types
+        return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
+
+    def place(self, job: JobView) -> Placement:
+        """Return GPUs for a job with its CPUs and memory, which it takes; the nodes with room for most of it first."""
+        needs, room = self.needs_of(job), Counter[int]()
+        for name in job.speeds or self._view.types:
+            nodes = self._view.nodes_of(name)
+            room = Counter({node: count for node in nodes if (count := self._room(node, needs)) > 0})
+            if sum(room.values()) >= job.num_replicas:
+                break
+        else:
+            return ()
+        placement, wanted = [], job.num_replicas
+        for node, count in room.most_common():
+            placement.append((node, min(count, wanted)))
+            wanted -= placement[-1][1]
+            if not wanted:
+                break
+        self._take(job, tuple(placement))
+        return tuple(placement)
+
+    def _room(self, node: int, needs: Host) -> int:
+        """Return how many GPUs of a job a node has room for."""
+        if not self._left or not self._gpus[node]:
+            return self._gpus[node]
+        return min(self._gpus[node], self._left[node].count(needs))
+
+    def _take(self, job: JobView, placement: Placement) -> None:
+        needs = self.needs_of(job)
+        for node, gpus in placement:
+            self._gpus[node] -= gpus
+            if self._left:
+                self._left[node] = self._left[node].less(needs.times(gpus))
+        owner, whole = self._policy.owner_of(job), needs.times(job.num_replicas)
+        used = zip(self._used[owner], (job.num_replicas, *whole), strict=True)
+        self._used[owner] = tuple(before + more for before, more in used)
+
+    def reasons(self, asked: Sequence[JobId], started: Mapping[JobId, Placement]) -> dict[JobId, Reason]:
+        """Say of jobs how large the dominant shares of their owners are.
+
+        Kinds: `least-share` of who starts, `runs-on`, and `share-waits` of who waits.
+        """
+        wanted, found = set(asked), {}
+        for job in self._view.jobs:
+            if job.job_id in wanted:
+                needs = self.needs_of(job).times(job.num_replicas)
+                share = self.share_of(self._policy.owner_of(job))
+                numbers = {"dominant_share": share, "gpus_needed": float(job.num_replicas)}
+                if self._view.hosts:
+                    numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
+                waits = "runs-on" if job.placement else "share-waits"
+                found[job.job_id] = Reason("least-share" if job.job_id in started else waits, numbers)
+        return found
+
+
+def _sums(hosts: Sequence[Host]) -> tuple[float, ...]:
+    return tuple(map(sum, zip(*hosts, strict=True)))
