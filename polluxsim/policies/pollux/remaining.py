@@ -12,6 +12,9 @@ class ByRemaining(Pollux):
     q: float = 0.0           # if > 0 heSRPT shares with exponent q, weight = share ** alpha
     horizon: float = 0.0
     beta: float = 0.0
+    theta: float = 0.0
+    tie: float = 0.0
+    boost: float = 1.0
     kappa: float = 0.0       # strength of the rule for critical jobs
     least: float = 1e-3
     seen: dict = field(default_factory=dict, init=False)
@@ -68,6 +71,16 @@ class ByRemaining(Pollux):
         order = np.argsort(-times, kind="stable")
         rank = np.empty(n); rank[order] = np.arange(1, n + 1)
         rank = (rank) / n
+        if self.tie:
+            load = work.sum() / view.num_gpus
+            crit = alone >= abs(self.tie) * load
+            if crit.any():
+                if self.tie > 0:
+                    rank[crit] = rank[crit].mean() * self.boost
+                else:
+                    got = np.sort(rank[crit]); o = np.argsort(alone[crit], kind="stable")
+                    back = np.empty(len(got)); back[o] = got
+                    rank[crit] = back
         if self.beta:
             w = times ** -self.beta
             w = w / w.max()
@@ -77,12 +90,17 @@ class ByRemaining(Pollux):
             w = (th * n) ** self.alpha
         else:
             w = rank ** self.alpha
-        if self.kappa > 0:
-            # what is left of the load at the least, if shared perfectly
-            load = work.sum() / view.num_gpus
-            crit = alone / load  # >= 1: decides the makespan
-            w = np.maximum(w, np.minimum(1.0, (crit * self.kappa)) ** self.alpha)
         w = np.maximum(w, self.least)
+        if self.theta > 0:
+            load = work.sum() / view.num_gpus
+            crit = alone >= self.theta * load
+            if crit.any() and not crit.all():
+                rest = ~crit
+                o = np.argsort(-times[rest], kind="stable")
+                m = int(rest.sum()); r = np.empty(m); r[o] = np.arange(1, m + 1) / m
+                wr = np.maximum(r ** self.alpha, self.least)
+                wr /= float(np.mean(wr ** (1 / (1 - self.p)))) ** (1 - self.p)
+                w = np.empty(n); w[rest] = wr; w[crit] = self.boost
         if self.horizon > 0:
             delay = np.array([view.delay_of(job) for job in jobs])
             t = np.minimum(times, self.horizon)
