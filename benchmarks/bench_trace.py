@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 
 from polluxsim.engine.simulation import simulate
 from polluxsim.logs.importing import import_trace
+from polluxsim.policies.backfill import Easy
+from polluxsim.policies.conservative import Conservative
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
@@ -36,7 +38,7 @@ from polluxsim.workloads.workload import Workload
 if TYPE_CHECKING:
     from polluxsim.records import Result
 
-POLICIES = {"fifo": Fifo, "srtf": Srtf, "tiresias": Tiresias}
+POLICIES = {"fifo": Fifo, "srtf": Srtf, "tiresias": Tiresias, "easy": Easy, "conservative": Conservative}
 NODES = ((321, 2), (231, 8))
 
 
@@ -44,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA", "../shared/data"))
     parser.add_argument("--jobs", type=int, nargs="+", default=[1000, 4000, 16_000, 82_247])
-    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=["fifo", "srtf", "tiresias"])
     parser.add_argument("--report", action="store_true", help="also time the report of every run")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()

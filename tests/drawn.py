@@ -31,6 +31,7 @@ from polluxsim.policies.hadar import Hadar
 from polluxsim.policies.jsa import EffectiveScaling
 from polluxsim.policies.las import LeastAttainedService
 from polluxsim.policies.multifactor import Multifactor
+from polluxsim.policies.online import OnlineOptimus
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
@@ -45,6 +46,7 @@ from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isola
 from polluxsim.policies.shockwave.policy import Shockwave
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.sia.policy import Sia
+from polluxsim.policies.slaq import Slaq
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.themis import Themis
@@ -79,6 +81,8 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "multifactor": lambda clock: Multifactor(max_age=900.0 * clock, half_life=400.0 * clock, shares={"ada": 2.0}),
     "fair-queues": lambda clock: FairQueues({"vision": 2.0}, lookahead=300.0 * clock),
     "themis": lambda clock: Themis(lease=240.0 * clock, fairness=0.5),
+    "optimus-online": lambda clock: OnlineOptimus(interval=200.0 * clock, assumed_epochs=4.0),
+    "slaq": lambda clock: Slaq(interval=200.0 * clock),
     "gandiva": lambda clock: Gandiva(time_slice=120.0 * clock, packing=False),
     "priority": lambda clock: Priority(min_run_time=200.0 * clock),
     "max-min": lambda clock: RoundsOfShares(MaxMin(), reset_interval=300.0 * clock),

@@ -175,6 +175,26 @@ class NoiseScales:
 
 
 @dataclass(frozen=True)
+class Losses:
+    """The loss by statistical epoch, linear between knots.
+
+    Parameters
+    ----------
+    epochs
+        Knots: after how many epochs, rising from 1 to all of them, shape (k,).
+    values
+        The loss there, above 0 and in whatever unit, shape (k,).
+    """
+
+    epochs: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __call__(self, epochs: int) -> float:
+        """Return the loss after so many epochs."""
+        return interpolated(self.epochs, self.values, epochs)
+
+
+@dataclass(frozen=True)
 class OtherType:
     """The step time on another type of GPU, by the seven figures of θ_sys.
 
@@ -279,6 +299,8 @@ class Card:
         The step time.
     noise
         The gradient statistics.
+    losses
+        How training converges; None if nobody says.
     fit_errors
         By placement class, for the classes that were measured.
     gpu_type
@@ -297,3 +319,4 @@ class Card:
     fit_errors: Mapping[str, FitError] = field(default_factory=dict)
     gpu_type: str | None = None
     types: Mapping[str, OtherType] = field(default_factory=dict)
+    losses: Losses | None = None

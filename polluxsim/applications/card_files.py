@@ -10,6 +10,7 @@ from polluxsim.applications.card import (
     Corrections,
     FitError,
     GradTimes,
+    Losses,
     NoiseScales,
     OtherType,
     SyncTimes,
@@ -31,6 +32,7 @@ SECONDS = Range(1e-6, 1e4)
 SECONDS_OR_NONE = Range(0, 1e4)
 FACTOR = Range(0.01, 100)
 NOISE_SCALE = Range(1e-9, 1e15)
+LOSS = Range(1e-12, 1e9)
 GAMMA = Range(1, 10)
 ERROR = Range(0, 1e6)
 
@@ -115,6 +117,7 @@ def read_card(path: Path) -> Card:
         sync=_sync(sync),
         corrections=_corrections(root.section("corrections")),
         noise=_noise(root.section("noise"), application.num_epochs),
+        losses=_losses(root.section("losses"), application.num_epochs) if root.has("losses") else None,
         fit_errors=_fit_errors(root.section("fit_errors")),
         gpu_type=root.text("gpu_type") if root.has("gpu_type") else None,
         types=_types(root, application) if root.has("types") else {},
@@ -197,6 +200,15 @@ def _noise(section: Section, num_epochs: int) -> NoiseScales:
     )
     section.finish()
     return noise
+
+
+def _losses(section: Section, num_epochs: int) -> Losses:
+    losses = Losses(section.rising("epochs", EPOCHS), section.numbers("values", LOSS))
+    if (losses.epochs[0], losses.epochs[-1]) != (1, num_epochs):
+        raise section.error("epochs", f"a list from 1 to num_epochs = {num_epochs}")
+    _same_length(section, "epochs", "values")
+    section.finish()
+    return losses
 
 
 def _fit_errors(section: Section) -> dict[str, FitError]:

@@ -13,7 +13,7 @@ from polluxsim.models.overlap import overlapped
 from polluxsim.models.profile import DoesNotFitError, ProfileRangeError, StepTime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.applications.card import Card
     from polluxsim.models.profile import Application
@@ -87,6 +87,12 @@ class CardProfile:
         """Return the progress at the end of the epoch: epochs are of equal length."""
         self._check_epoch(epoch)
         return self.card.work * (epoch + 1) / self.application.num_epochs
+
+    @cached_property
+    def losses(self) -> Sequence[float]:
+        """Return the loss after each epoch, empty if the card does not say."""
+        curve = self.card.losses
+        return [] if curve is None else [curve(epoch + 1) for epoch in range(self.application.num_epochs)]
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

@@ -20,7 +20,15 @@ FORMAT = 1
 def card_text(card: Card) -> str:
     """Return a card as the text of its file."""
     return "\n".join(
-        [*_head(card), *_grad_text(card), *_corrections_text(card), *_noise_text(card), *_types_text(card), ""]
+        [
+            *_head(card),
+            *_grad_text(card),
+            *_corrections_text(card),
+            *_noise_text(card),
+            *_losses_text(card),
+            *_types_text(card),
+            "",
+        ]
     )
 
 
@@ -139,6 +147,19 @@ def _noise_text(card: Card) -> list[str]:
         f"  batch_sizes: {_row(noise.batch_sizes)}  # knots of M [examples]",
         "  noise_scale:  # [examples]",
         *(f"    - {_row(row)}  # epochs {start} to {end - 1}" for start, end, row in stages),
+    ]
+
+
+def _losses_text(card: Card) -> list[str]:
+    if card.losses is None:
+        return []
+    return [
+        "",
+        "# How far the validation metric is from its best, or the loss, linear in the statistical epochs between",
+        "# knots: what a job logs after each epoch, for policies that go by how training converges.",
+        "losses:",
+        f"  epochs: {_row(card.losses.epochs)}  # knots, in complete epochs",
+        f"  values: {_row(card.losses.values)}  # in the metric's own unit",
     ]
 
 

@@ -16,6 +16,7 @@ FILE = "applications.yaml"
 
 COUNT = Range(1, 10**9)
 EPOCHS = Range(1, 10**5)
+METRIC = Range(-1e9, 1e9)
 
 
 class Described(NamedTuple):
@@ -31,6 +32,8 @@ class Described(NamedTuple):
         As in `Application`.
     max_atomic_batch_size, fixed_batch_size, max_replicas
         As in `Application`, None where what was measured is the limit.
+    best_metric
+        What a perfect model would reach in the metric of the tables; None where nobody says.
     card_size
         How many figures its card may have.
     """
@@ -42,6 +45,7 @@ class Described(NamedTuple):
     max_atomic_batch_size: int | None
     fixed_batch_size: int | None
     max_replicas: int | None
+    best_metric: float | None
     card_size: CardSize
 
 
@@ -76,6 +80,7 @@ def _described(section: Section, source: str, license_name: str) -> Described:
         max_atomic_batch_size=_optional(section, "max_atomic_batch_size"),
         fixed_batch_size=_optional(section, "fixed_batch_size"),
         max_replicas=_optional(section, "max_replicas"),
+        best_metric=section.number("best_metric", METRIC) if section.has("best_metric") else None,
         card_size=_card_size(section.section("card_size")) if section.has("card_size") else CardSize(),
     )
     if "/" in described.card:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MAX_MEASURED_NODES = 16
 
+LEAST_LOSS = 1e-9
+"""A metric that is perfect at every batch size leaves so much: curves of losses have none of 0."""
+
 
 class PlacementRow(NamedTuple):
     """One measured step time on an exact placement [GPUs on each node; examples; s; s]."""
@@ -77,6 +80,8 @@ class MeasuredProfile:
         Step times by node and GPU count, in the order of the file: it matters where a triangulation is degenerate.
     validations
         For every validated batch size [examples], the ends of the epochs 0, 1, …
+    best_metric
+        What a perfect model would reach; None where nobody says.
 
     Source: the interpolation rules are those of the artifact of Pollux (OSDI '21).
     """
@@ -85,6 +90,7 @@ class MeasuredProfile:
     placements: Sequence[PlacementRow]
     scalability: Sequence[ScalabilityRow]
     validations: Mapping[int, Sequence[EpochRow]]
+    best_metric: float | None = None
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time: linear in m on a measured placement, else by node and GPU count.
@@ -119,6 +125,18 @@ class MeasuredProfile:
             return 1.0
         (low, high), weight = self._neighbours(batch_size, epoch)
         return self.total_iterations(batch_size) - _linear(low.iteration, high.iteration, weight)
+
+    @cached_property
+    def losses(self) -> Sequence[float]:
+        """Return how far the metric is from its best after each epoch, which stands for the loss; empty if unknown.
+
+        It is the mean over the validated batch sizes, as an epoch is as much progress at any of them.
+        """
+        if (best := self.best_metric) is None:
+            return ()
+        epochs, runs = range(self.application.num_epochs), self.validations.values()
+        means = [sum(abs(run[epoch].metric - best) for run in runs) / len(runs) for epoch in epochs]
+        return [max(loss, LEAST_LOSS) for loss in means]
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

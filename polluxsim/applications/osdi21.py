@@ -80,7 +80,7 @@ def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProf
         # Nothing is known of more GPUs than were measured.
         max_replicas=described.max_replicas or max(row.num_replicas for row in scalability),
     )
-    return MeasuredProfile(application, placements, scalability, validations)
+    return MeasuredProfile(application, placements, scalability, validations, described.best_metric)
 
 
 def read_placements(path: Path) -> list[PlacementRow]:

@@ -49,6 +49,11 @@ class ToyProfile:
         )
 
     @property
+    def losses(self) -> Sequence[float]:
+        """Return losses of 1/2, 1/3, 1/4 and so on."""
+        return [1.0 / (epoch + 2) for epoch in range(len(self.epochs))]
+
+    @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Return the smallest and the largest [examples]."""
         return (self.init_batch_size, 64 * self.init_batch_size)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import Observation
 from polluxsim.gpu_types import ANY
+from polluxsim.models.convergence import last_drop
 from polluxsim.models.efficiency import gain
-from polluxsim.models.profile import ProfileRangeError, by_type
+from polluxsim.models.profile import ProfileRangeError, by_type, losses_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,10 +104,13 @@ class Truth:
         Progress at which each epoch ends [M0-steps].
     init_batch_size
         M0 [examples].
+    losses
+        The loss after each epoch; empty where nobody knows.
     """
 
     __slots__ = (
-        "_of_types", "_paces", "_times_left", "application", "epoch_ends", "gpu_type", "init_batch_size", "profile",
+        "_last_drop", "_of_types", "_paces", "_times_left", "application", "epoch_ends", "gpu_type", "init_batch_size",
+        "losses", "profile",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, paces: Paces | None = None, gpu_type: str = ANY.name) -> None:
@@ -115,6 +119,8 @@ class Truth:
         self.application = profile.application
         self.init_batch_size = self.application.init_batch_size
         self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
+        self.losses = losses_of(profile)
+        self._last_drop: float | None = None
         self._paces: Paces = {} if paces is None else paces
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
         self._of_types: dict[str, Truth] = {gpu_type: self}
@@ -168,6 +174,18 @@ class Truth:
         length = self._boundary(epoch) - start
         left = (self._boundary(epoch) - progress) / length if length > 0 else 0.0
         return left * (times[epoch] - times[epoch + 1]) + times[epoch + 1]
+
+    @property
+    def last_drop(self) -> float:
+        """Return by how much the loss still falls in an epoch when training is complete."""
+        if self._last_drop is None:
+            self._last_drop = last_drop(self.losses)
+        return self._last_drop
+
+    def steps_in(self, epoch: int, batch_size: int) -> float:
+        """Return the optimiser steps of an epoch at a batch size."""
+        worth = gain(self.profile.gradient_statistics(batch_size, epoch), batch_size / self.init_batch_size)
+        return (self._boundary(epoch) - self._boundary(epoch - 1)) / worth
 
     def optimiser_step_time(self, shape: tuple[int, ...], choice: BatchChoice) -> float:
         """Return the time of one optimiser step on a shape of placement [s]."""

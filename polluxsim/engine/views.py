@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.engine.reports import report_of
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.errors import ViewClosedError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.models.stages import Stages
-    from polluxsim.policies.view import JobView
+    from polluxsim.policies.view import JobView, Report
     from polluxsim.types import BatchChoice, JobId, Placement
     from polluxsim.workloads.workload import Job
 
@@ -153,6 +154,11 @@ class JobWindow:
     def goodput(self) -> GoodputModel | None:
         self._shutter.look()
         return self._active.agent.goodput
+
+    @property
+    def report(self) -> Report | None:
+        self._shutter.look()
+        return report_of(self._active, self._shutter.time, self._shutter.rule)
 
     @property
     def speeds(self) -> Mapping[str, float]:

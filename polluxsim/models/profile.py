@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from polluxsim.errors import InvalidConfigError, PolluxSimError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.models.efficiency import GradientStatistics
 
@@ -105,7 +105,8 @@ class Profile(Protocol):
     """How fast and how well an application trains: measured tables, or a card fitted to them.
 
     One that knows several GPU types has an attribute `by_type` besides, with the profile on each; they differ in their
-    step times and in what fits in memory.
+    step times and in what fits in memory. One that knows how its training converges has an attribute `losses`: the loss
+    after each epoch.
 
     Epochs are counted from 0; progress is in M0-steps since the start of training.
     """
@@ -150,4 +151,10 @@ class Profile(Protocol):
 def by_type(profile: Profile) -> Mapping[str, Profile]:
     """Return the profiles of the GPU types that a profile knows, by name; empty if it says nothing of types."""
     known: Mapping[str, Profile] = getattr(profile, "by_type", {})
+    return known
+
+
+def losses_of(profile: Profile) -> Sequence[float]:
+    """Return the loss after each epoch, each above 0, in whatever unit; empty where the profile does not know it."""
+    known: Sequence[float] = getattr(profile, "losses", ())
     return known

@@ -116,3 +116,20 @@ class AtEvents(ABC):
             self._last = self.decide(view)
             return self._last
         return replace(self._last, explain=None)
+
+
+class AtIntervals(AtEvents):
+    """A policy that decides anew at arrivals and ends, and when so much time has passed since the last decision."""
+
+    interval: float
+    _next: float = inf
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Decide where something happened or it is time; else all goes on."""
+        if view.time >= self._next:
+            self._last = None
+        before = self._last
+        decision = super().allocate(view, rng)
+        if self._last is not before:
+            self._next = view.time + self.interval
+        return replace(decision, valid_until=self._next)

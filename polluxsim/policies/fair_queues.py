@@ -13,7 +13,7 @@ from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.quotas import queue_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy as np
 
@@ -51,7 +51,8 @@ class FairQueues:
         """Keep what runs, then start jobs of the queues that have had least."""
         self._take_note(view)
         usage = self._usage()
-        order = chain(view.running, self._in_turn(view, usage))
+        ahead = in_turn(view, usage, lambda job: self._per_weight(job, job.num_replicas * self.lookahead))
+        order = chain(view.running, ahead)
         return schedule_gangs(
             view, order, order_lasts_until=inf, describe=lambda job: {"virtual_usage": usage[queue_of(job)]}
         )
@@ -77,19 +78,30 @@ class FairQueues:
             usage[queue_of(job)] += self._per_weight(job, job.attained_service)
         return usage
 
-    def _in_turn(self, view: ClusterView, usage: Mapping[str, float]) -> Iterator[JobView]:
-        """Yield who waits, each time the first of the queue that has had least, counting those that run."""
-        queues: dict[str, deque[JobView]] = {}
-        for job in view.waiting:
-            queues.setdefault(queue_of(job), deque()).append(job)
-        had = {queue: usage[queue] for queue in queues}
-        for job in view.running:
-            if (queue := queue_of(job)) in had:
-                had[queue] += self._per_weight(job, job.num_replicas * self.lookahead)
-        while queues:
-            queue = min(queues, key=had.__getitem__)
-            job = queues[queue].popleft()
-            had[queue] += self._per_weight(job, job.num_replicas * self.lookahead)
-            if not queues[queue]:
-                del queues[queue]
-            yield job
+
+def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobView], float]) -> Iterator[JobView]:
+    """Yield who waits, each time the first of the queue that has had least, counting those that run.
+
+    Parameters
+    ----------
+    view
+        The cluster now.
+    usage
+        What every queue has had for its weight [GPU s].
+    cost
+        What a job that runs, or gets its turn, counts for on top [GPU s].
+    """
+    queues: dict[str, deque[JobView]] = {}
+    for job in view.waiting:
+        queues.setdefault(queue_of(job), deque()).append(job)
+    had = {queue: usage[queue] for queue in queues}
+    for job in view.running:
+        if (queue := queue_of(job)) in had:
+            had[queue] += cost(job)
+    while queues:
+        queue = min(queues, key=had.__getitem__)
+        job = queues[queue].popleft()
+        had[queue] += cost(job)
+        if not queues[queue]:
+            del queues[queue]
+        yield job

@@ -69,7 +69,7 @@ class Multifactor:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose turn it is, by falling priority."""
         self._usage.take_note(view)
-        fair_share = self._fair_shares(view)
+        fair_share = fair_shares(view, self._usage, self.shares)
         highest = max((job.priority for job in view.jobs), default=0.0)
 
         def worth(job: JobView) -> float:
@@ -84,16 +84,6 @@ class Multifactor:
         self._usage.started(view.time, (job for job in order if job.job_id in decision.allocation))
         # Among those that wait, the order changes with time.
         return replace(decision, valid_until=inf if len(decision.allocation) == len(order) else -inf)
-
-    def _fair_shares(self, view: ClusterView) -> dict[str, float]:
-        """Return 2^(−U/S) of every user with jobs here."""
-        users = dict.fromkeys(job.user or NOBODY for job in view.jobs)
-        used = {user: self._usage.of(user, view.time) for user in users}
-        all_shares = sum(self.shares.get(user, 1.0) for user in used)
-        all_used = sum(used.values()) or 1.0
-        return {
-            user: 2.0 ** (-(time / all_used) * all_shares / self.shares.get(user, 1.0)) for user, time in used.items()
-        }
 
 
 @dataclass
@@ -141,3 +131,12 @@ class Usage:
     def _used(self, num_replicas: int, length: float) -> float:
         """Return the integral of the weight of GPUs held until now, for a length of time."""
         return num_replicas * self.half_life / log(2.0) * (1.0 - self._kept(length))
+
+
+def fair_shares(view: ClusterView, usage: Usage, shares: Mapping[str, float]) -> dict[str, float]:
+    """Return 2^(−U/S) of every user with jobs here: U is its part of what they used, S that of their shares."""
+    users = dict.fromkeys(job.user or NOBODY for job in view.jobs)
+    used = {user: usage.of(user, view.time) for user in users}
+    all_shares = sum(shares.get(user, 1.0) for user in used)
+    all_used = sum(used.values()) or 1.0
+    return {user: 2.0 ** (-(time / all_used) * all_shares / shares.get(user, 1.0)) for user, time in used.items()}

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heapreplace
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.elastic import placements
+from polluxsim.policies.greedy import deal
 from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
+    from polluxsim.policies.greedy import Dealt
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId
 
 
-class _Candidate(NamedTuple):
-    """A job that has a GPU.
+class Remaining(NamedTuple):
+    """A job that has a GPU, and gains time by others.
 
-    `time_saved` are the times by which one GPU more than none, 1, 2, … shortens an optimiser step [s], as far as known.
+    `time_saved` are the times by which one GPU more than none, 1, 2, … shortens an optimiser step [s], as far as known,
+    and `step_time` says how long one takes [s], as it is or as is estimated.
     """
 
     job: JobView
     limit: int
-    remaining: float
+    steps: float
     time_saved: list[float]
-    node_size: int
+    step_time: Callable[[int], float]
 
     def gain(self, replicas: int) -> float:
         """Return by how much one GPU more than `replicas` shortens the job [s], 0 at its limit."""
@@ -40,21 +43,9 @@ class _Candidate(NamedTuple):
             return 0.0
         known = self.time_saved
         while len(known) <= replicas:
-            now, then = (_step_time(self.job, count, self.node_size) for count in (len(known), len(known) + 1))
+            now, then = (self.step_time(count) for count in (len(known), len(known) + 1))
             known.append(now - then)
-        return known[replicas] * self.remaining
-
-
-class _Dealt(NamedTuple):
-    """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much [s].
-
-    `candidates` are the jobs with GPUs, in order of submission.
-    """
-
-    counts: dict[JobId, int]
-    candidates: list[_Candidate]
-    winner: JobId | None
-    winning_gain: float
+        return known[replicas] * self.steps
 
 
 @dataclass
@@ -72,68 +63,54 @@ class Optimus:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
-        dealt = self._deal(view)
-        # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
-        return Decision(
-            placements(view, dealt.counts), valid_until=inf, explain=lambda jobs: self._reasons(view, dealt, jobs)
-        )
-
-    def _deal(self, view: ClusterView) -> _Dealt:
-        """Return each job's number of GPUs: one each while there are any, the rest by largest gain."""
         node_size, num_gpus = max(view.gpus_per_node), view.num_gpus
         candidates = [self._candidate(job, node_size) for job in islice(view.jobs, num_gpus)]
-        counts = {job.job_id: int(order < len(candidates)) for order, job in enumerate(view.jobs)}
-        heap = [(-candidate.gain(1), order) for order, candidate in enumerate(candidates)]
-        heapify(heap)
-        winner, winning_gain = None, 0.0
-        for _ in range(num_gpus - len(candidates)):
-            if not heap or heap[0][0] >= 0:
-                break
-            winning_gain, order = -heap[0][0], heap[0][1]
-            winner = candidates[order].job.job_id
-            counts[winner] += 1
-            gain = candidates[order].gain(counts[winner])
-            heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
-        return _Dealt(counts, candidates, winner, winning_gain)
+        dealt = deal(view.jobs, candidates, num_gpus)
+        # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
+        return Decision(
+            placements(view, dealt.counts), valid_until=inf, explain=lambda jobs: reasons(view, dealt, jobs)
+        )
 
-    def _candidate(self, job: JobView, node_size: int) -> _Candidate:
+    def _candidate(self, job: JobView, node_size: int) -> Remaining:
         name, batch_size, oracle = job.oracle.application.name, job.batch_size, job.oracle
         key = (name, batch_size, oracle.epoch)
         if (remaining := self._remaining.get(key)) is None:
             remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
         # What the first GPU saves is never asked for.
         time_saved = self._time_saved.setdefault((name, batch_size), [inf])
-        return _Candidate(job, job.max_replicas, remaining, time_saved, node_size)
+        return Remaining(job, job.max_replicas, remaining, time_saved, partial(_step_time, job, node_size=node_size))
 
-    def _reasons(self, view: ClusterView, dealt: _Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Say of some jobs why they get as many GPUs as they do.
 
-        Kinds: `no-gpu-left`, where there are more jobs than GPUs; `at-limit` of its GPUs; `no-gain` from another GPU;
-        `gain-too-small`, where the other is the job that won the last GPU.
-        """
-        wanted = set(asked)
-        return {
-            job.job_id: self._reason(job, position, view.num_gpus, dealt)
-            for position, job in enumerate(view.jobs, start=1)
-            if job.job_id in wanted
-        }
+def reasons(view: ClusterView, dealt: Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+    """Say of some jobs why they get as many GPUs as they do.
 
-    def _reason(self, job: JobView, position: int, num_gpus: int, dealt: _Dealt) -> Reason:
-        gpus = dealt.counts[job.job_id]
-        if not gpus:
-            return Reason("no-gpu-left", {"position": position, "num_gpus": num_gpus})
-        candidate = dealt.candidates[position - 1]
-        next_gain = candidate.gain(gpus)
-        numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
-        if gpus > 1:
-            numbers["last_gain"] = candidate.gain(gpus - 1)
-        if gpus >= candidate.limit:
-            return Reason("at-limit", numbers)
-        if next_gain <= 0:
-            return Reason("no-gain", numbers)
-        if dealt.winner is None:
-            return Reason("gain-too-small", numbers)
-        return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
+    Kinds: `no-gpu-left`, where there are more jobs than GPUs; `at-limit` of its GPUs; `no-gain` from another GPU;
+    `gain-too-small`, where the other is the job that won the last GPU.
+    """
+    wanted = set(asked)
+    return {
+        job.job_id: _reason(job, position, view.num_gpus, dealt)
+        for position, job in enumerate(view.jobs, start=1)
+        if job.job_id in wanted
+    }
+
+
+def _reason(job: JobView, position: int, num_gpus: int, dealt: Dealt) -> Reason:
+    gpus = dealt.counts[job.job_id]
+    if not gpus:
+        return Reason("no-gpu-left", {"position": position, "num_gpus": num_gpus})
+    candidate = dealt.candidates[position - 1]
+    next_gain = candidate.gain(gpus)
+    numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
+    if gpus > 1:
+        numbers["last_gain"] = candidate.gain(gpus - 1)
+    if gpus >= candidate.limit:
+        return Reason("at-limit", numbers)
+    if next_gain <= 0:
+        return Reason("no-gain", numbers)
+    if dealt.winner is None:
+        return Reason("gain-too-small", numbers)
+    return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
 
 
 def _step_time(job: JobView, replicas: int, node_size: int) -> float:

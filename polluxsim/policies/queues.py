@@ -41,10 +41,7 @@ class TiresiasL:
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        limits = [0, *self.queue_limits, inf]
-        if not all(isinstance(limit, int | float) for limit in limits) or any(a >= b for a, b in pairwise(limits)):
-            raise InvalidConfigError(f"policy.queue_limits is {limits[1:-1]}, allowed are rising numbers > 0")
-        self._limits = [*self.queue_limits, inf]
+        self._limits = _with_last(self.queue_limits)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, queue by queue; a job that fits may overtake one that does not."""
@@ -54,7 +51,7 @@ class TiresiasL:
             self._demote(job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
         decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)
-        running = [job_id for job_id in self._queue_of if self._runs(job_id, decision)]
+        running = [job_id for job_id in self._queue_of if _runs(self._jobs[job_id], decision)]
         # They stay ahead of the others in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
@@ -74,11 +71,6 @@ class TiresiasL:
             del self._queue_of[job.job_id]
             self._queue_of[job.job_id] = next(i for i, limit in enumerate(self._limits) if service < limit)
 
-    def _runs(self, job_id: JobId, decision: Decision) -> bool:
-        """Return whether a job has GPUs from now on."""
-        kept = self._jobs[job_id].placement if decision.others_keep else ()
-        return bool(decision.allocation.get(job_id, kept))
-
     def _time_left(self, job: JobView) -> float:
         """Return how long a job may run until it is demoted [s]."""
         return (self._limits[self._queue_of[job.job_id]] - job.attained_service) / job.num_replicas
@@ -87,3 +79,17 @@ class TiresiasL:
         queue = self._queue_of[job.job_id]
         limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
         return {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
+
+
+def _with_last(limits: Sequence[float]) -> list[float]:
+    """Return the limits of all queues, checked, with that of the last."""
+    every = [0, *limits, inf]
+    if not all(isinstance(limit, int | float) for limit in every) or any(a >= b for a, b in pairwise(every)):
+        raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, allowed are rising numbers > 0")
+    return every[1:]
+
+
+def _runs(job: JobView, decision: Decision) -> bool:
+    """Return whether a job has GPUs from now on."""
+    kept = job.placement if decision.others_keep else ()
+    return bool(decision.allocation.get(job.job_id, kept))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,18 @@ class Limits:
             if (release := self._of.pop(job_id, None)) is not None:
                 del self._releases[bisect_left(self._releases, release)]
 
+    def as_promised(self, view: ClusterView) -> bool:
+        """Return whether all that ended since the last round did so when it was due, and nobody outlives a limit.
+
+        It is asked before jobs that have ended are forgotten.
+        """
+        ended = view.changes.ended
+        due = (self._of.get(job_id) for job_id in ended)
+        if not all(release is not None and release[0] <= view.time for release in due):
+            return False
+        over = takewhile(lambda each: each[0] <= view.time, self._releases)
+        return all(job_id in ended for _, job_id, _ in over)
+
     def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
         """Yield at which rounds GPUs of running jobs can be given anew at the latest [s], and how many, in order.
 
@@ -93,18 +106,6 @@ class FreeOverTime:
     def now(self) -> int:
         """Return the GPUs that are free at the beginning."""
         return self._free[0]
-
-    def earliest(self, num_replicas: int, length: float) -> float:
-        """Return the earliest step at which so many GPUs are free for a length of time [s]; ∞ if they never are."""
-        start: float | None = None
-        for index, time in enumerate(self._times):
-            if self._free[index] < num_replicas:
-                start = None
-                continue
-            start = time if start is None else start
-            if index + 1 == len(self._times) or self._times[index + 1] >= start + length:
-                return start
-        return inf
 
     def take(self, num_replicas: int, start: float, end: float) -> None:
         """Reserve GPUs from a step on to another time, at which a step is made if need be."""

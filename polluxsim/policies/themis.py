@@ -57,10 +57,9 @@ class Themis:
         self._take_note(view)
         held = {job.job_id: num_replicas(job.placement) for job in view.running if self._until[job.job_id] > view.time}
         bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in held}
-        won = self._auctioned(bids, view.num_gpus - sum(held.values()))
+        won = auctioned(bids, view.num_gpus - sum(held.values()), self.fairness)
         counts = {job_id: gpus for job_id, gpus in (held | won).items() if gpus}
-        self._until = {job_id: self._until[job_id] if job_id in held else view.time + self.lease for job_id in counts}
-        until = self._until
+        until = self._until = dict.fromkeys(counts, view.time + self.lease) | {name: self._until[name] for name in held}
         decision = dealt(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
         return replace(decision, valid_until=min(until.values(), default=inf))
 
@@ -85,17 +84,18 @@ class Themis:
         later = age + self.lease + asked_for
         return {0: -log(later / alone)} | {gpus: -log((age + time) / alone) for gpus, time in times.items()}
 
-    def _auctioned(self, bids: Mapping[JobId, Mapping[int, float]], offer: int) -> dict[JobId, int]:
-        """Return who gets how many of the GPUs on offer: the product of 1/ρ is largest among those who may bid."""
-        ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
-        may_bid = ranking[: max(ceil((1 - self.fairness) * len(ranking)), 1)]
-        won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
-        left = offer - sum(won.values())
-        for job_id in ranking[len(may_bid) :]:
-            worth = bids[job_id]
-            won[job_id] = max((gpus for gpus in worth if gpus <= left), key=worth.__getitem__)
-            left -= won[job_id]
-        return won
+
+def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: float) -> dict[JobId, int]:
+    """Return who gets how many of the GPUs on offer: the product of 1/ρ is largest among those who may bid."""
+    ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
+    may_bid = ranking[: max(ceil((1 - fairness) * len(ranking)), 1)]
+    won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
+    left = offer - sum(won.values())
+    for job_id in ranking[len(may_bid) :]:
+        worth = bids[job_id]
+        won[job_id] = max((gpus for gpus in worth if gpus <= left), key=worth.__getitem__)
+        left -= won[job_id]
+    return won
 
 
 def _reason(

@@ -63,6 +63,31 @@ class Oracle(Protocol):
         ...
 
 
+class Report(NamedTuple):
+    """What a job logs as it trains: nothing of it is ahead of now.
+
+    Attributes
+    ----------
+    epochs
+        Statistical epochs done, with the part done of the present one.
+    losses
+        The loss after each complete epoch, in a unit of its own.
+    steps_per_epoch
+        Optimiser steps of the last complete epoch at the batch size its user asked for; before there is one, the
+        examples of an epoch over that.
+    step_time
+        Time of an optimiser step on the GPUs it holds, as it is now [s]; None while it does not train.
+    last_drop
+        What its user said when submitting it: training is complete once the loss falls by less in an epoch.
+    """
+
+    epochs: float
+    losses: tuple[float, ...]
+    steps_per_epoch: float
+    step_time: float | None
+    last_drop: float
+
+
 class JobView(Protocol):
     """One job that is submitted and has not ended, as a policy sees it.
 
@@ -111,6 +136,8 @@ class JobView(Protocol):
         and the ratio of its speeds on one GPU; None before it ran on any.
     speeds
         How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
+    report
+        What it has logged so far; None where nobody knows its losses.
     oracle
         The truth, for policies that say openly that they use it.
     """
@@ -158,6 +185,8 @@ class JobView(Protocol):
     @property
     def speeds(self) -> Mapping[str, float]: ...
     @property
+    def report(self) -> Report | None: ...
+    @property
     def oracle(self) -> Oracle: ...
 
 
@@ -186,6 +215,7 @@ class JobSnapshot(NamedTuple):
     plan: BatchPlan | None = None
     stages: Stages | None = None
     application: str = ""
+    report: Report | None = None
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:

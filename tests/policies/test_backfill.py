@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from drawn import PROFILES, begun, cases, ended
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from toy import toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.look.why.words import sentence
 from polluxsim.policies.backfill import Easy
-from polluxsim.policies.conservative import Conservative
+from polluxsim.policies.conservative import Conservative, Reservations
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.multifactor import Multifactor, Usage
+from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import ClusterView, Decision, Policy
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload
@@ -118,6 +120,53 @@ def test_nobody_starts_after_its_first_reservation(
     jobs = simulate(honest, PROFILES, cluster, noting).job_records
     for job in jobs:
         assert job.start_time <= noting.first.get(job.job, inf)
+
+
+@dataclass
+class Anew(Conservative):
+    """Makes all reservations anew at every turn, whether or not anything came otherwise than planned."""
+
+    def _up_to_date(self, view: ClusterView) -> Reservations | None:
+        self._limits.forget(view.changes.ended)
+        return None if view.demand <= view.num_gpus else Reservations.anew(view, self._reserved, self._limits)
+
+
+@pytest.mark.parametrize("overestimate", [1.0, 1.7])
+@given(case=cases(with_rigid=True), delay=st.sampled_from([0.0, 30.0]))
+@settings(max_examples=80)
+def test_reservations_that_are_kept_are_those_that_would_be_made_anew(
+    overestimate: float, case: tuple[Cluster, Workload], delay: float
+) -> None:
+    cluster, workload = case
+    rules = EngineSettings(restart_delay=delay)
+    kept, anew = (
+        simulate(workload, PROFILES, cluster, each(overestimate), settings=rules) for each in (Conservative, Anew)
+    )
+    assert kept == anew
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=4),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), max_size=80),
+)
+@settings(max_examples=200)
+def test_a_timetable_says_what_counting_every_second_says(
+    releases: list[tuple[int, int]], asked: list[tuple[int, int, bool]]
+) -> None:
+    """Reservations of whole seconds, each where it was offered, while time goes on now and then."""
+    horizon, now = 1500, 0
+    table = Timetable(0.0, 2, sorted((float(time), gpus) for time, gpus in releases))
+    free = [2 + sum(gpus for time, gpus in releases if time <= second) for second in range(horizon)]
+    for gpus, length, passes in asked:
+        now += passes
+        table.forward(float(now))
+        fits = (t for t in range(now, 1000) if min(free[t : t + max(length, 1)]) >= gpus)
+        start = table.earliest(gpus, float(length))
+        assert start == next(fits, inf)
+        if start < inf:
+            table.take(gpus, start, start + max(length, 1))
+            for second in range(int(start), int(start) + max(length, 1)):
+                free[second] -= gpus
 
 
 def test_who_outlives_a_limit_puts_off_the_reservation() -> None:

@@ -16,7 +16,7 @@ from polluxsim.look.why.words import sentence
 from polluxsim.policies.afs import Afs, Bid, goes_first
 from polluxsim.policies.jsa import EffectiveScaling, best_counts
 from polluxsim.policies.proportional import Proportional
-from polluxsim.policies.themis import Themis
+from polluxsim.policies.themis import Themis, auctioned
 from polluxsim.policies.view import Policy
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job
@@ -109,7 +109,7 @@ def test_only_the_worst_off_may_bid_and_others_get_what_is_left() -> None:
 def test_an_auction_among_all_makes_the_product_largest(gpus: int, jobs: list[tuple[int, int]]) -> None:
     """As brute force finds it, of gangs that ask all at once."""
     bids = {f"{i}": {0: -1.0 - length / 900, wide: -1.0} for i, (wide, length) in enumerate(jobs)}
-    won = Themis(fairness=0.0)._auctioned(bids, gpus)
+    won = auctioned(bids, gpus, 0.0)
     found = sum(bids[name][count] for name, count in won.items())
     every = (choice for choice in product(*bids.values()) if sum(choice) <= gpus)
     assert found == pytest.approx(max(sum(bid[k] for bid, k in zip(bids.values(), c, strict=True)) for c in every))

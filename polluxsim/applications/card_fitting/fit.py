@@ -9,6 +9,7 @@ import numpy as np
 
 from polluxsim.applications.card import Card, FitError
 from polluxsim.applications.card_fitting.corrections import fit_corrections, no_corrections
+from polluxsim.applications.card_fitting.losses import fit_losses
 from polluxsim.applications.card_fitting.noise import fit_noise
 from polluxsim.applications.card_fitting.rounding import rounded, rounded_figure
 from polluxsim.applications.card_fitting.size import CardSize
@@ -66,6 +67,7 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
         sync=sync,
         corrections=no_corrections(size, steps),
         noise=rounded(fit_noise(measured, size)),
+        losses=rounded(fit_losses(measured.losses, size.loss_knots)) if measured.losses else None,
     )
     card = replace(card, corrections=rounded(fit_corrections(measured, several, card)))
     errors = {name: rounded(error) for name, error in placement_errors(measured, card).items()}

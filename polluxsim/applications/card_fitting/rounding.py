@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from polluxsim.applications.card import Corrections, FitError, GradTimes, NoiseScales, SyncTimes
+from polluxsim.applications.card import Corrections, FitError, GradTimes, Losses, NoiseScales, SyncTimes
 
-_PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, FitError)
+_PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, Losses, FitError)
 
 SIGNIFICANT_DIGITS = 4
 

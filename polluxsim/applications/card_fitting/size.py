@@ -18,6 +18,8 @@ class CardSize:
         Knots of K of the corrections, and their most places of m.
     noise_stages, noise_knots
         Most stages of training and knots of M for the noise scale.
+    loss_knots
+        Most knots of the loss by epoch, and no more than half the epochs, so that its noise is not copied.
     """
 
     grad_knots: int = 6
@@ -46,3 +48,4 @@ class CardSize:
     correction_places: int = 4
     noise_stages: int = 8
     noise_knots: int = 3
+    loss_knots: int = 10

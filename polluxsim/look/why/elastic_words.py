@@ -22,12 +22,21 @@ def _no_gpu_left(numbers: Mapping[str, float], others: Sequence[str]) -> str:
 
 def _gain_too_small(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     more = f"one GPU more would save it {clock(numbers['next_gain'])}"
+    speed = "By its true speed"
+    if "steps_left" in numbers:
+        speed = f"By its own log, some {numbers['steps_left']:.0f} steps to go,"
     if "last_gain" in numbers:
         more = f"its last GPU saves it {clock(numbers['last_gain'])}, {more}"
     if not others:
         return f"Every job has one GPU and none is left; {more}."
+    return f"{speed} {more}; the last GPU went to {others[0]}, which it saves {clock(numbers['winning_gain'])}."
+
+
+def _loss_reduction(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    last = f"; the last GPU went to {others[0]}" if others else ""
     return (
-        f"By its true speed {more}; the last GPU went to {others[0]}, which it saves {clock(numbers['winning_gain'])}."
+        f"It gets {number_of(numbers['gpus'], 'GPU')}: its loss is expected to fall by {numbers['reduction']:.2g} of "
+        f"its largest fall in an epoch, and by {numbers['reduction_more']:.2g} more with one more{last}."
     )
 
 
@@ -194,6 +203,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
     "not-admitted": _not_admitted,
     "no-gpu-left": _no_gpu_left,
     "gain-too-small": _gain_too_small,
+    "loss-reduction": _loss_reduction,
     "at-limit": _at_limit,
     "no-gain": _no_gain,
     "restart-penalty": _restart_penalty,

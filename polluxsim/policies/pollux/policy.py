@@ -33,13 +33,11 @@ class Pollux:
     search
         How an allocation is searched for: a name that `searches` knows, or a search.
     p
-        Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, towards −∞ the
-        least of them.
+        Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, −∞ the least.
     avoid_interference
         Whether a node may have one multi-node job at most.
     threads
         Threads of a search by name that can use them, `genetic`; no answer depends on it.
-
     known_throughput
         Whether agents start with the θ_sys of their application instead of exploring it.
 

@@ -1,0 +1,187 @@
+"""How a training converges: a curve fitted to the losses that a job has logged, and what it says of those to come.
+
+The loss of stochastic gradient descent falls as 1/k; that of methods that converge linearly by a factor in each epoch.
+
+Source: Peng et al., "Optimus" (EuroSys '18), §3.1, without its removal of outliers; Zhang et al., "SLAQ" (SoCC '17),
+§4.1, without its term in k².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum, inf, sqrt
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+LEAST_POINTS = 3
+"""Losses without which three figures cannot be fitted."""
+
+GRID, ROUNDS = 33, 5
+"""How many values of the figure that is not linear are tried, and how often again around the best."""
+
+
+class Curve(Protocol):
+    """A loss by epochs."""
+
+    def __call__(self, epochs: float) -> float:
+        """Return the loss after so many epochs, which need not be whole."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperbola:
+    """The loss 1/(a·k + b) + c after k epochs, with a, b, c ≥ 0.
+
+    Parameters
+    ----------
+    slope, offset, floor
+        a, b and c; they have the unit of 1/loss, of 1/loss and of the loss.
+    """
+
+    slope: float
+    offset: float
+    floor: float
+
+    def __call__(self, epochs: float) -> float:
+        """Return the loss after so many epochs."""
+        return 1.0 / (self.slope * epochs + self.offset) + self.floor
+
+    def drop(self, epochs: float) -> float:
+        """Return by how much the loss falls in the epoch after so many."""
+        return self(epochs) - self(epochs + 1)
+
+    def flat_after(self, drop: float) -> float:
+        """Return after how many epochs the loss falls by less than `drop` in an epoch; ∞ if that is 0.
+
+        It solves a/(x·(x + a)) = drop for x = a·k + b.
+        """
+        if not self.slope:
+            return 0.0
+        if drop <= 0:
+            return inf
+        x = (sqrt(self.slope**2 + 4.0 * self.slope / drop) - self.slope) / 2.0
+        return max((x - self.offset) / self.slope, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """The loss a·µ^k + c after k epochs, with a, c ≥ 0 and µ in (0, 1).
+
+    Parameters
+    ----------
+    scale, factor, floor
+        a, µ and c.
+    """
+
+    scale: float
+    factor: float
+    floor: float
+
+    def __call__(self, epochs: float) -> float:
+        """Return the loss after so many epochs."""
+        return float(self.scale * self.factor**epochs + self.floor)
+
+
+def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola:
+    """Fit a hyperbola to the losses after 1, 2, 3 … epochs by least squares.
+
+    For a given c, 1/(loss − c) is a line in k, with weights such that the loss counts and not its inverse.
+
+    Parameters
+    ----------
+    losses
+        Three or more, each above 0.
+    forgetting
+        Weight of a loss over that of the next one, in (0, 1].
+    """
+    observed, weights = np.array(losses), _weights(len(losses), forgetting)
+    k = np.arange(1.0, len(losses) + 1, dtype=np.float64)
+
+    def fit(floors: Array) -> tuple[Array, Array, Array]:
+        above = observed - floors[:, None]
+        slopes, offsets = _lines(k, 1.0 / above, weights * (above * above) ** 2)
+        off = 1.0 / (slopes[:, None] * k + offsets[:, None]) - above
+        return slopes, offsets, np.sum(weights * off * off, axis=1)
+
+    floor, (slope, offset, _) = _best(fit, 0.0, min(losses))
+    return Hyperbola(slope, offset, floor)
+
+
+def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
+    """Fit a decay in the same way: for a given µ, the loss is a line in µ^k."""
+    observed, weights = np.array(losses), _weights(len(losses), forgetting)
+
+    def fit(factors: Array) -> tuple[Array, Array, Array]:
+        powers = np.cumprod(np.repeat(factors[:, None], len(losses), axis=1), axis=1)
+        scales, floors = _lines(powers, np.broadcast_to(observed, powers.shape), np.broadcast_to(weights, powers.shape))
+        off = scales[:, None] * powers + floors[:, None] - observed
+        return scales, floors, np.sum(weights * off * off, axis=1)
+
+    factor, (scale, floor, _) = _best(fit, 1.0 / GRID, 1.0)
+    return Decay(scale, factor, floor)
+
+
+def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
+    """Return whichever of the two is nearer the losses, recent ones counting more."""
+    weights = _weights(len(losses), forgetting).tolist()
+
+    def error(curve: Curve) -> float:
+        return fsum(
+            w * (curve(k) - loss) ** 2 for k, (w, loss) in enumerate(zip(weights, losses, strict=True), start=1)
+        )
+
+    curves: tuple[Curve, Curve] = fit_hyperbola(losses, forgetting), fit_decay(losses, forgetting)
+    return min(curves, key=error)
+
+
+def last_drop(losses: Sequence[float]) -> float:
+    """Return by how much the hyperbola through the losses of a whole training falls in the epoch after the last.
+
+    A user who wants just this training asks to stop once an epoch brings less; 0 where too few losses are known.
+    """
+    return fit_hyperbola(losses).drop(len(losses)) if len(losses) >= LEAST_POINTS else 0.0
+
+
+def _weights(count: int, forgetting: float) -> Array:
+    return np.cumprod(np.full(count, forgetting))[::-1]
+
+
+def _best(
+    fit: Callable[[Array], tuple[Array, Array, Array]], low: float, high: float
+) -> tuple[float, tuple[float, float, float]]:
+    """Return the value in [low, high) with the least error, on ever finer grids, and what was fitted with it."""
+    for _ in range(ROUNDS):
+        step = (high - low) / GRID
+        tried = low + step * np.arange(GRID, dtype=np.float64)
+        fitted = fit(tried)
+        best = int(np.argmin(fitted[2]))
+        low, high = max(float(tried[best]) - step, low), min(float(tried[best]) + step, high)
+    first, second, error = (float(each[best]) for each in fitted)
+    return float(tried[best]), (first, second, error)
+
+
+def _lines(x: NDArray[Any], y: Array, weights: Array) -> tuple[Array, Array]:
+    """Return slope and intercept ≥ 0 of the best line through each row of points, shapes (rows,).
+
+    Where one of the two would be below 0, the best has it at 0.
+    """
+    one, first, second, value, product = (
+        np.sum(weights * term, axis=1) for term in (np.ones_like(y), x + 0 * y, x * x + 0 * y, y, x * y)
+    )
+    determinant = one * second - first * first
+    safe = np.where(determinant > 0, determinant, 1.0)
+    slope, intercept = (one * product - first * value) / safe, (second * value - first * product) / safe
+    is_flat, is_steep = (slope < 0) | (determinant <= 0), intercept < 0
+    flat, steep = (np.zeros_like(value), value / one), (product / second, np.zeros_like(value))
+    return (
+        np.where(is_flat, flat[0], np.where(is_steep, steep[0], slope)),
+        np.where(is_flat, flat[1], np.where(is_steep, steep[1], intercept)),
+    )

@@ -1,0 +1,61 @@
+"""A policy is a page: its class is short unless its rule is long, and the engine knows none by name."""
+
+from __future__ import annotations
+
+import ast
+from inspect import getsourcelines
+from pathlib import Path
+
+import pytest
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+
+import polluxsim
+from polluxsim.shipped import shipped
+
+PAGE = 60
+LONGER = {
+    "AntMan": "GPUs by number, reserved one by one",
+    "ElasticFlow": "admission, plans, and what becomes of them when somebody is late",
+    "Gandiva": "turns, packing by chance, measuring and parting",
+    "RoundsOfShares": "Gavel's rounds on several types, for ten rules of ten lines",
+    "Scaled": "any policy, on nodes that go and come",
+    "Shockwave": "a market, prospects and windows",
+    "Timeline": "a file of whatever run, on other nodes than that had",
+    "Sia": "configurations, matrix, programme, placing",
+}
+"""Classes over a page, and what their rule has that takes more."""
+
+TARGETS = sorted(
+    {
+        str(config["_target_"])
+        for path in (shipped("configs") / "policy").glob("*.yaml")
+        if "_target_" in (config := OmegaConf.load(path))
+    }
+)
+ENGINE = sorted((Path(polluxsim.__file__).parent / "engine").glob("*.py"))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.rpartition(".")[2])
+def test_a_policy_is_a_page(target: str) -> None:
+    length = sum(not line.startswith("@") for line in getsourcelines(get_class(target))[0])
+    name = target.rpartition(".")[2]
+    assert (length > PAGE) == (name in LONGER), f"{name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: path.stem)
+def test_the_engine_names_no_policy(path: Path) -> None:
+    """It imports of policies what they all see and answer, and says the name of none outside docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    shared = {"polluxsim.policies.view", "polluxsim.policies.packing"}
+    assert {name for name in imported if name.startswith("polluxsim.policies")} <= shared
+    names = {target.rpartition(".")[2] for target in TARGETS}
+    known = names | {config.stem for config in (shipped("configs") / "policy").glob("*.yaml")}
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    said = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
+    } | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not said & known
