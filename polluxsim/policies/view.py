@@ -136,6 +136,8 @@ class JobView(Protocol):
         and the ratio of its speeds on one GPU; None before it ran on any.
     speeds
         How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
+    trained
+        Work done, as its agent counts it [M0-equivalent examples].
     report
         What it has logged so far; None where nobody knows its losses.
     oracle
@@ -185,6 +187,8 @@ class JobView(Protocol):
     @property
     def speeds(self) -> Mapping[str, float]: ...
     @property
+    def trained(self) -> float: ...
+    @property
     def report(self) -> Report | None: ...
     @property
     def oracle(self) -> Oracle: ...
@@ -216,6 +220,7 @@ class JobSnapshot(NamedTuple):
     stages: Stages | None = None
     application: str = ""
     report: Report | None = None
+    trained: float = 0.0
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
