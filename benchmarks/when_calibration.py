@@ -3,13 +3,14 @@
     python benchmarks/when_calibration.py --policy fifo --first 100 --runs 5
 
 Jobs come at random. Rigid ones, under FIFO and Tiresias, are of eight users, each with a typical duration and others
-around it (log-normal); under Pollux they are `philly-like`, with profiles. What `when` goes by was chosen on the
+around it (log-normal); under Pollux they have profiles. What `when` goes by was chosen on the
 seeds below 100.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,15 +38,29 @@ def rigid(seed: int) -> Workload:
     return Workload(tuple(jobs))
 
 
+def profiled(seed: int) -> Workload:
+    """Draw a workload of jobs with profiles that is small enough for futures under Pollux.
+
+    They come evenly, and jobs that take longer than jobs arrive are left out: what is drawn anew goes on arriving.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = polluxsim.workload("philly-like", num_jobs=JOBS // 4, seed=seed).jobs
+    short = [job for job in drawn if job.application != "imagenet"]
+    times = np.sort(rng.uniform(0, HOURS * 1800, len(short))).tolist()
+    jobs = rng.permutation(np.array(short, dtype=object))
+    return Workload(
+        tuple(
+            replace(job, submit_time=time, num_replicas=min(job.num_replicas, 16))
+            for job, time in zip(jobs, times, strict=True)
+        )
+    )
+
+
 def finished(policy: str, seed: int, nodes: int, folder: Path) -> polluxsim.Result:
     """Run a policy on a generated workload."""
-    if policy == "pollux":
-        # A future under Pollux takes seconds, so the workload is smaller.
-        workload = polluxsim.workload("philly-like", num_jobs=JOBS // 6, hours=HOURS // 3, seed=seed)
-    else:
-        path = folder / f"{seed}.csv"
-        write_workload(rigid(seed), path)
-        workload = polluxsim.workload("file", path=str(path))
+    path = folder / f"{seed}.csv"
+    write_workload(profiled(seed) if policy == "pollux" else rigid(seed), path)
+    workload = polluxsim.workload("file", path=str(path))
     return polluxsim.simulate(workload, policy=policy, cluster=(nodes, 4), seed=seed, progress=False)
 
 

@@ -168,6 +168,12 @@ class JobWindow:
         return self._active.agent.goodput
 
     @property
+    def trained(self) -> float:
+        self._shutter.look()
+        segment = self._active.segment
+        return segment.progress_at(self._shutter.time, self._shutter.rule) * self._active.truth.init_batch_size
+
+    @property
     def report(self) -> Report | None:
         self._shutter.look()
         return report_of(self._active, self._shutter.time, self._shutter.rule)

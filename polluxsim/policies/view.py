@@ -142,6 +142,8 @@ class JobView(Protocol):
         and the ratio of its speeds on one GPU; None before it ran on any.
     speeds
         How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
+    trained
+        Work done, as its agent counts it [M0-equivalent examples].
     report
         What it has logged so far; None where nobody knows its losses.
     mixes_types
@@ -199,6 +201,8 @@ class JobView(Protocol):
     @property
     def speeds(self) -> Mapping[str, float]: ...
     @property
+    def trained(self) -> float: ...
+    @property
     def report(self) -> Report | None: ...
     @property
     def mixes_types(self) -> bool: ...
@@ -238,6 +242,7 @@ class JobSnapshot(NamedTuple):
     may_grow: bool = False
     host: Host | None = None
     sensitivity: Sensitivity | None = None
+    trained: float = 0.0
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:

@@ -130,13 +130,19 @@ class Explanation:
         rows = np.arange(len(self._gpus))
         speedups = self._problem.speedups[rows, self._spread.astype(int), self._gpus]
         worth = np.where(self._changed, speedups * self._problem.restart_factors, speedups)
-        return logs_of(worth)
+        return logs_of(worth) + self._shifts
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
         """Return the logarithm of what each job would have with one GPU fewer; those without any keep none."""
         fewer = [self._worth(row, gpus - 1) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
-        return logs_of(np.array(fewer))
+        return logs_of(np.array(fewer)) + self._shifts
+
+    @cached_property
+    def _shifts(self) -> NDArray[np.float64]:
+        """Return what is added to each job's logarithm, shape (J,)."""
+        shifts = self._problem.shifts
+        return np.zeros(len(self._gpus)) if shifts is None else shifts
 
     def _least_missed(self, row: int) -> int | None:
         """Return the job whose loss of a GPU would cost the fitness least, None if nobody else has one."""
@@ -162,6 +168,6 @@ class Explanation:
 
     def _fitness_exchange(self, row: int, other: int) -> float:
         logs = self._logs.copy()
-        logs[row] = log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR)
+        logs[row] = log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR) + self._shifts[row]
         logs[other] = self._logs_fewer[other]
         return float(power_mean(logs, self._problem.fairness_power))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.explanation import Explanation
-from polluxsim.policies.pollux.problem import SpeedupTables, as_of, build_problem, placements_of
+from polluxsim.policies.pollux.problem import Problem, SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.pollux.searches import search_named
 from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
 from polluxsim.policies.view import Decision, Traits
@@ -72,8 +72,11 @@ class Pollux:
         decision = self._allocate(like, rng)
         return replace(decision, allocation=cut_to_one_type(view, decision.allocation, owners))
 
+    def _problem(self, view: ClusterView) -> Problem:
+        return build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
+
     def _allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        problem = build_problem(view, self._tables, self.p, avoid_interference=self.avoid_interference)
+        problem = self._problem(view)
         # A restart costs a job the less the older it is: where nothing is worth a change later, nothing is now.
         stands_until = view.time + FORESIGHT
         stands = self._search.stands_still(as_of(problem, view, stands_until))

@@ -49,6 +49,9 @@ class Problem:
         The exponent p of the power mean, any real number.
     avoid_interference
         Whether a node may have one multi-node job at most.
+    shifts
+        What is added to the logarithm of each job's speedup, shape (J,): at power p, log(w)/p gives its term the
+        weight w. None for none.
     """
 
     job_ids: tuple[JobId, ...]
@@ -59,6 +62,7 @@ class Problem:
     gpus_per_node: NDArray[np.int64]
     fairness_power: float
     avoid_interference: bool = True
+    shifts: NDArray[np.float64] | None = None
 
     def log_values(self) -> NDArray[np.float64]:
         """Return log(speedup + floor) by [job, whether its placement changes, on several nodes, GPUs].
@@ -66,7 +70,7 @@ class Problem:
         Shape (J, 2, 2, K + 1); with a change, the speedup is multiplied by the restart factor.
         """
         logs: NDArray[np.float64] = log_values(self.speedups, self.restart_factors)
-        return logs
+        return logs if self.shifts is None else logs + self.shifts[:, None, None, None]
 
     def fitness(self, allocation: NDArray[np.int64]) -> float:
         """Return the fitness of an allocation, shape (J, N): the power mean of all jobs' speedups.
@@ -75,7 +79,8 @@ class Problem:
         """
         changed = (allocation != self.placements).any(axis=1)
         speedups = self._speedups_of(allocation) * np.where(changed, self.restart_factors, 1.0)
-        return float(power_mean(logs_of(speedups), self.fairness_power))
+        logs = logs_of(speedups)
+        return float(power_mean(logs if self.shifts is None else logs + self.shifts, self.fairness_power))
 
     def unchanged(self) -> Answer:
         """Return the allocation before the round as an optimum."""
