@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -112,16 +113,84 @@ def as_said(gpu: GpuType) -> str | dict[str, Any]:
     return gpu.name if GPU_TYPES.get(gpu.name) == gpu else gpu._asdict()
 
 
-_OTHER_NAMES = {"v100m16": "v100", "v100m32": "v100-32", "2080ti": "rtx2080ti", "a100": "a100-40", "misc": ""}
-"""What some logs and lists of nodes call the types that are known, or say where they know none."""
+OTHER_NAMES = {
+    "v100m16": "v100", "v100m32": "v100-32", "v10016gb": "v100", "v10032gb": "v100-32", "v100l": "v100-32",
+    "v100pcie16gb": "v100", "v100pcie32gb": "v100-32", "p100pcie16gb": "p100", "p10016gb": "p100",
+    "2080ti": "rtx2080ti", "rtx6000turing": "rtx6000",
+    "a100": "a100-40", "a10040gb": "a100-40", "a100pcie40gb": "a100-40",
+    "a10080gb": "a100-80", "a10080g": "a100-80", "a100pcie80gb": "a100-80", "a100l": "a100-80",
+    "h10080gb": "h100", "h100hbm3": "h100", "h10080gbhbm3": "h100", "h200141gb": "h200",
+}  # fmt: skip
+"""What logs, lists of nodes and Slurm's GRES call the types that are known, without makers and spaces: see `known_as`.
+
+Of PAI and openb `V100M32`; of NVIDIA's own product names, as `AutoDetect=nvml` writes them into Slurm's GRES,
+`nvidia_a100-sxm4-80gb`. An A100 of which nobody says the memory is taken for the one of 40 GB.
+"""
+
+NO_TYPE = ("misc", "cpu")
+"""What logs say in place of a type, of whom any will do."""
+
+_MAKERS = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|[^a-z0-9]")
 
 
-def types_in(said: str | None) -> tuple[GpuType, ...]:
+def known_as(word: str) -> str:
+    """Return the name of the type that a log calls so; one that is not known keeps the log's name, in small letters.
+
+    >>> [known_as(word) for word in ("T4", "nvidia_a100-sxm4-80gb", "Tesla V100-SXM2-32GB", "A100_1g.5gb", "MISC")]
+    ['t4', 'a100-80', 'v100-32', 'a100_1g.5gb', '']
+    """
+    name = word.strip().lower()
+    if name in NO_TYPE:
+        return ""
+    if name in GPU_TYPES:
+        return name
+    short_name = _MAKERS.sub("", name)
+    return OTHER_NAMES.get(short_name) or (short_name if short_name in GPU_TYPES else name)
+
+
+def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
     """Return the types that a log or a list of nodes names, with bars between them; unknown ones have no figures.
+
+    Parameters
+    ----------
+    said
+        The names; empty for any type.
+    other_names
+        What some of them stand for here, before what is known of names; nothing for any type.
 
     >>> [gpu.name for gpu in types_in("T4|V100M32|G2")], types_in("")
     (['t4', 'v100-32', 'g2'], ())
+    >>> [gpu.name for gpu in types_in("A100|G2", {"A100": "a100-80", "G2": ""})]
+    ['a100-80']
     """
-    words = (word.strip().lower() for word in (said or "").split("|"))
-    names = dict.fromkeys(_OTHER_NAMES.get(word, word) for word in words)
+    own = {name.lower(): meant for name, meant in (other_names or {}).items()}
+    words = (word.strip() for word in (said or "").split("|"))
+    names = dict.fromkeys(own[word.lower()] if word.lower() in own else known_as(word) for word in words)
     return tuple(GPU_TYPES.get(name, GpuType(name)) for name in names if name)
+
+
+class NamedTypes:
+    """The types that the jobs of a log can use, by what it says of each; every word is looked up once.
+
+    Parameters
+    ----------
+    other_names
+        As of `types_in`; None lets all jobs use any type.
+    """
+
+    def __init__(self, other_names: Mapping[str, str] | None) -> None:
+        for name, meant in (other_names or {}).items():
+            if not isinstance(meant, str):
+                raise InvalidConfigError(
+                    f"workload.gpu_types.{name} is {short(meant)}, allowed is the name of a GPU type, or '' for any"
+                )
+        self._other_names = other_names
+        self._known: dict[str | None, tuple[str, ...]] = {}
+
+    def of(self, said: str | None) -> tuple[str, ...]:
+        """Return the names of the types, none for any."""
+        if self._other_names is None:
+            return ()
+        if (names := self._known.get(said)) is None:
+            names = self._known[said] = tuple(gpu.name for gpu in types_in(said, self._other_names))
+        return names
