@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.pools import pool_per_type
 from polluxsim.policies.reservations import FreeOverTime, Limits
 from polluxsim.policies.view import Change, Decision, Reason
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
+@pool_per_type
 @dataclass
 class Conservative:
     """Reserve GPUs for every job as it comes, at the earliest time that delays nobody before it.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from polluxsim.policies.deadlines import due
 from polluxsim.policies.elastic import TrueTimes, placements, powers_of_two
 from polluxsim.policies.plans import SLACK, Demand, Plan, capped, following, least
+from polluxsim.policies.pools import pool_per_type
 from polluxsim.policies.reservations import FreeOverTime
 from polluxsim.policies.view import Change, Decision, Reason
 from polluxsim.types import num_replicas
@@ -93,6 +94,7 @@ class Schedule:
         return extra, order, job_id, more
 
 
+@pool_per_type
 @dataclass
 class ElasticFlow:
     """Admit jobs whose deadlines can be kept, give each the least GPUs that keep it, and spread what is left.

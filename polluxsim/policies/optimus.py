@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.elastic import placements
+from polluxsim.policies.pools import pool_per_type
 from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import packed
 
@@ -57,6 +58,7 @@ class _Dealt(NamedTuple):
     winning_gain: float
 
 
+@pool_per_type
 @dataclass
 class Optimus:
     """Greedy marginal gains by the true remaining iterations and the true throughput, at a fixed batch size.
