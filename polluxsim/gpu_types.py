@@ -62,24 +62,25 @@ NOBODY_SAYS = NodeTypes()
 ANY = GpuType("gpu")
 """The one type of a cluster that says nothing of types."""
 
-# Memory, peak and bandwidth: NVIDIA's data sheets of each product. Prices: on-demand lists of us-east-1 and the like, a
-# node's price over its GPUs, as of the year given; they change, and a cluster may say its own.
+# Memory, peak and bandwidth: NVIDIA's data sheets, named below with their revisions. Prices: on demand, a node's price
+# over its GPUs; AWS in us-east-1 in November 2025, but where another provider is named. They change, so that a cluster
+# may say its own: AWS asked 4.10 for an a100-40, 5.12 for an a100-80 and 12.29 for an h100 before June 2025.
 GPU_TYPES = {
     gpu.name: gpu
     for gpu in (
-        GpuType("k80", 12, 0.90, 4.4, 240),  # half a board, which has no half precision; AWS p2.xlarge, 2022
-        GpuType("p100", 16, 1.46, 21.2, 732),  # Google Cloud, 2023
-        GpuType("v100", 16, 3.06, 125, 900),  # AWS p3.2xlarge, 2024
-        GpuType("v100-32", 32, 3.90, 125, 900),  # AWS p3dn.24xlarge, 31.212 / 8, 2024
-        GpuType("t4", 16, 0.978, 65, 320),  # AWS g4dn.12xlarge, 3.912 / 4, 2024
-        GpuType("rtx2080ti", 11, 0.0, 53.8, 616),  # no price: none of the large clouds rents it
-        GpuType("rtx6000", 24, 1.50, 130.5, 672),  # Quadro, of Turing; Linode g1-gpu-rtx6000-1, 2024
-        GpuType("a10", 24, 1.006, 125, 600),  # that of AWS g5.xlarge, the A10G, 2024
-        GpuType("a100-40", 40, 4.096, 312, 1555),  # AWS p4d.24xlarge, 32.773 / 8, 2024
-        GpuType("a100-80", 80, 5.121, 312, 2039),  # AWS p4de.24xlarge, 40.966 / 8, 2024
-        GpuType("h100", 80, 12.29, 989, 3350),  # SXM; AWS p5.48xlarge, 98.32 / 8, 2024
-        GpuType("h200", 141, 10.60, 989, 4800),  # Azure ND96isr H200 v5, 84.80 / 8, 2025
-        GpuType("b200", 180, 14.24, 2250, 7700),  # HGX; AWS p6-b200.48xlarge, 113.93 / 8, 2025
+        GpuType("k80", 12, 0.90, 4.4, 240),  # BD-07317-001_v05; half a board, in single precision; p2.xlarge
+        GpuType("p100", 16, 1.46, 21.2, 732),  # Tesla P100 SXM2, 2016 (PCIe: 18.7); Google Cloud, 2023
+        GpuType("v100", 16, 3.06, 125, 900),  # Tesla V100, March 2018, SXM2; p3.2xlarge
+        GpuType("v100-32", 32, 3.90, 125, 900),  # ibid.; p3dn.24xlarge, 31.212 / 8
+        GpuType("t4", 16, 0.978, 65, 320),  # T4, March 2019; g4dn.12xlarge, 3.912 / 4
+        GpuType("rtx2080ti", 11, 0.0, 53.8, 616),  # Turing white paper WP-09183-001_v01; large clouds do not rent it
+        GpuType("rtx6000", 24, 1.50, 130.5, 672),  # Quadro, ibid.; Linode g1-gpu-rtx6000-1, 2024
+        GpuType("a10", 24, 1.006, 125, 600),  # A10, March 2021; the price is that of the A10G (70 TFLOP/s), g5.xlarge
+        GpuType("a100-40", 40, 2.745, 312, 1555),  # A100, June 2021, SXM4; p4d.24xlarge, 21.958 / 8
+        GpuType("a100-80", 80, 3.431, 312, 2039),  # ibid.; p4de.24xlarge, 27.447 / 8
+        GpuType("h100", 80, 6.88, 989, 3350),  # H100, SXM5; p5.48xlarge, 55.04 / 8
+        GpuType("h200", 141, 7.912, 989, 4800),  # H200, SXM; p5en.48xlarge, 63.296 / 8
+        GpuType("b200", 180, 14.24, 2250, 7700),  # Blackwell, HGX (DGX: 8,000 GB/s); p6-b200.48xlarge, 113.93 / 8
     )
 }
 

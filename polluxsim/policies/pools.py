@@ -241,5 +241,5 @@ def pool_per_type(policy: Given) -> Given:
             object.__setattr__(self, "_per_type", per_type)  # of frozen policies, too
         return per_type.allocate(view, rng)
 
-    policy.allocate = allocate  # type: ignore[attr-defined]
+    policy.allocate = allocate
     return policy
