@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.elastic import AtEvents, TrueTimes, counts_of, dealt
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.reservations import Limits, shadow
 from polluxsim.policies.view import Change, Decision, Reason
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.deadlines import due
 from polluxsim.policies.elastic import dealt, powers_of_two
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.backfill import backfilled
 from polluxsim.policies.orders import check_above_zero
-from polluxsim.policies.pools import Pools, together
+from polluxsim.policies.per_type import together
+from polluxsim.policies.pools import Pools
 from polluxsim.policies.reservations import Limits
 
 if TYPE_CHECKING:

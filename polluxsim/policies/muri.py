@@ -11,7 +11,7 @@ from polluxsim.policies.elastic import AtEvents
 from polluxsim.policies.gangs import Budget
 from polluxsim.policies.matching import matched
 from polluxsim.policies.numbered import placed_together
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason, Traits
 

@@ -1,27 +1,24 @@
-"""Several GPU types for policies that know one pool of GPUs: each type is a pool, with a policy of its own."""
+"""A pool of GPUs of each type of a cluster, for policies that know one pool: which jobs are in it, and how it looks."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from functools import reduce, wraps
 from math import inf
-from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from polluxsim.gpu_types import NodeTypes
-from polluxsim.policies.view import Changes, Decision, Health, Standing
+from polluxsim.policies.view import Changes, Health, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import numpy as np
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from polluxsim.models.goodput import Goodput
-    from polluxsim.policies.view import ClusterView, JobView, Oracle, Policy, Reason
-    from polluxsim.types import Allocation, JobId, Placement
+    from polluxsim.policies.view import ClusterView, JobView, Oracle
+    from polluxsim.types import JobId
 
-Given = TypeVar("Given", bound=type[Any])
+    MayUse: TypeAlias = Callable[[JobView, str], bool]
 
 
 class JobOnType:
@@ -70,14 +67,24 @@ class JobOnType:
 
 
 class Pools:
-    """Sends each job, when it comes, to the pool of one GPU type of the cluster, where it stays.
+    """Sends each job to the pool of one GPU type of the cluster.
 
-    It goes where it would be soonest done if all jobs of the pool shared its GPUs in proportion to what they ask for:
-    to the type with the largest speed / max(1, demand / GPUs), its own demand counted; to the first of equals. So it is
-    in a system with a partition for each type.
+    When it comes, it goes where it would be soonest done if all jobs of the pool shared its GPUs in proportion to what
+    they ask for: to the type with the largest speed / max(1, demand / GPUs), its own demand counted; to the first of
+    equals. While it has no GPUs, it goes on to the fastest type that has some to spare for it, once it can be seen that
+    its own type has not. So it is in a system with a partition for each type, of which users name several.
+
+    Parameters
+    ----------
+    may_use
+        Says whether a job may have GPUs of a type, beside what the job can use; by default it may.
+    jobs_stay
+        Whether jobs without GPUs stay where they were sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:
+        self._may_use = may_use
+        self._jobs_stay = jobs_stay
         self._pool: dict[JobId, str] = {}
         self._seen: dict[JobId, JobOnType] = {}
         self._types: dict[str, NodeTypes] = {}
@@ -85,8 +92,17 @@ class Pools:
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
         """Return what each pool is to its policy: a cluster on which all other nodes are down."""
         ended = {name: [job for job in view.changes.ended if self._pool.get(job) == name] for name in view.types}
+        arrived: dict[str, list[JobId]] = {name: [] for name in view.types}
         self._send(view)
-        return {name: self._view(view, name, ended[name]) for name in view.types}
+        for job in view.changes.arrived:
+            arrived[self._pool[job.job_id]].append(job.job_id)
+        changes = view.changes
+        if not self._jobs_stay and (changes.arrived or changes.ended or changes.nodes):
+            for name, before, after in list(self._sent_on(view)):
+                # One that has just come was never in the pool it was sent to first.
+                (arrived[before].remove if name in arrived[before] else ended[before].append)(name)
+                arrived[after].append(name)
+        return {name: self._view(view, name, arrived[name], ended[name]) for name in view.types}
 
     def of(self, job_id: JobId) -> str:
         """Return the type whose pool a job is in."""
@@ -109,7 +125,7 @@ class Pools:
             self._seen[job.job_id].job = job
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
         for job in new:
-            name = view.type_of(job.placement) if job.placement else _soonest(job, demand, gpus)
+            name = view.type_of(job.placement) if job.placement else self._soonest(job, demand, gpus)
             demand[name] += job.num_replicas
             self._pool[job.job_id] = name
             self._seen[job.job_id] = JobOnType(job, name)
@@ -117,7 +133,43 @@ class Pools:
             self._pool = {job.job_id: self._pool[job.job_id] for job in view.jobs}
             self._seen = {job_id: self._seen[job_id] for job_id in self._pool}
 
-    def _view(self, view: ClusterView, name: str, ended: Sequence[JobId]) -> ClusterView:
+    def _usable(self, job: JobView) -> Sequence[str]:
+        """Return the types that a job may have; all that it can use where it may have none of these."""
+        allowed = [name for name in job.speeds if self._may_use is None or self._may_use(job, name)]
+        return allowed or list(job.speeds)
+
+    def _soonest(self, job: JobView, demand: Mapping[str, int], gpus: Mapping[str, int]) -> str:
+        """Return the type on which a job would be soonest done; one without a GPU that is up comes last."""
+
+        def worth(name: str) -> float:
+            load = (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
+            return job.speeds[name] / max(load, 1.0)
+
+        return max(self._usable(job), key=worth)
+
+    def _sent_on(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
+        """Send on the jobs that wait where too few GPUs are idle; yield each, with the types before and after."""
+        idle = {name: sum(view.free[node] for node in view.nodes_of(name)) for name in view.types}
+        spare = dict(idle)
+        late: list[JobView] = []
+        for job in view.waiting:
+            name, gpus = self._pool[job.job_id], job.num_replicas
+            spare[name] -= gpus
+            if gpus <= idle[name]:
+                idle[name] -= gpus
+            else:
+                late.append(job)
+        for job in late:
+            before, gpus = self._pool[job.job_id], job.num_replicas
+            others = [name for name in self._usable(job) if name != before and gpus <= spare[name]]
+            if others:
+                after = max(others, key=job.speeds.__getitem__)
+                spare[before] += gpus
+                spare[after] -= gpus
+                self._pool[job.job_id], self._seen[job.job_id] = after, JobOnType(job, after)
+                yield job.job_id, before, after
+
+    def _view(self, view: ClusterView, name: str, arrived: Sequence[JobId], ended: Sequence[JobId]) -> ClusterView:
         nodes = set(view.nodes_of(name))
         there = tuple(gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node))
         jobs = self.seen(view.jobs, name)
@@ -126,7 +178,7 @@ class Pools:
             view,
             gpus_per_node=there,
             jobs=jobs,
-            changes=self._changes(view.changes, name, mine, ended),
+            changes=self._changes(view.changes, mine, arrived, ended),
             standing=Standing(
                 self.seen(view.running, name),
                 self.seen(view.waiting, name),
@@ -143,103 +195,15 @@ class Pools:
             shared_speeds={job_id: speed for job_id, speed in view.shared_speeds.items() if job_id in mine},
         )
 
-    def _changes(self, changes: Changes, name: str, mine: set[JobId], ended: Sequence[JobId]) -> Changes:
+    def _changes(self, changes: Changes, mine: set[JobId], arrived: Sequence[JobId], ended: Sequence[JobId]) -> Changes:
         def of(names: Iterable[JobId]) -> list[JobId]:
             return [job_id for job_id in names if job_id in mine]
 
         return Changes(
-            self.seen(changes.arrived, name),
+            [cast("JobView", self._seen[job_id]) for job_id in arrived],
             ended,
             of(changes.passed_epoch),
             of(changes.learnt),
             changes.nodes,
             of(changes.evicted),
         )
-
-
-def _soonest(job: JobView, demand: Mapping[str, int], gpus: Mapping[str, int]) -> str:
-    """Return the type on which a job would be soonest done; one without a GPU that is up comes last."""
-
-    def worth(name: str) -> float:
-        load = (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
-        return job.speeds[name] / max(load, 1.0)
-
-    return max(job.speeds, key=worth)
-
-
-def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> Decision:
-    """Return one decision for the cluster of those for its pools, by type."""
-    allocation: dict[JobId, Placement] = {}
-    for name, decision in made.items():
-        allocation |= decision.allocation
-        if not decision.others_keep:
-            held = (job.job_id for job in view.running if pools.of(job.job_id) == name)
-            stay = decision.allocation.keys() | decision.shared.keys()
-            allocation |= {job_id: () for job_id in held if job_id not in stay}
-    rejected = [job_id for decision in made.values() for job_id in decision.rejected]
-
-    def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        reasons: dict[JobId, Reason] = {}
-        for name, decision in made.items():
-            if decision.explain is not None and (mine := [job_id for job_id in asked if pools.of(job_id) == name]):
-                reasons |= decision.explain(mine)
-        return reasons
-
-    return Decision(
-        allocation,
-        others_keep=True,
-        shared={job_id: gpus for decision in made.values() for job_id, gpus in decision.shared.items()},
-        rejected=rejected,
-        valid_until=min(decision.valid_until for decision in made.values()),
-        outdated_by=reduce(or_, (decision.outdated_by for decision in made.values())),
-        explain=explain,
-    )
-
-
-class PolicyPerType:
-    """A policy of one kind for each GPU type of a cluster.
-
-    Parameters
-    ----------
-    policy
-        One that was not asked yet. Where it has a method `on_type`, that returns the policy for a type, by name, of a
-        cluster; else each is a copy of it.
-    view
-        The cluster.
-    """
-
-    def __init__(self, policy: Policy, view: ClusterView) -> None:
-        on_type = getattr(policy, "on_type", lambda name, types: deepcopy(policy))
-        self._policies: dict[str, Policy] = {name: on_type(name, view.types) for name in view.types}
-        self._pools = Pools()
-
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Ask each of them about its pool."""
-        made = dict[str, Decision]()
-        for name, part in self._pools.views(view).items():
-            answer = self._policies[name].allocate(part, rng)
-            made[name] = answer if isinstance(answer, Decision) else Decision(answer)
-        return together(view, self._pools, made)
-
-
-def pool_per_type(policy: Given) -> Given:
-    """Let a class of policies that know one pool of GPUs decide on clusters of several types: for each by itself.
-
-    On a cluster of one type nothing changes. It is for policies whose every decision is about the jobs and GPUs that
-    they see; one that counts something over the whole cluster asks `Pools` itself.
-    """
-    alone = policy.allocate
-
-    @wraps(alone)
-    def allocate(self: Any, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
-        if len(view.types) == 1:
-            decision: Allocation | Decision = alone(self, view, rng)
-            return decision
-        per_type: PolicyPerType | None = self.__dict__.get("_per_type")
-        if per_type is None:
-            per_type = PolicyPerType(self, view)
-            object.__setattr__(self, "_per_type", per_type)  # of frozen policies, too
-        return per_type.allocate(view, rng)
-
-    policy.allocate = allocate
-    return policy

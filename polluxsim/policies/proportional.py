@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.elastic import counts_of, dealt
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:

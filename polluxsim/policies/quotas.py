@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, short
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Quotas:
                     f"type: {', '.join(types)}"
                 )
         return Quotas(self._of(gpu_type), self.borrowing)
+
+    def may_use(self, job: JobView, gpu_type: str) -> bool:
+        """Return whether a job can ever have GPUs of a type."""
+        return self.borrowing or job.num_replicas <= self._of(gpu_type).get(queue_of(job), 0)
 
     def _of(self, gpu_type: str) -> dict[str, int]:
         """Return the quotas of a type, by queue."""

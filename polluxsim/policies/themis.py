@@ -10,7 +10,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.elastic import TrueTimes, counts_of, dealt
 from polluxsim.policies.jsa import best_counts
 from polluxsim.policies.orders import check_above_zero
-from polluxsim.policies.pools import pool_per_type
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 from polluxsim.types import num_replicas
 

@@ -21,7 +21,8 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.afs import Afs
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.multifactor import Multifactor
-from polluxsim.policies.pools import Pools, pool_per_type
+from polluxsim.policies.per_type import pool_per_type
+from polluxsim.policies.pools import Pools
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.view import ClusterView, Policy, traits_of
 from polluxsim.records import Result, Status
@@ -172,13 +173,47 @@ def where(result: Result, cluster: Cluster) -> dict[str, str]:
     return {r.job: cluster.node_types[r.nodes[0]].name for r in result.allocation_records if r.nodes}
 
 
-def test_a_job_goes_where_it_is_soonest_done_if_gpus_are_shared_in_proportion() -> None:
-    """The a100 is eight times as fast: with the eighth job it is no better, and the first type of the cluster goes."""
+def queue_of_twelve() -> tuple[Workload, Cluster]:
     cluster = Cluster.of_groups([[2, 4, "t4"], [1, 1, "a100-40"]])
     jobs = [Job.rigid(f"{n}", 0.0, 1, 600.0, type_speeds=(("t4", 1.0), ("a100-40", 8.0))) for n in range(12)]
-    result = simulate(toy_workload(*jobs), {}, cluster, Easy())
-    assert list(where(result, cluster).values()).count("a100-40") == 7
-    assert where(result, cluster)["7"] == "t4"
+    return toy_workload(*jobs), cluster
+
+
+def test_a_job_goes_where_it_is_soonest_done_if_gpus_are_shared_in_proportion() -> None:
+    """The a100 is eight times as fast: with the eighth job it is no better, and the first type of the cluster goes."""
+    workload, cluster = queue_of_twelve()
+    run = Simulation(Scenario.under(Easy(), workload, {}, cluster, EngineSettings()), 1)
+    view = run.advance()
+    assert view is not None
+    pools = Pools(jobs_stay=True)
+    pools.views(view)
+    assert [pools.of(f"{n}") for n in range(12)] == ["a100-40"] * 7 + ["t4"] * 5
+
+
+def test_a_job_that_waits_goes_on_to_a_type_with_gpus_to_spare() -> None:
+    """Nobody waits while GPUs are idle that it can use: of twelve jobs, nine start at once, the last three next."""
+    workload, cluster = queue_of_twelve()
+    result = simulate(workload, {}, cluster, Easy())
+    assert sorted(job.start_time for job in result.job_records)[8] == 60.0
+    assert list(where(result, cluster).values()).count("t4") == 8
+
+
+@given(typed_loads(["easy", "conservative", "multifactor"], bound=False))
+@settings(max_examples=80, deadline=None)
+def test_nobody_waits_alone_while_enough_gpus_of_a_type_that_it_can_use_are_idle(given: tuple[str, Workload]) -> None:
+    """At rounds at which something happened; where one waits only, as else it may be somebody's turn before."""
+    name, workload = given
+    cluster, policy = Cluster.of_groups(TWO), POLICIES[name]()
+    run = Simulation(Scenario.under(policy, workload, PROFILES, cluster, EngineSettings()), 1)
+    while (view := run.advance()) is not None:
+        happened = view.changes.arrived or view.changes.ended
+        run.commit(policy.allocate(view, run.rng))
+        if happened and len(run.waiting) == 1:
+            types = next(job.gpu_types for job in workload.jobs if job.job_id == run.waiting[0]) or ("t4", "a100-40")
+            asked = next(job.num_replicas for job in workload.jobs if job.job_id == run.waiting[0])
+            held = [node for placement in run.allocation.values() for node, gpus in placement for _ in range(gpus)]
+            idle = {"t4": 8 - sum(node < 2 for node in held), "a100-40": 4 - held.count(2)}
+            assert all(idle[gpu_type] < asked for gpu_type in types)
 
 
 class TwoGpus:
