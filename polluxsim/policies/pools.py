@@ -71,8 +71,9 @@ class Pools:
 
     When it comes, it goes where it would be soonest done if all jobs of the pool shared its GPUs in proportion to what
     they ask for: to the type with the largest speed / max(1, demand / GPUs), its own demand counted; to the first of
-    equals. While it has no GPUs, it goes on to the fastest type that has some to spare for it, once it can be seen that
-    its own type has not. So it is in a system with a partition for each type, of which users name several.
+    equals. While it has no GPUs, as too few of its type are idle, it goes on to the fastest type that has enough to
+    spare, if it would be sooner done there by the same rule. So it is in a system with a partition for each type, of
+    which users name several.
 
     Parameters
     ----------
@@ -116,13 +117,12 @@ class Pools:
     def _send(self, view: ClusterView) -> None:
         """Send jobs that are new, and see to it that all are shown as they are now."""
         new: list[JobView] = []
-        demand = dict.fromkeys(view.types, 0)
         for job in view.jobs:
-            if (name := self._pool.get(job.job_id)) is None:
+            if job.job_id in self._pool:
+                self._seen[job.job_id].job = job
+            else:
                 new.append(job)
-                continue
-            demand[name] += job.num_replicas
-            self._seen[job.job_id].job = job
+        demand = self._demand(view) if new else {}
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
         for job in new:
             name = view.type_of(job.placement) if job.placement else self._soonest(job, demand, gpus)
@@ -132,6 +132,14 @@ class Pools:
         if len(self._pool) > len(view.jobs):
             self._pool = {job.job_id: self._pool[job.job_id] for job in view.jobs}
             self._seen = {job_id: self._seen[job_id] for job_id in self._pool}
+
+    def _demand(self, view: ClusterView) -> dict[str, int]:
+        """Return the GPUs that the jobs of each pool ask for."""
+        demand = dict.fromkeys(view.types, 0)
+        for job in view.jobs:
+            if (name := self._pool.get(job.job_id)) is not None:
+                demand[name] += job.num_replicas
+        return demand
 
     def _usable(self, job: JobView) -> Sequence[str]:
         """Return the types that a job may have; all that it can use where it may have none of these."""
@@ -150,7 +158,7 @@ class Pools:
     def _sent_on(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
         """Send on the jobs that wait where too few GPUs are idle; yield each, with the types before and after."""
         idle = {name: sum(view.free[node] for node in view.nodes_of(name)) for name in view.types}
-        spare = dict(idle)
+        spare, demand = dict(idle), self._demand(view)
         late: list[JobView] = []
         for job in view.waiting:
             name, gpus = self._pool[job.job_id], job.num_replicas
@@ -161,9 +169,16 @@ class Pools:
                 late.append(job)
         for job in late:
             before, gpus = self._pool[job.job_id], job.num_replicas
-            others = [name for name in self._usable(job) if name != before and gpus <= spare[name]]
+            load = max(demand[before] / max(view.gpus_of(before), 1), 1.0)
+            others = [
+                name
+                for name in self._usable(job)
+                if name != before and gpus <= spare[name] and job.speeds[name] > job.speeds[before] / load
+            ]
             if others:
                 after = max(others, key=job.speeds.__getitem__)
+                demand[before] -= gpus
+                demand[after] += gpus
                 spare[before] += gpus
                 spare[after] -= gpus
                 self._pool[job.job_id], self._seen[job.job_id] = after, JobOnType(job, after)
