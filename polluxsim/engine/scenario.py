@@ -114,6 +114,11 @@ class Scenario:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
         if self.traits.shares_gpus and self.settings.sharing is None:
             raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs to know who can share GPUs")
+        if self.traits.one_type_as and len(self.cluster.types) > 1:
+            there = ", ".join(self.cluster.types)
+            raise InvalidConfigError(
+                f"policy {self.policy_name} knows one GPU type, as {self.traits.one_type_as}; the cluster has {there}"
+            )
         if workload.jobs:
             last = workload.jobs[-1]
             check_range(last.submit_time, self.settings.round_interval, f"job {last.job_id!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.engine.reports import report_of
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.errors import ViewClosedError
+from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import sensitivity_of
 
 if TYPE_CHECKING:
@@ -197,18 +198,23 @@ class JobWindow:
 
 
 class OracleWindow:
-    """An `Oracle` of one job of a run: nothing of its progress is computed before it is asked for."""
+    """An `Oracle` of one job of a run, on one GPU type: nothing of its progress is computed before it is asked for."""
 
-    __slots__ = ("_active", "_shutter", "_truth", "application")
+    __slots__ = ("_active", "_gpu_type", "_shutter", "_truth", "application")
 
-    def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
+    def __init__(self, active: ActiveJob, shutter: Shutter, gpu_type: str | None = None) -> None:
         self._active = active
         self._shutter = shutter
-        self._truth = active.truth
-        self.application: Application = active.truth.application
+        self._gpu_type = gpu_type
+        self._truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
+        self.application: Application = self._truth.application
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
-        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
+        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)
+
+    def on(self, gpu_type: str) -> OracleWindow:
+        """Return the truth on GPUs of a type, where nothing else is said."""
+        return OracleWindow(self._active, self._shutter, gpu_type)
 
     @property
     def epoch(self) -> int:
@@ -219,7 +225,8 @@ class OracleWindow:
     @property
     def batch_choice(self) -> BatchChoice:
         """Return how it would split its batch now on the GPUs that its user asked for."""
-        return self._active.agent.choose(1, self._active.job.num_replicas, epoch=self.epoch)
+        asked = self._active.job.num_replicas
+        return self._active.agent.choose(1, asked, self._gpu_type or ANY.name, self.epoch)
 
     @property
     def progress(self) -> float:

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from polluxsim.durations import DAY
+from polluxsim.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats.base import JobStatus, LogJob, Place
-from polluxsim.logs.import_report import QUANTILES, GpuCount, Quantile, Tallies, Tally, rank_of
+from polluxsim.logs.import_report import QUANTILES, GpuCount, Quantile, Tallies, Tally, TypeCount, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,6 +98,13 @@ class Examination:
         values, counts = np.unique(self._gpus, return_counts=True)
         return tuple(map(GpuCount, values.tolist(), counts.tolist()))
 
+    def gpu_types(self) -> tuple[TypeCount, ...]:
+        """Return how many jobs name which types of GPU, most frequent first."""
+        if "gpu_type" not in self._table.column_names:
+            return ()
+        found = self._table["gpu_type"].drop_null().value_counts().to_pylist()
+        return tuple(sorted((_type_count(**each) for each in found), key=lambda each: (-each.jobs, each.said)))
+
     def suspicious(self) -> tuple[Tally, ...]:
         """Return what only shows when jobs are seen together."""
         found = Tallies()
@@ -126,6 +134,11 @@ class Examination:
         names = self._table["job"].take(order)
         same = pc.equal(names.slice(1), names.slice(0, self.num_jobs - 1)).to_numpy()
         return order.to_numpy()[1:][same].tolist()  # type: ignore[no-any-return]
+
+
+def _type_count(values: str, counts: int) -> TypeCount:
+    types = [gpu.name for gpu in types_in(values)]
+    return TypeCount(values, counts, tuple(types), tuple(name for name in types if name not in GPU_TYPES))
 
 
 def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:

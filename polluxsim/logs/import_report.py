@@ -53,6 +53,27 @@ class GpuCount(NamedTuple):
     jobs: int
 
 
+class TypeCount(NamedTuple):
+    """How many jobs name a type of GPU, or several with bars between them.
+
+    Attributes
+    ----------
+    said
+        As the log has it.
+    jobs
+        Jobs that name it.
+    known_as
+        The types that a replay takes it for; empty for any.
+    unknown
+        Those of them of which nothing but the name is known.
+    """
+
+    said: str
+    jobs: int
+    known_as: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
 class Quantile(NamedTuple):
     """The least value that a share of all values do not exceed [1; s]."""
 
@@ -102,6 +123,8 @@ class Report:
         Exact quantiles [s].
     gpu_counts
         Histogram of GPUs per job.
+    gpu_types
+        Jobs by the types of GPU that they name; empty if none does.
     suspicious
         What can be read but is strange, by kind.
     """
@@ -128,6 +151,7 @@ class Report:
     durations: tuple[Quantile, ...]
     inter_arrivals: tuple[Quantile, ...]
     gpu_counts: tuple[GpuCount, ...]
+    gpu_types: tuple[TypeCount, ...]
     suspicious: tuple[Tally, ...]
 
     def as_json(self) -> dict[str, Any]:

@@ -255,6 +255,7 @@ class _Import:
             durations=examination.durations(),
             inter_arrivals=examination.inter_arrivals(),
             gpu_counts=examination.gpu_counts(),
+            gpu_types=examination.gpu_types(),
             suspicious=tuple(sorted(suspicious, key=lambda tally: (-tally.count, tally.reason))),
         )
 

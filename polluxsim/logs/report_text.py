@@ -43,6 +43,10 @@ def _lines(report: Report) -> Iterator[str]:
     yield "GPUs per job"
     yield from _gpu_counts(report)
     yield ""
+    if report.gpu_types:
+        yield "GPU types, as the log calls them, and what a replay takes them for"
+        yield from _gpu_types(report)
+        yield ""
     yield "offered load by day of submission" + (", 1.00 is the whole cluster" if report.cluster_gpus else "")
     yield from _load(report)
     yield ""
@@ -103,6 +107,14 @@ def _gpu_counts(report: Report) -> Iterator[str]:
     if rest := counts[MAX_LINES:]:
         jobs = sum(item.jobs for item in rest)
         yield f"     other  {jobs:>10,}  {jobs / report.jobs_written:7.2%}  in {len(rest)} other counts"
+
+
+def _gpu_types(report: Report) -> Iterator[str]:
+    for item in report.gpu_types[:MAX_LINES]:
+        here = ", ".join(f"{name} (no figures known)" if name in item.unknown else name for name in item.known_as)
+        yield f"{item.jobs:>10,}  {item.said}: {here or 'any'}"
+    if rest := report.gpu_types[MAX_LINES:]:
+        yield f"{sum(item.jobs for item in rest):>10,}  of {len(rest)} other names"
 
 
 def _load(report: Report) -> Iterator[str]:

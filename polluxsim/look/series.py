@@ -132,10 +132,16 @@ def nodes_up(result: Result) -> Steps:
 
 
 def cost(result: Result, moments: Array) -> Array:
-    """Return what all nodes have cost up to each moment, in the unit of the cluster's `node_price`."""
+    """Return what all nodes have cost up to each moment, in the unit of the cluster's `node_price`.
+
+    Until the first round at which something happened, none was asked for or given back.
+    """
     so_far, hourly = _of_rounds(result, "cost"), _of_rounds(result, "hourly_cost")
-    last = Steps(so_far.times, so_far.times).at(moments)
-    return so_far.at(moments) + hourly.at(moments) * (np.asarray(moments) - last) / HOUR
+    last, times = Steps(so_far.times, so_far.times).at(moments), np.asarray(moments, float)
+    later = so_far.at(moments) + hourly.at(moments) * (times - last) / HOUR
+    if not so_far.times.size or not (first := so_far.times[0]):
+        return later
+    return np.where(times < first, so_far.values[0] * times / first, later)
 
 
 def is_adaptive(result: Result) -> bool:

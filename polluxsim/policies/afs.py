@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.elastic import AtEvents, TrueTimes, counts_of, dealt
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
     return b_wins != one_is_shorter
 
 
+@pool_per_type
 @dataclass
 class Afs(AtEvents):
     """Deal GPUs one by one, each to the job that wins against all others, by true speeds and remaining work.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.stages import goes_beside
 from polluxsim.policies.numbered import all_gpus
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason, Traits
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from polluxsim.types import Gpu, Gpus, JobId
 
 
+@pool_per_type
 @dataclass
 class AntMan:
     """Start jobs of priority 0 or more first, and beside them jobs of less, one on a GPU; nobody is preempted.

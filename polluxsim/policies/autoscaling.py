@@ -51,7 +51,12 @@ class Autoscaler:
     @property
     def traits(self) -> Traits:
         """Return what it is; where agents take throughput for goodput, the model that a policy sees says so too."""
-        return Traits(adaptive=True, needs_profiles=True, maximises_throughput=self.measure == "throughput")
+        return Traits(
+            adaptive=True,
+            needs_profiles=True,
+            maximises_throughput=self.measure == "throughput",
+            one_type_as="it gives one job all nodes",
+        )
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return all GPUs that are up and that the first job may have, and the number of nodes to have next."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.reservations import Limits, shadow
 from polluxsim.policies.view import Change, Decision, Reason
 
@@ -133,6 +134,7 @@ def _reason(turn: Turn, standing: Mapping[str, float]) -> Reason:
     return Reason("would-delay" if fits else "gang-does-not-fit", numbers, (turn.head.job_id,))
 
 
+@pool_per_type
 @dataclass
 class Easy:
     """Start whole jobs in order of submission, with backfill around a reservation for the first that does not fit.

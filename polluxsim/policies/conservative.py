@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.reservations import Limits
 from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import Change, Decision, Reason
@@ -78,6 +79,7 @@ class Reservations:
         return self._queue[0].start if self._queue else inf
 
 
+@pool_per_type
 @dataclass
 class Conservative:
     """Reserve GPUs for every job as it comes, at the earliest time that delays nobody before it.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.deadlines import due
 from polluxsim.policies.elastic import dealt, powers_of_two
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class _Share(NamedTuple):
     left: int
 
 
+@pool_per_type
 @dataclass(frozen=True)
 class ElasticEdf:
     """Give each job the most GPUs that it can use and that are left, a power of two, by deadline.

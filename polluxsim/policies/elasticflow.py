@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.policies.deadlines import due
 from polluxsim.policies.elastic import TrueTimes, placements, powers_of_two
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.plans import SLACK, Demand, Plan, capped, following, least
 from polluxsim.policies.reservations import FreeOverTime
 from polluxsim.policies.view import Change, Decision, Reason
@@ -93,6 +94,7 @@ class Schedule:
         return extra, order, job_id, more
 
 
+@pool_per_type
 @dataclass
 class ElasticFlow:
     """Admit jobs whose deadlines can be kept, give each the least GPUs that keep it, and spread what is left.
@@ -111,6 +113,8 @@ class ElasticFlow:
     """
 
     together: bool = False
+    # Of several GPU types: what a job was promised, it was promised on one.
+    jobs_stay: ClassVar[bool] = True
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
     _plans: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
     # When the GPUs of each job last changed [s].

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from polluxsim.policies.view import ClusterView, Decision
     from polluxsim.types import JobId
 
+    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
+
 
 class Bid(NamedTuple):
     """What a job met when its turn came.
@@ -66,10 +68,10 @@ class Prices:
         return prices
 
 
-def bids(utilities: Array, widths: Array, gpus: Array, now: Sequence[int | None], eta: float) -> dict[int, Bid]:
-    """Return what each job gets, in order of utility for a GPU, the largest first.
+class Queue(NamedTuple):
+    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first.
 
-    Parameters
+    Attributes
     ----------
     utilities
         Of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s].
@@ -77,21 +79,90 @@ def bids(utilities: Array, widths: Array, gpus: Array, now: Sequence[int | None]
         GPUs of each job and of each type.
     now
         The type each job has GPUs of, which it keeps for as long as its payoff there is positive.
-    eta
-        As of `Prices`.
     """
-    each = utilities / widths[:, None]
-    prices, used, made = Prices(each, gpus, eta), np.zeros(len(gpus)), dict[int, Bid]()
-    for job in np.argsort(-each.max(axis=1), kind="stable").tolist():
-        worth = np.where(widths[job] <= gpus - used, each[job] / prices.at(used), 0.0)
-        payoffs = np.where(worth > 1, utilities[job] * (1 - 1 / np.maximum(worth, 1.0)), -inf)
-        here = now[job]
-        best = here if here is not None and payoffs[here] > 0 else int(payoffs.argmax())
-        taken = best if payoffs[best] > 0 else None
-        made[job] = Bid(taken, float(worth.max()), float(widths[job]), float((gpus - used).max()))
-        if taken is not None:
-            used[taken] += widths[job]
-    return made
+
+    utilities: Array
+    widths: Array
+    gpus: Array
+    now: Sequence[int | None]
+
+    @property
+    def each(self) -> Array:
+        """Return the utilities for a GPU, of shape (jobs, types) [1/s]."""
+        return self.utilities / self.widths[:, None]
+
+
+class Turn(NamedTuple):
+    """What a job does in each of several ways in which the jobs before it may have gone.
+
+    Attributes
+    ----------
+    job
+        The job.
+    before
+        Which way of those before it each is, of shape (ways,).
+    types
+        Type that it takes, −1 for none, of shape (ways,).
+    worth, left
+        As of its `Bid`, of shape (ways,).
+    """
+
+    job: int
+    before: Numbers
+    types: Numbers
+    worth: Array
+    left: Array
+
+
+def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
+    """Return what each job gets, in the queue's order, such that the sum of payoffs is largest.
+
+    In its turn a job takes the type with the largest payoff, or is passed over, so that others find more room and lower
+    prices. Of all ways that leave the same GPUs only the best goes on. That is exact as long as there are no more of
+    them than `most_ways`; else the best so far go on. A job that keeps its GPUs is not passed over.
+    """
+    used, payoffs, turns = np.zeros((1, len(queue.gpus))), np.zeros(1), list[Turn]()
+    for job in np.argsort(-queue.each.max(axis=1), kind="stable").tolist():
+        turn, gains = _turn(queue, prices, job, used)
+        used, payoffs = used[turn.before], payoffs[turn.before] + gains
+        taken = np.flatnonzero(turn.types >= 0)
+        used[taken, turn.types[taken]] += queue.widths[job]
+        kept = _best(used, payoffs, most_ways)
+        used, payoffs = used[kept], payoffs[kept]
+        turns.append(Turn(job, turn.before[kept], turn.types[kept], turn.worth[kept], turn.left[kept]))
+    made, way = dict[int, Bid](), 0
+    for turn in reversed(turns):
+        name = int(turn.types[way])
+        made[turn.job] = Bid(
+            None if name < 0 else name, float(turn.worth[way]), float(queue.widths[turn.job]), float(turn.left[way])
+        )
+        way = int(turn.before[way])
+    return dict(reversed(made.items()))
+
+
+def _turn(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[Turn, Array]:
+    """Return what a job may do where so many GPUs are taken, of shape (ways, types), and what each pays it."""
+    room, utilities, here = queue.gpus - used, queue.utilities[job], queue.now[job]
+    worth = np.where(queue.widths[job] <= room, queue.each[job] / prices.at(used), 0.0)
+    payoffs = np.where(worth > 1, utilities * (1 - 1 / np.maximum(worth, 1.0)), -inf)
+    types = payoffs.argmax(axis=1)
+    stays = np.zeros(len(used), dtype=bool) if here is None else payoffs[:, here] > 0
+    types = np.where(stays, here or 0, types)
+    gains = payoffs[np.arange(len(used)), types]
+    takes, passes = np.flatnonzero(gains > 0), np.flatnonzero(~stays)
+    before = np.concatenate([takes, passes])
+    types = np.concatenate([types[takes], np.full(len(passes), -1)])
+    turn = Turn(job, before, types, worth.max(axis=1)[before], room.max(axis=1)[before])
+    return turn, np.concatenate([gains[takes], np.zeros(len(passes))])
+
+
+def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
+    """Return which ways go on, the best first: of those that leave the same GPUs, the first of the best."""
+    order = np.argsort(-payoffs, kind="stable")
+    if len(order) > 1:
+        _, first = np.unique(used[order], axis=0, return_index=True)
+        order = order[np.sort(first)]
+    return order[:most_ways]
 
 
 @dataclass(frozen=True)
@@ -107,30 +178,37 @@ class Hadar:
     eta
         η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
 
-    Source: Sultana et al., "Hadar" (IPDPS '24), one type at a time, and without its search over who is passed over.
+    most_ways
+        Ways to pass jobs over that are looked at side by side; 1 passes nobody over.
+
+    Source: Sultana et al., "Hadar" (IPDPS '24), one type at a time.
     """
 
     eta: float = 4.0
+    most_ways: int = 64
 
     def __post_init__(self) -> None:
         if not 1 < self.eta < inf:
             raise InvalidConfigError(f"policy.eta is {self.eta:g}, allowed is a finite number > 1")
+        if self.most_ways < 1:
+            raise InvalidConfigError(f"policy.most_ways is {self.most_ways}, allowed is a whole number ≥ 1")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Let jobs take GPUs at prices that rise."""
         demand = Demand.of(view)
         with np.errstate(divide="ignore"):
             utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
-        found = bids(utilities, demand.widths, demand.gpus, held(view, demand), self.eta)
+        queue = Queue(utilities, demand.widths, demand.gpus, held(view, demand))
+        found = bids(queue, Prices(queue.each, demand.gpus, self.eta), self.most_ways)
         made = {demand.jobs[job]: bid for job, bid in found.items()}
         return decided(view, demand, made, lambda job: _reason(job, made))
 
 
 def _reason(job: JobId, made: dict[JobId, Bid]) -> Reason:
-    """Say what a job met. Kinds: `worth-its-price`, `not-worth-its-price`, and `gang-does-not-fit`."""
+    """Say what a job met. Kinds: `worth-its-price`, `not-worth-its-price`, `passed-over`, and `gang-does-not-fit`."""
     bid = made[job]
     if not bid.worth:
         position = list(made).index(job) + 1
         return Reason("gang-does-not-fit", {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
-    kind = "not-worth-its-price" if bid.gpu_type is None else "worth-its-price"
+    kind = "worth-its-price" if bid.gpu_type is not None else "passed-over" if bid.worth > 1 else "not-worth-its-price"
     return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})

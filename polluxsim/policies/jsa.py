@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.policies.elastic import AtEvents, TrueTimes, counts_of, dealt
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
     return counts[::-1]
 
 
+@pool_per_type
 @dataclass
 class EffectiveScaling(AtEvents):
     """Admit jobs in order of submission as long as all have their least GPUs, and share all for the most speedup.

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.backfill import backfilled
 from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.per_type import together
+from polluxsim.policies.pools import Pools
 from polluxsim.policies.reservations import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
 
+    from polluxsim.policies.gangs import Describe
     from polluxsim.policies.view import ClusterView, Decision, JobView
     from polluxsim.types import JobId
 
@@ -55,7 +58,9 @@ class Multifactor:
     half_life: float = 7 * 86_400.0
     shares: Mapping[str, float] = field(default_factory=dict)
     overestimate: float = 1.0
-    _limits: Limits = field(init=False, repr=False)
+    # By GPU type, on whose GPUs reservations are.
+    _limits: dict[str, Limits] = field(default_factory=dict, init=False, repr=False)
+    _pools: Pools = field(default_factory=Pools, init=False, repr=False)
     _usage: Usage = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +69,7 @@ class Multifactor:
             check_above_zero(**{f"shares.{name}": share})
         if min(self.age, self.size, self.priority, self.fair_share) < 0:
             raise InvalidConfigError("policy has a weight below 0, allowed are numbers ≥ 0")
-        self._limits, self._usage = Limits(self.overestimate), Usage(self.half_life)
+        self._usage = Usage(self.half_life)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose turn it is, by falling priority."""
@@ -80,10 +85,22 @@ class Multifactor:
             return self.age * age + self.size * size + self.priority * first + self.fair_share * fair
 
         order = sorted(view.waiting, key=lambda job: -worth(job))
-        decision = backfilled(view, order, self._limits, lambda job: {"multifactor": worth(job)})
+        decision = self._backfilled(view, order, lambda job: {"multifactor": worth(job)})
         self._usage.started(view.time, (job for job in order if job.job_id in decision.allocation))
         # Among those that wait, the order changes with time.
         return replace(decision, valid_until=inf if len(decision.allocation) == len(order) else -inf)
+
+    def _backfilled(self, view: ClusterView, order: Sequence[JobView], describe: Describe) -> Decision:
+        """Start jobs of an order on the GPUs of each type by itself, whose usage counts together."""
+        limits = {name: self._limits.setdefault(name, Limits(self.overestimate)) for name in view.types}
+        if len(limits) == 1:
+            return backfilled(view, order, next(iter(limits.values())), describe)
+        parts = self._pools.views(view)
+        made = {
+            name: backfilled(part, self._pools.seen(order, name), limits[name], describe)
+            for name, part in parts.items()
+        }
+        return together(view, self._pools, made)
 
 
 @dataclass

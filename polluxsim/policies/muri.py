@@ -11,6 +11,7 @@ from polluxsim.policies.elastic import AtEvents
 from polluxsim.policies.gangs import Budget
 from polluxsim.policies.matching import matched
 from polluxsim.policies.numbered import placed_together
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason, Traits
 
@@ -58,6 +59,7 @@ class Pack:
         return Pack(first.jobs + second.jobs, first.rank)
 
 
+@pool_per_type
 @dataclass
 class Muri(AtEvents):
     """Run jobs in packs of up to four, by least remaining or least attained service; decided at arrivals and ends.

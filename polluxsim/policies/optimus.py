@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.elastic import placements
 from polluxsim.policies.greedy import deal
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import packed
 
@@ -48,6 +49,7 @@ class Remaining(NamedTuple):
         return known[replicas] * self.steps
 
 
+@pool_per_type
 @dataclass
 class Optimus:
     """Greedy marginal gains by the true remaining iterations and the true throughput, at a fixed batch size.

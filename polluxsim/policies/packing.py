@@ -35,6 +35,14 @@ class FreeGpus:
             self._free[node] += gpus
             self._total += gpus
 
+    def has(self, placement: Placement) -> bool:
+        """Return whether the GPUs of a placement are free."""
+        return fits(self._free, placement)
+
+    def on(self, nodes: Sequence[int]) -> int:
+        """Return the free GPUs of some nodes."""
+        return sum(self._free[node] for node in nodes)
+
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job, and take them.
 
@@ -51,7 +59,7 @@ class FreeGpus:
             Repeatedly as many GPUs as needed of the node with the most free ones (the lowest number at a tie);
             None, and nothing taken, if there are too few.
         """
-        if num_replicas > (sum(self._free[node] for node in nodes) if nodes else self._total):
+        if num_replicas > (self.on(nodes) if nodes else self._total):
             return None
         placement = []
         while num_replicas:

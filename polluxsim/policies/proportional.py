@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.elastic import counts_of, dealt
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
+@pool_per_type
 @dataclass(frozen=True)
 class Proportional:
     """Deal GPUs one by one to the job that has the smallest part of what its user asked for, as far as it can use them.

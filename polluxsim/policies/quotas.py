@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, short
 from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy as np
 
@@ -23,6 +25,7 @@ NO_QUEUE = "none"
 """Where jobs are that name no queue."""
 
 
+@pool_per_type
 @dataclass(frozen=True)
 class Quotas:
     """Start whole jobs by priority and submission, first those within the quotas of their queues, then borrowers.
@@ -33,28 +36,51 @@ class Quotas:
     Parameters
     ----------
     gpus
-        GPUs of each queue, by name; none for a queue that is not named. Jobs without a queue are in `none`.
+        GPUs of each queue, by name; none for a queue that is not named. Jobs without a queue are in `none`. On several
+        GPU types, those of each type, by its name, as Kueue has quotas for each flavour of a resource.
     borrowing
         Whether queues may use what others leave idle.
 
     Source: cohorts of Kueue with `reclaimWithinCohort`; likewise the capacity queues of YARN and Volcano.
     """
 
-    gpus: Mapping[str, int] = field(default_factory=dict)
+    gpus: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict)
     borrowing: bool = True
 
     def __post_init__(self) -> None:
-        for name, count in self.gpus.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise InvalidConfigError(f"policy.gpus.{name} is {count!r}, allowed is a whole number ≥ 0")
+        for name, said in self.gpus.items():
+            each = {f"{name}.{of}": count for of, count in said.items()} if isinstance(said, Mapping) else {name: said}
+            for what, count in each.items():
+                if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                    raise InvalidConfigError(f"policy.gpus.{what} is {count!r}, allowed is a whole number ≥ 0")
+
+    def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
+        """Return the quotas of the GPUs of a type, of those that a cluster has."""
+        for queue, said in self.gpus.items():
+            if not isinstance(said, Mapping) or said.keys() - set(types):
+                raise InvalidConfigError(
+                    f"policy.gpus.{queue} is {short(said)}, allowed on a cluster of several GPU types are numbers by "
+                    f"type: {', '.join(types)}"
+                )
+        return Quotas(self._of(gpu_type), self.borrowing)
+
+    def may_use(self, job: JobView, gpu_type: str) -> bool:
+        """Return whether a job can ever have GPUs of a type."""
+        return self.borrowing or job.num_replicas <= self._of(gpu_type).get(queue_of(job), 0)
+
+    def _of(self, gpu_type: str) -> dict[str, int]:
+        """Return the quotas of a type, by queue."""
+        items = self.gpus.items()
+        return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in items}
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start who is within a quota, then borrowers."""
-        if sum(self.gpus.values()) > view.num_gpus:
+        quotas = self._of(next(iter(view.types)))
+        if sum(quotas.values()) > view.num_gpus:
             raise InvalidConfigError(
-                f"policy.gpus comes to {sum(self.gpus.values())} GPUs, allowed are the {view.num_gpus} there are"
+                f"policy.gpus comes to {sum(quotas.values())} GPUs, allowed are the {view.num_gpus} there are"
             )
-        cohort = Cohort(self.gpus, view)
+        cohort = Cohort(quotas, view)
         order = sorted(view.waiting, key=lambda job: -job.priority)
         borrowers = [job for job in order if not cohort.starts_within_quota(job)]
         for job in borrowers if self.borrowing else ():

@@ -10,6 +10,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.elastic import TrueTimes, counts_of, dealt
 from polluxsim.policies.jsa import best_counts
 from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 from polluxsim.types import num_replicas
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
+@pool_per_type
 @dataclass
 class Themis:
     """Lease GPUs to the jobs that are worst off, such that the product of their 1/ρ is largest.

@@ -64,6 +64,10 @@ class Oracle(Protocol):
         """Return the true time to completion if this placement and batch choice were kept [s]; type as above."""
         ...
 
+    def on(self, gpu_type: str) -> Oracle:
+        """Return the truth on GPUs of a type, where nothing else is said."""
+        ...
+
 
 class Report(NamedTuple):
     """What a job logs as it trains: nothing of it is ahead of now.
@@ -565,6 +569,8 @@ class Traits:
         It says how many nodes there are, and is asked when no job is here, too.
     shares_gpus
         It puts several jobs on a GPU, and can do nothing where `engine.sharing` does not say which fit together.
+    one_type_as
+        Why it can do nothing on a cluster of several GPU types, in a clause; empty for one that can.
     """
 
     adaptive: bool = False
@@ -573,6 +579,7 @@ class Traits:
     needs_profiles: bool = False
     scales: bool = False
     shares_gpus: bool = False
+    one_type_as: str = ""
 
 
 class Policy(Protocol):

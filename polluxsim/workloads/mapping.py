@@ -17,6 +17,7 @@ from polluxsim.errors import (
     PolluxSimError,
     UnknownApplicationError,
 )
+from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.names import UniqueNames, shared
 from polluxsim.workloads.requests import requests_of
@@ -127,6 +128,9 @@ class MappedTrace:
         Seed of the drawing.
     select
         Which jobs are used.
+    gpu_types
+        What GPU types of the log stand for, as in `TraceReplay`; None, the default, lets all jobs use any type, as
+        profiles of an application may know other types than the log has.
     """
 
     path: str
@@ -134,6 +138,7 @@ class MappedTrace:
     tuned: bool = True
     seed: int = 0
     select: Selection = field(default_factory=Selection)
+    gpu_types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -170,8 +175,8 @@ class MappedTrace:
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         requests = requests_of(profiles, usable, tuned=self.tuned)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
-        names = UniqueNames(job.job for job in jobs)
-        workload = Workload(tuple(_kept(*pair, names) for pair in pairs), source=self.path)
+        names, types = UniqueNames(job.job for job in jobs), NamedTypes(self.gpu_types)
+        workload = Workload(tuple(_kept(*pair, names, types) for pair in pairs), source=self.path)
         if left := len(usable) - len(workload.jobs):
             left_out["no application by the rule"] = left
         report = MappingReport(len(jobs), left_out, Counter(job.application for job in workload.jobs))
@@ -180,10 +185,10 @@ class MappedTrace:
         return workload, report
 
 
-def _kept(of_trace: TraceJob, job: Job, names: UniqueNames) -> Job:
-    """Return a stand-in with the name and the owners of the job it stands for."""
-    name = names.next_of(of_trace.job)
-    return replace(job, job_id=name, user=shared(of_trace.user), queue=shared(of_trace.tenant))
+def _kept(of_trace: TraceJob, job: Job, names: UniqueNames, types: NamedTypes) -> Job:
+    """Return a stand-in with the name, the owners and the GPU types of the job it stands for."""
+    name, gpu_types = names.next_of(of_trace.job), types.of(of_trace.gpu_type)
+    return replace(job, job_id=name, user=shared(of_trace.user), queue=shared(of_trace.tenant), gpu_types=gpu_types)
 
 
 def map_jobs(

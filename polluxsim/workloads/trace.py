@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import numpy as np
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line
-from polluxsim.gpu_types import types_in
+from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.names import UniqueNames, shared
@@ -60,6 +60,9 @@ class TraceReplay:
         Of that draw.
     queue
         What jobs' queues are: the log's `tenant`, or its `partition`.
+    gpu_types
+        What GPU types of the log stand for here, beside the names that are known (`polluxsim.gpu_types.OTHER_NAMES`);
+        nothing for any type. None lets all jobs have any.
     """
 
     path: str
@@ -72,6 +75,7 @@ class TraceReplay:
     share: float = 1.0
     seed: int = 0
     queue: str = "tenant"
+    gpu_types: Mapping[str, str] | None = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
@@ -132,10 +136,14 @@ class TraceReplay:
             time_limit=job.time_limit or None,
             after=arrays.before(job, name),
             cancel_time=self._cancel_time(job),
-            gpu_types=_types(job.gpu_type),
+            gpu_types=self._named.of(job.gpu_type),
             cpus=job.cpus or None,
             memory=job.memory or None,
         )
+
+    @cached_property
+    def _named(self) -> NamedTypes:
+        return NamedTypes(self.gpu_types)
 
     def _cancel_time(self, job: TraceJob) -> float | None:
         """Return when the log says that the job was cancelled, if that counts [s]."""
@@ -182,8 +190,3 @@ class _Arrays:
         members = self._members[job.job.partition("_")[0]]
         members.append(name)
         return (members[-1 - job.array_limit],) if len(members) > job.array_limit else ()
-
-
-@lru_cache
-def _types(said: str | None) -> tuple[str, ...]:
-    return tuple(gpu.name for gpu in types_in(said))

@@ -190,7 +190,10 @@ SAMPLES = {
             {"job": "9005", "submit_time": 18000.0, "duration": 1800.0, "status": "running", "tenant": "gpu"},
         ),
         {"job step, counted with its job": 2, NO_GPU: 1, NEVER_RAN: 3},
-        {"was running when last seen: its duration is a lower bound": 1},
+        {
+            "was running when last seen: its duration is a lower bound": 1,
+            "GPUs of several types, which can be replayed on any one": 1,
+        },
         "2024-03-01T09:00:00+00:00",
     ),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.hadar import Hadar, Prices, bids
+from polluxsim.policies.hadar import Hadar, Prices, Queue, bids
 from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.venn import Venn, owned, turns_in
 from polluxsim.policies.view import Policy
@@ -32,12 +32,13 @@ UTILITY = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5, 40.0])
 def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
     rows: list[tuple[float, float]], first: int, second: int
 ) -> None:
-    """Of jobs with one GPU: the dual bound, with what each taker adds to it."""
+    """Of jobs with one GPU, where nobody is passed over: the dual bound, with what each taker adds to it."""
     utilities, gpus, eta = np.array(rows), np.array([float(first), float(second)]), 4.0
     usable = utilities[utilities.any(axis=1)]
     if not len(usable):
         return
-    made = bids(usable, np.ones(len(usable)), gpus, [None] * len(usable), eta)
+    queue = Queue(usable, np.ones(len(usable)), gpus, [None] * len(usable))
+    made = bids(queue, Prices(queue.each, gpus, eta), 1)
     ours = sum(usable[job, bid.gpu_type] for job, bid in made.items() if bid.gpu_type is not None)
     best = max(
         sum(usable[job, gpu_type] for job, gpu_type in enumerate(choice) if gpu_type < 2)
@@ -55,11 +56,11 @@ def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
 def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
     demand: Demand, eta: float, data: st.DataObject
 ) -> None:
-    """The rule written down once more, GPU by GPU."""
+    """The rule written down once more, GPU by GPU, where nobody is passed over."""
     utilities, free = 1 / demand.left[:, None] * demand.speeds, demand.gpus.copy()
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
-    each = utilities / demand.widths[:, None]
-    made = bids(utilities, demand.widths, demand.gpus, here, eta)
+    queue = Queue(utilities, demand.widths, demand.gpus, here)
+    each, made = queue.each, bids(queue, Prices(queue.each, demand.gpus, eta), 1)
     assert [max(each[job]) for job in made] == sorted(each.max(axis=1), reverse=True)
     for job, bid in made.items():
         payoffs = {}
@@ -84,12 +85,67 @@ def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
     assert any(bid.gpu_type is not None for bid in made.values())  # GPUs are never idle while somebody waits for all
 
 
+def payoff_of(queue: Queue, eta: float, passed_over: set[int]) -> float:
+    """Return the sum of payoffs where these jobs are passed over, the rule written down once more."""
+    free, total = queue.gpus.copy(), 0.0
+    for job in sorted(range(len(queue.widths)), key=lambda job: -max(queue.each[job])):
+        payoffs = {}
+        for gpu_type in np.flatnonzero((queue.utilities[job] > 0) & (free >= queue.widths[job])).tolist():
+            some = queue.each[:, gpu_type][queue.each[:, gpu_type] > 0]
+            taken = 1 - free[gpu_type] / queue.gpus[gpu_type]
+            price = (min(some) / eta) ** (1 - taken) * max(some) ** taken
+            payoffs[gpu_type] = queue.utilities[job, gpu_type] - queue.widths[job] * price
+        positive = {name: payoff for name, payoff in payoffs.items() if payoff > 1e-9 * queue.utilities[job, name]}
+        here = queue.now[job]
+        stays = here in positive
+        if positive and (stays or job not in passed_over):
+            name = here if here is not None and stays else max(positive, key=positive.__getitem__)
+            free[name] -= queue.widths[job]
+            total += positive[name]
+    return total
+
+
+@given(demands(), st.floats(1.1, 50), st.data())
+@settings(max_examples=150)
+def test_jobs_are_passed_over_such_that_payoffs_come_to_most(demand: Demand, eta: float, data: st.DataObject) -> None:
+    """Brute force over who is passed over."""
+    utilities = 1 / demand.left[:, None] * demand.speeds
+    here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
+    queue = Queue(utilities, demand.widths, demand.gpus, here)
+    made = bids(queue, Prices(queue.each, demand.gpus, eta), 10_000)
+    ours = payoff_of(queue, eta, {job for job, bid in made.items() if bid.gpu_type is None})
+    jobs = range(len(utilities))
+    best = max(
+        payoff_of(queue, eta, {job for job in jobs if choice[job]})
+        for choice in product((False, True), repeat=len(jobs))
+    )
+    assert ours == pytest.approx(best, rel=1e-6)
+    greedy = bids(queue, Prices(queue.each, demand.gpus, eta), 1)
+    assert ours >= payoff_of(queue, eta, {job for job, bid in greedy.items() if bid.gpu_type is None}) * (1 - 1e-9)
+
+
+def test_a_wide_job_is_passed_over_for_two_that_are_worth_more_together() -> None:
+    """By hand: 4 GPUs, of which the first job takes 3 at the highest worth for each, and the others 2 each."""
+    queue = Queue(np.array([[3.3], [2.0], [2.0]]), np.array([3.0, 2.0, 2.0]), np.array([4.0]), [None] * 3)
+    prices = Prices(queue.each, queue.gpus, 50.0)
+    assert [bid.gpu_type for bid in bids(queue, prices, 1).values()] == [0, None, None]
+    assert [(job, bid.gpu_type) for job, bid in bids(queue, prices, 64).items()] == [(0, None), (1, 0), (2, 0)]
+    assert bids(queue, prices, 64)[0].worth > 1
+    kept = queue._replace(now=[0, None, None])
+    assert [bid.gpu_type for bid in bids(kept, prices, 64).values()] == [0, None, None]
+
+
 def test_prices_go_from_least_to_most_utility() -> None:
     prices = Prices(np.array([[8.0, 0.0], [2.0, 3.0]]), np.array([4.0, 2.0]), 2.0)
     assert prices.at(np.array([0.0, 0.0])) == pytest.approx([1.0, 1.5])
     assert prices.at(np.array([2.0, 1.0])) == pytest.approx([8**0.5, 1.5 * 2**0.5])
     assert prices.at(np.array([4.0, 2.0])) == pytest.approx([8.0, 3.0])
     assert prices._rise == pytest.approx([log(8), log(2)])
+
+
+def test_wrong_ways_are_named() -> None:
+    with pytest.raises(InvalidConfigError, match=r"policy\.most_ways is 0, allowed is a whole number ≥ 1"):
+        Hadar(most_ways=0)
 
 
 @pytest.mark.parametrize("eta", [1.0, float("inf"), -2.0])

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from scipy.stats import binom
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.logs.schema import TraceInfo
+from polluxsim.logs.schema import TraceInfo, trace_schema
 from polluxsim.logs.trace_table import TraceJob, read_trace, write_trace
 from polluxsim.storage import read_run
 from polluxsim.workloads.mapping import MappedTrace
@@ -72,6 +74,20 @@ def test_classes_by_gpu_time_and_counts_of_what_is_left_out(trace: Path) -> None
         "1000 GPU-hours or more": 1,
     }
     assert report.jobs == sum(report.applications.values()) + sum(report.left_out.values())
+
+
+def test_gpu_types_of_the_log_are_kept_where_it_is_said_what_they_stand_for(tmp_path: Path) -> None:
+    jobs = [TraceJob(str(i), float(i), HOUR, 1, gpu_type=name) for i, name in enumerate(("T4", "A100", "MISC", None))]
+    info = replace(INFO, format="pai2020")
+    path = tmp_path / "typed.parquet"
+    schema = trace_schema(("gpu_type",), info)
+    columns = [[getattr(job, name) if name in TraceJob._fields else None for job in jobs] for name in schema.names]
+    pq.write_table(pa.table([pa.array(c, t.type) for c, t in zip(columns, schema, strict=True)], schema=schema), path)
+    plain, typed = (
+        MappedTrace(str(path), gpu_types=types).load(PROFILES).jobs for types in (None, {"A100": "a100-80"})
+    )
+    assert [job.gpu_types for job in typed] == [("t4",), ("a100-80",), (), ()]
+    assert [replace(job, gpu_types=()) for job in typed] == list(plain)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from polluxsim.durations import HOUR
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
+from polluxsim.logs.formats.slurm_gpus import SEVERAL_TYPES
 from polluxsim.logs.importing import import_trace
+from polluxsim.logs.report_text import as_text
 from polluxsim.logs.schema import TraceInfo
 from polluxsim.logs.trace_table import write_trace
 from polluxsim.policies.autoscaling import Autoscaler
+from polluxsim.policies.backfill import Easy
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
@@ -80,6 +83,78 @@ def test_whose_jobs_they_were_is_kept(tmp_path: Path) -> None:
     assert (two.user, two.queue, two.time_limit, two.cancel_time) == (None, "nlp", None, None)
     one, two = TraceReplay(str(path), cancel=True).load({}).jobs
     assert (one.cancel_time, two.submit_time, two.cancel_time) == (None, 10.0, 90.0)
+
+
+SACCT = """\
+JobID|State|Submit|Start|End|ElapsedRaw|AllocTRES|ReqTRES
+1|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu=4,gres/gpu:a100=4|gres/gpu=4
+2|COMPLETED|2024-01-01T00:00:01|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu:nvidia_a100-sxm4-80gb=2|
+3|COMPLETED|2024-01-01T00:00:02|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu=1|gres/gpu:tesla_t4=1
+4|COMPLETED|2024-01-01T00:00:03|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu=1|gres/gpu=1
+5|COMPLETED|2024-01-01T00:00:04|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu:a100=1,gres/gpu:t4=1|
+6+0|COMPLETED|2024-01-01T00:00:05|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu:a100=1|
+6+1|COMPLETED|2024-01-01T00:00:05|2024-01-01T00:01:00|2024-01-01T00:02:00|60|gres/gpu:t4=1|
+"""
+PAI = "\n".join(
+    f"job{row},task,1,Terminated,{row}.0,{row + 60}.0,600,29.3,100,{name}"
+    for row, name in enumerate(("T4", "V100M32", "MISC", "P100", ""))
+)
+OPENB = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+a,1,1,1,1000,T4,LS,Succeeded,0,60,0
+b,1,1,2,1000,V100M16|V100M32,LS,Succeeded,1,60,1
+c,1,1,1,1000,,LS,Succeeded,2,60,2
+d,1,1,1,1000,G2,LS,Succeeded,3,60,3
+"""
+LOGS = {
+    "slurm": (SACCT, ["a100-40", "a100-80", "t4", "", "", ""], [[1, 8, "t4"], [1, 4, "a100-40"], [1, 4, "a100-80"]]),
+    "pai2020": (PAI, ["t4", "v100-32", "", "p100", ""], [[1, 2, "p100"], [1, 2, "v100-32"], [1, 2, "t4"]]),
+    "openb2023": (
+        OPENB, ["t4", "v100 v100-32", "", "g2"], [[1, 1, "t4"], [1, 2, "v100-32"], [1, 1, {"name": "g2"}]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("policy", [Fifo, Srtf, Easy])
+def test_jobs_run_on_the_gpu_types_that_their_log_names(
+    tmp_path: Path, name: str, policy: type[Fifo | Srtf | Easy]
+) -> None:
+    text, types, groups = LOGS[name]
+    (tmp_path / "log.csv").write_text(text)
+    import_trace(name, tmp_path / "log.csv", tmp_path / "t.parquet")
+    workload, cluster = TraceReplay(str(tmp_path / "t.parquet")).load({}), Cluster.of_groups(groups)
+    assert [" ".join(job.gpu_types) for job in workload.jobs] == types
+    result = simulate(workload, {}, cluster, policy())
+    allowed = {job.job_id: job.gpu_types for job in workload.jobs}
+    for record in result.allocation_records:
+        used = {cluster.node_types[node].name for node in record.nodes}
+        assert not allowed[record.job] or used <= set(allowed[record.job])
+    assert all(job.jct for job in result.job_records)
+
+
+def test_what_types_of_a_log_stand_for_can_be_said(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(SACCT)
+    report = import_trace("slurm", tmp_path / "log.csv", tmp_path / "t.parquet")
+    assert [tally.count for tally in report.suspicious if tally.reason == SEVERAL_TYPES] == [2]
+    said = {item.said: (item.jobs, item.known_as) for item in report.gpu_types}
+    assert said["a100"] == (1, ("a100-40",))
+    assert "1  tesla_t4: t4" in as_text(report)
+    path = str(tmp_path / "t.parquet")
+    own = TraceReplay(path, gpu_types={"A100": "a100-80", "tesla_t4": ""}).load({}).jobs
+    assert [job.gpu_types for job in own[:3]] == [("a100-80",), ("a100-80",), ()]
+    assert not any(job.gpu_types for job in TraceReplay(path, gpu_types=None).load({}).jobs)
+    with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types\.a100 is 80, allowed is the name"):
+        TraceReplay(path, gpu_types={"a100": 80}).load({})
+
+
+def test_a_type_that_the_cluster_lacks_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(PAI)
+    import_trace("pai2020", tmp_path / "log.csv", tmp_path / "t.parquet")
+    workload = TraceReplay(str(tmp_path / "t.parquet")).load({})
+    words = "fits no GPU type of the cluster: t4: gpu_types are v100-32; p100: gpu_types are v100-32"
+    with pytest.raises(InvalidInputError, match=words):
+        simulate(workload, {}, Cluster.of_groups([[1, 2, "t4"], [1, 2, "p100"]]), Fifo())
 
 
 @pytest.mark.parametrize("policy", [Fifo, Srtf, Tiresias])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, source_files
+from polluxsim.logs.formats.log_rows import Layout, LogRow, source_files
+from polluxsim.logs.formats.slurm_gpus import SEVERAL_TYPES, gpus_of
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
 from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import tzinfo
     from pathlib import Path
 
@@ -42,12 +43,6 @@ ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 """What sacct writes where a job has no time limit of its own."""
 
-GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
-"""One entry of a TRES list for GPUs, of one type or of all."""
-
-GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))?(?:\([^)]*\))?", re.ASCII)
-"""One entry of a GRES list for GPUs, as older versions write them: gpu:4, gpu:a100:4; gpu alone is one."""
-
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
 """The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""
 
@@ -62,7 +57,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     status = _status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
         return row.dropped(NEVER_RAN)
-    num_gpus, gpu_type = _gpus(row)
+    num_gpus, gpu_type, types = gpus_of(row)
     if num_gpus == 0:
         return row.dropped(NO_GPU)
     submitted, start, end = row.time("Submit", zone), _time(row, "Start", zone), _time(row, "End", zone)
@@ -89,7 +84,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
             gpu_type,
             None,
         ),
-        oddities=oddities_of_times(submitted, start, end, duration),
+        oddities=(*oddities_of_times(submitted, start, end, duration), *([SEVERAL_TYPES] if types > 1 else [])),
     )
 
 
@@ -103,50 +98,6 @@ def _status(row: LogRow) -> JobStatus | None:
 
 def _holds_nothing(row: LogRow) -> bool:
     return any(column in row.values and not row.has(column) for column in ("AllocTRES", "AllocGRES"))
-
-
-class _Gpus(NamedTuple):
-    """GPUs of a job, and of which type where all are of one."""
-
-    number: int
-    type: str | None
-
-
-def _gpus(row: LogRow) -> _Gpus:
-    """Return the GPUs that the job was given, or asked for where the log does not say what it was given."""
-    if row.has("AllocTRES"):
-        return _gpus_of_list(row, "AllocTRES", _tres)
-    if row.has("AllocGRES"):
-        return _gpus_of_list(row, "AllocGRES", _gres)
-    return _gpus_of_list(row, "ReqTRES", _tres) if row.has("ReqTRES") else _Gpus(0, None)
-
-
-def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
-    entries = [found for text in row.values[column].strip().split(",") if (found := read(row, column, text))]
-    typed = {name: count for name, count in entries if name is not None}
-    # The untyped entry counts the typed ones too, so that adding both would count them twice.
-    total = next((count for name, count in reversed(entries) if name is None), sum(typed.values()))
-    return _Gpus(total, next(iter(typed)) if len(typed) == 1 else None)
-
-
-def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
-    if not text.startswith(("gres/gpu=", "gres/gpu:")):
-        if "=" not in text:
-            raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
-        return None
-    match = GPUS.fullmatch(text)
-    if not match or int(match[2]) > MAX_GPUS:
-        raise row.error(column, "a list with GPUs like gres/gpu=4 or gres/gpu:a100=4")
-    return match[1], int(match[2])
-
-
-def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
-    if not text.removeprefix("gres").lstrip(":/").startswith("gpu"):
-        return None
-    match = GRES.fullmatch(text)
-    if not match or int(match[2] or 1) > MAX_GPUS:
-        raise row.error(column, "a list with GPUs like gpu:4 or gpu:a100:4")
-    return match[1], int(match[2] or 1)
 
 
 def _time(row: LogRow, column: str, zone: tzinfo) -> float | None:
@@ -223,7 +174,12 @@ def _gang_of(job: LogJob) -> str:
 def _together(first: LogJob, part: LogJob) -> LogJob:
     """Return a heterogeneous job with one part more: all GPUs for as long as the longest part."""
     durations = [job.duration for job in (first, part) if job.duration is not None]
-    return first._replace(num_gpus=first.num_gpus + part.num_gpus, duration=max(durations, default=None))
+    whole = first._replace(num_gpus=first.num_gpus + part.num_gpus, duration=max(durations, default=None))
+    place = SLURM.extras.index("gpu_type")
+    if first.extras[place] == part.extras[place]:
+        return whole
+    oddities = dict.fromkeys((*first.oddities, SEVERAL_TYPES))
+    return whole._replace(extras=(*first.extras[:place], None, *first.extras[place + 1 :]), oddities=tuple(oddities))
 
 
 SLURM = SlurmFormat(

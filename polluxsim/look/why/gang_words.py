@@ -104,6 +104,10 @@ def _not_worth(numbers: Mapping[str, float], others: Sequence[str]) -> str:
     return f"{_worth(numbers, others)} It waits for lower prices."
 
 
+def _passed_over(numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    return f"{_worth(numbers, others)} It is passed over, as others make more of what it leaves them."
+
+
 def _quota(numbers: Mapping[str, float]) -> str:
     return f"its queue now has {number_of(numbers['queue_gpus'], 'GPU')}, with a quota of {numbers['quota']:g}"
 
@@ -141,6 +145,7 @@ OF_GANGS: Mapping[str, Sentence] = {
     "market-later": _later,
     "worth-its-price": _worth,
     "not-worth-its-price": _not_worth,
+    "passed-over": _passed_over,
     "within-quota": _within_quota,
     "borrows": _borrows,
     "reclaimed": _reclaimed,

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polluxsim.gpu_types import NOBODY_SAYS
+from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import JobSnapshot
+from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,9 +49,31 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
 
 
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
-    """Return placements on whole nodes, each of the type that the job has most GPUs of; the fastest at a tie."""
+    """Return placements on whole nodes, each of the type that the job has most GPUs of; the fastest at a tie.
+
+    A job whose user named types, and that got none of these, takes GPUs of them that are idle then, no more than it
+    got: else it would wait for as long as the search, which knows no types, happens not to hit on one.
+    """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
-    return {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
+    made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
+    if missed := [job for job, given in allocation.items() if given and not made[job] and jobs[job].gpu_types]:
+        free = FreeGpus(view.gpus_per_node)
+        for placement in made.values():
+            free.take(placement)
+        made |= {job: _idle(view, jobs[job], num_replicas(allocation[job]), free) for job in missed}
+    return made
+
+
+def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placement:
+    """Return idle GPUs for a job, and take them: those it holds, else of the fastest type that has some."""
+    if job.placement and free.has(job.placement):
+        free.take(job.placement)
+        return job.placement
+    for name in sorted(job.speeds, key=lambda name: -job.speeds[name]):
+        nodes = view.nodes_of(name)
+        if gpus := min(most, free.on(nodes)):
+            return free.pack(gpus, nodes) or ()
+    return ()
 
 
 def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence[int]) -> Placement:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from polluxsim.policies.quiet import without_chatter
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -81,13 +83,14 @@ def planned_rounds(
         [np.array(least, dtype=float), np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)]
     )
     upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
-    found = milp(
-        window.weight_of_longest * window.length * longest[0] - worth,
-        integrality=np.arange(4 * count + 1) < count,
-        bounds=Bounds(lower, upper),
-        constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
-        options={"mip_rel_gap": _GAP},
-    )
+    with without_chatter():
+        found = milp(
+            window.weight_of_longest * window.length * longest[0] - worth,
+            integrality=np.arange(4 * count + 1) < count,
+            bounds=Bounds(lower, upper),
+            constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
+            options={"mip_rel_gap": _GAP},
+        )
     if found.x is None:
         raise ArithmeticError(f"no plan: {found.message}")
     return [round(rounds) for rounds in found.x[:count]]

@@ -245,3 +245,18 @@ def test_jobs_of_two_runs_are_compared_one_by_one(browser: Any, tmp_path: Path) 
     page.until("return !document.getElementById('job').hidden", "the page of the job")
     assert [text.split()[0] for text in page.texts("#job-twins th")] == ["FIFO", "SRTF"]
     assert page.run("return document.querySelectorAll('#job-gpus .line').length") == 2
+
+
+def test_gpu_types_stand_beside_their_rows_and_above_their_first_nodes(browser: Any, tmp_path: Path) -> None:
+    groups = [[1, 4, "t4"], [1, 4, "a100-40"]]
+    cluster = {"_target_": "polluxsim.types.Cluster.of_groups", "groups": groups}
+    write_run(tmp_path / "typed", hand_made(), {"config": CONFIG | {"cluster": cluster}, "seed": 7, "nodes": groups})
+    page = page_of(browser, tmp_path, tmp_path / "typed")
+    said = page.run("""
+      const said = [], pen = CanvasRenderingContext2D.prototype, fillText = pen.fillText;
+      pen.fillText = function (text, ...place) { said.push(text); return fillText.call(this, text, ...place); };
+      polluxReport.cluster.draw();
+      document.getElementById("map-of").dispatchEvent(new Event("change"));
+      return said;
+    """)
+    assert {"0 t4", "1 a100-40", "t4", "a100-40"} <= set(said)

@@ -31,6 +31,7 @@ from polluxsim.look.report.charts import charts
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.page import _shown
 from polluxsim.look.report.payload import packed, run_columns
+from polluxsim.look.series import cost
 from polluxsim.look.table import SideBySide
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import AllocationRecord, JobRecord, Result, Status
@@ -205,3 +206,11 @@ def test_gpus_in_use_by_type_add_up_to_those_in_use(tmp_path):
     assert names[:4] == ["gpus", "gpus of t4", "gpus of a100-40", "cost"]
     assert columns["gpus of t4_0"] + columns["gpus of a100-40_0"] == pytest.approx(columns["gpus_0"])
     assert max(columns["gpus of t4_0"]) > 0
+
+
+def test_costs_rise_from_the_start_though_nothing_happens_until_later():
+    cluster = Cluster.of_groups([[1, 4, {"name": "x", "price": 2.0}]])
+    run = polluxsim.simulate(Workload((Job.rigid("late", 7000.0, 1, 300.0),)), policy="fifo", cluster=cluster)
+    moments = np.array([0.0, 1800.0, 3600.0, 7020.0, 7200.0])
+    assert cost(run.result, moments) == pytest.approx(moments / 3600 * 8.0)
+    assert cost(replace(run.result, round_records=()), moments) == pytest.approx(0.0 * moments)

@@ -59,7 +59,13 @@ polluxReport.cluster = (() => {
     pen.clearRect(0, 0, canvas.width, canvas.height);
     pen.font = "11px system-ui, sans-serif";
     pen.strokeStyle = line;
+    // Nodes have their numbers above them, and the first of each type of GPU its name, where there is room.
     const numbered = pen.measureText(String(run.gpusPerNode.length)).width < (block(run.gpusPerNode[0])[0] + GAP) * size && GAP * size > 9;
+    const several = new Set(run.nodeTypes).size > 1, wide = block(Math.max(...run.gpusPerNode))[0] + GAP;
+    const named = (node) => {
+      const name = `${node} ${run.nodeTypes[node]}`, isFirst = several && run.nodeTypes[node] !== run.nodeTypes[node - 1];
+      return isFirst && pen.measureText(name).width < wide * size ? name : String(node);
+    };
     places.forEach(([x, y], row) => {
       const all = data.holders(run, row, time).map((held) => run.heldJob[held]), width = size * 0.9;
       if (all.length || map.isThere(row, time)) {
@@ -79,7 +85,7 @@ polluxReport.cluster = (() => {
       }
       pen.globalAlpha = 1;
       pen.fillStyle = muted;
-      if (numbered && run.slotOfRow[row] === 0) pen.fillText(String(run.nodeOfRow[row]), x * size, y * size - 3);
+      if (numbered && run.slotOfRow[row] === 0) pen.fillText(named(run.nodeOfRow[row]), x * size, y * size - 3);
     });
   }
 

@@ -3,7 +3,7 @@
 "use strict";
 polluxReport.map = (() => {
   const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
-  const HEIGHT = 440, MOST_LANES = 12, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
+  const HEIGHT = 440, MOST_LANES = 12, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, UPRIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
   const GPUS = "GPUs", SHARE = "share of GPUs in use", OTHERS = { "jobs by submission": () => "", "jobs by user": (job) => run.users[job], "jobs by queue": (job) => run.queues[job] };
   let canvas, axis, run, view, order, rows = { start: 0, end: 1 }, found = -1;
 
@@ -33,14 +33,24 @@ polluxReport.map = (() => {
     paint();
   }
 
-  // Rows are GPUs; a band for each node. Where another type of GPU begins, a line says so.
-  const gpus = (dense) => ({ ...run, dense, line: Math.max(...run.gpusPerNode), back: "--idle",
+  // Rows are GPUs; a band for each node. Where another type of GPU begins, a line says so, and its name stands upright.
+  const gpus = (dense) => ({ ...run, dense, line: Math.max(...run.gpusPerNode), back: "--idle", groups: groups(),
     bands: run.firstRow.map((row, node) => [row, run.gpusPerNode[node], String(node), node && run.nodeTypes[node] !== run.nodeTypes[node - 1]]) });
+
+  // Stretches of rows of one type of GPU, as [row, rows, type]; none where all are of one.
+  function groups() {
+    const found = [];
+    run.firstRow.forEach((row, node) => {
+      const name = run.nodeTypes[node], last = found.at(-1);
+      if (last && last[2] === name) last[1] += run.gpusPerNode[node]; else found.push([row, run.gpusPerNode[node], name]);
+    });
+    return found.length > 1 ? found : [];
+  }
 
   // Rows are jobs, those of one owner below each other; a stretch for each time on the same GPUs, and one for each wait.
   function jobs(owner) {
     const shown = [...run.jobs.keys()].filter((job) => run.jobSubmit[job] <= run.end).sort((a, b) => owner(a).localeCompare(owner(b)) || a - b);
-    const made = { numRows: shown.length, rowJob: shown, heldStart: [], heldEnd: [], heldJob: [], heldRow: [], heldRows: [], isWait: [], present: [], downRow: [], bands: [], back: "--surface" };
+    const made = { numRows: shown.length, rowJob: shown, heldStart: [], heldEnd: [], heldJob: [], heldRow: [], heldRows: [], isWait: [], present: [], downRow: [], bands: [], groups: [], back: "--surface" };
     const add = (from, to, job, row, isWait) => { made.heldStart.push(from); made.heldEnd.push(to); made.heldJob.push(job); made.heldRow.push(row); made.heldRows.push(1); made.isWait.push(isWait); };
     shown.forEach((job, row) => {
       const stretches = [...data.waitsOf(run, job).map(([from, to]) => [from, to, true]), ...data.tenuresOf(run, job).map(([from, to]) => [from, to, false])];
@@ -204,6 +214,16 @@ polluxReport.map = (() => {
       pen.fillStyle = text;
       if (isStrong && row > top && row < bottom) pen.fillRect(0, y - 1, LEFT + width, 2);
       if (middle > 7 && middle < HEIGHT - 7 && middle - last >= 15) { pen.fillText(fitted(pen, name), LEFT - 6, middle); last = middle; }
+    }
+    pen.textAlign = "center";
+    for (const [row, count, name] of view.groups) {
+      const first = Math.max(row - top, 0) * tall, end = Math.min(row + count - top, bottom - top) * tall;
+      if (end - first < pen.measureText(name).width + 6) continue;
+      pen.save();
+      pen.translate(UPRIGHT, (first + end) / 2);
+      pen.rotate(-Math.PI / 2);
+      pen.fillText(name, 0, 0);
+      pen.restore();
     }
   }
 
