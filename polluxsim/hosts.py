@@ -102,7 +102,7 @@ def shares_of(hosts: Sequence[Host], gpus_per_node: Sequence[int]) -> tuple[Host
     return tuple(Host(host.cpus / (gpus or 1), host.memory / (gpus or 1)) for host, gpus in pairs)
 
 
-def proportional(shares: Sequence[Host], placement: Placement) -> Host:
+def with_gpus(shares: Sequence[Host], placement: Placement) -> Host:
     """Return what each GPU of a job has where CPUs and memory go with GPUs: on several nodes, the least of any.
 
     Parameters

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidAllocationError, short
-from polluxsim.hosts import ROUNDING, Host, Hosted, proportional
+from polluxsim.hosts import ROUNDING, Host, Hosted, with_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,7 @@ def checked_hosts(decision: Decision, moves: Mapping[JobId, Move], state: State)
     shares, left = cluster.host_shares, [list(host) for host in cluster.hosts]
     for job_id, placement in placements.items():
         if placement:
-            cpus, memory = granted.get(job_id) or proportional(shares, placement)
+            cpus, memory = granted.get(job_id) or with_gpus(shares, placement)
             for node, gpus in placement:
                 left[node][0] -= cpus * gpus
                 left[node][1] -= memory * gpus
@@ -68,7 +68,7 @@ def hosted(state: State, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
     shares, nodes, found = state.scenario.cluster.host_shares, state.nodes, dict[str, Hosted]()
     for job in jobs:
         if (host := nodes.granted.get(job.job_id)) is None:
-            host = proportional(shares, job.placement)
+            host = with_gpus(shares, job.placement)
             if job.job_id in nodes.board.held:
                 host = host.times(1 - nodes.board.ceded(job.job_id) / job.tenure.num_replicas)
         if (before := state.records.hosted_now.get(job.job_id)) is None or before.host != host:

@@ -12,6 +12,7 @@ from polluxsim.policies.estimates import Speeds, epochs_left, report_of
 from polluxsim.policies.greedy import deal
 from polluxsim.policies.optimus import Remaining, reasons
 from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Traits
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Estimates:
         return self.speeds.of(job)
 
 
+@pool_per_type
 @dataclass
 class OnlineOptimus(AtIntervals):
     """Greedy marginal gains as under Optimus+Oracle, by estimates: a job's own losses and the times of its steps.

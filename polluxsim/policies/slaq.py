@@ -12,6 +12,7 @@ from polluxsim.policies.elastic import AtIntervals, dealt
 from polluxsim.policies.estimates import Speeds, best_curve, report_of
 from polluxsim.policies.greedy import deal
 from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason, Traits
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Quality(NamedTuple):
         return self.reduction(replicas + 1) - self.reduction(replicas) if replicas < self.limit else 0.0
 
 
+@pool_per_type
 @dataclass
 class Slaq(AtIntervals):
     """Share GPUs for the largest sum of expected reductions of loss until the next decision.

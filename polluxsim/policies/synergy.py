@@ -7,7 +7,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.hosts import Host, least, proportional, shares_of
+from polluxsim.hosts import Host, least, shares_of, with_gpus
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Traits, traits_of
 
@@ -69,7 +69,7 @@ class Synergy:
         new = {job_id for job_id, placement in changes.items() if placement}
         each = shares_of(view.hosts, view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
-        shares = {name: proportional(each, runs[name]) for name in jobs}
+        shares = {name: with_gpus(each, runs[name]) for name in jobs}
         demands = {name: _demand(job, shares[name]) for name, job in jobs.items()}
         total = reduce(Host.plus, view.hosts)
         largest = sorted(jobs.values(), key=lambda job: -demands[job.job_id].part_of(total) * job.num_replicas)
@@ -77,7 +77,7 @@ class Synergy:
         for job in largest:
             if job.job_id in new:
                 changes[job.job_id] = runs[job.job_id] = shelf.place(runs[job.job_id], demands[job.job_id])
-                shares[job.job_id] = proportional(each, runs[job.job_id])
+                shares[job.job_id] = with_gpus(each, runs[job.job_id])
         hosts = tuned(view.hosts, each, largest, runs)
         return replace(
             decision,
@@ -166,7 +166,7 @@ def tuned(
     spare, found = list(hosts), dict[str, Host]()
     for job in jobs:
         placement = placements[job.job_id]
-        share, known = proportional(shares, placement), job.sensitivity
+        share, known = with_gpus(shares, placement), job.sensitivity
         found[job.job_id] = share if known is None else _as_fast(known, share)
         for node, gpus in placement:
             spare[node] = spare[node].less(found[job.job_id].times(gpus))

@@ -47,7 +47,7 @@ def test_the_shipped_policies_are_these() -> None:
 
 def test_only_pollux_and_autoscalers_let_jobs_choose_their_batch_size() -> None:
     adaptive = {path.stem for path in CONFIGS if traits_of(instantiate(config_of(path))).adaptive}
-    assert adaptive == {"pollux", "sia", "autoscale-goodput", "autoscale-throughput"}
+    assert adaptive == {"pollux", "pollux-remaining", "sia", "autoscale-goodput", "autoscale-throughput"}
 
 
 def test_packing_takes_the_emptiest_nodes_first_and_keeps_what_it_can() -> None:

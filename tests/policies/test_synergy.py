@@ -15,7 +15,7 @@ from toy import toy_workload
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError
-from polluxsim.hosts import Host, proportional, shares_of
+from polluxsim.hosts import Host, shares_of, with_gpus
 from polluxsim.look.why.words import sentence
 from polluxsim.models.sensitivity import Sensitivity
 from polluxsim.policies.fifo import Fifo
@@ -95,7 +95,7 @@ def test_nobody_is_ever_slower_than_with_its_share(case: tuple[Cluster, Workload
         if not hasattr(record, "speed"):
             where[record.job] = record.nodes
         elif (known := jobs[record.job].sensitivity) is not None:
-            share = proportional(cluster.host_shares, tuple((each, 1) for each in where[record.job]))
+            share = with_gpus(cluster.host_shares, tuple((each, 1) for each in where[record.job]))
             assert record.speed == known.speed(Host(record.cpus, record.memory)) >= known.speed(share)
 
 
