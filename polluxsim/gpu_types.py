@@ -59,6 +59,10 @@ class NodeTypes(tuple[GpuType, ...]):
             counts[self[node].name] += gpus
         return tuple((name, counts[name]) for name in self.nodes if counts[name])
 
+    def names_of(self, placement: Iterable[tuple[int, int]]) -> tuple[str, ...]:
+        """Return the names of a placement's types, each once; one where there are none to say."""
+        return tuple(dict.fromkeys(self[node].name for node, _ in placement)) if self else (ANY.name,)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
         return self
 

@@ -133,14 +133,14 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
 def _mixed(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Pace:
     """Return how a job will train on GPUs of several types, which its agent must know how to divide a batch among."""
     if job.agent.divide is None or numbered:
-        mixed = " and ".join(nodes.types_of(placement))
+        mixed = " and ".join(nodes.types.names_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, allowed is one type")
     return mixed_pace(job.truth, placement, nodes.types, job.agent.divide, job.segment.epoch)
 
 
 def _gpu_types(job: ActiveJob, placement: Placement, nodes: Nodes) -> Sequence[str]:
     """Return the types of a placement, all of them ones that the job can use."""
-    types, allowed = nodes.types_of(placement), job.job.gpu_types
+    types, allowed = nodes.types.names_of(placement), job.job.gpu_types
     for gpu_type in types if allowed else ():
         if gpu_type not in allowed and gpu_type != ANY.name:
             raise InvalidAllocationError(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from polluxsim.columns import Records
 from polluxsim.durations import HOUR
 from polluxsim.engine.sharing import Board
-from polluxsim.gpu_types import ANY
 from polluxsim.hosts import NOBODY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
@@ -114,12 +113,6 @@ class Nodes:
     def types(self) -> NodeTypes:
         """Return the GPU type of each node, empty where nobody says."""
         return self._cluster.node_types
-
-    def types_of(self, placement: Placement) -> tuple[str, ...]:
-        """Return the GPU types of a placement by name, each once."""
-        if not (types := self._cluster.node_types):
-            return (ANY.name,)
-        return tuple(dict.fromkeys(types[node].name for node, _ in placement))
 
     @property
     def hourly_cost(self) -> float:

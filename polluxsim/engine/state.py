@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.recorder import Recorder
     from polluxsim.engine.rounds import Rounds
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.views import Shutter
+    from polluxsim.engine.shutter import Shutter
 
 
 @dataclass(slots=True)

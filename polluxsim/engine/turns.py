@@ -22,10 +22,10 @@ from polluxsim.engine.reasons import Inquiry, checked_reasons
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.shown import shown
+from polluxsim.engine.shutter import Shutter
 from polluxsim.engine.standstill import Standstill
 from polluxsim.engine.state import State
 from polluxsim.engine.training import Training
-from polluxsim.engine.views import Shutter
 from polluxsim.engine.world import World
 from polluxsim.errors import TurnError
 

@@ -6,60 +6,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.engine.oracle import OracleWindow
 from polluxsim.engine.reports import report_of
 from polluxsim.engine.sharing import tenant_of
-from polluxsim.errors import ViewClosedError
-from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import sensitivity_of
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.sharing import Tenant
-    from polluxsim.engine.time_rules import TimeRule
-    from polluxsim.engine.truth import Truth
+    from polluxsim.engine.shutter import Shutter
     from polluxsim.gpu_types import NodeTypes
     from polluxsim.hosts import Host
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
-    from polluxsim.models.profile import Application
     from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.stages import Stages
     from polluxsim.policies.view import JobView, Report
-    from polluxsim.types import BatchChoice, JobId, Placement
+    from polluxsim.types import JobId, Placement
     from polluxsim.workloads.workload import Job
 
     SpeedsOf = Callable[[Job], Mapping[str, float]]
-
-
-class Shutter:
-    """Says whether views may be looked at, and what time they show.
-
-    Parameters
-    ----------
-    rule
-        How progress becomes time.
-    """
-
-    __slots__ = ("is_open", "rule", "time")
-
-    def __init__(self, rule: TimeRule) -> None:
-        self.rule = rule
-        self.time = 0.0
-        self.is_open = False
-
-    def look(self) -> None:
-        """Make sure that the views show the present.
-
-        Raises
-        ------
-        ViewClosedError
-            If the policy has decided already.
-        """
-        if not self.is_open:
-            raise ViewClosedError(
-                "a view was looked at after the decision that it was for; what a policy keeps it copies, a job by "
-                "JobSnapshot.of(job)"
-            )
 
 
 class JobWindow:
@@ -195,61 +161,6 @@ class JobWindow:
     def goodputs(self) -> Mapping[str, Goodput | None]:
         self._shutter.look()
         return {name: self._active.agent.goodput_on(name) for name in self.speeds}
-
-
-class OracleWindow:
-    """An `Oracle` of one job of a run, on one GPU type: nothing of its progress is computed before it is asked for."""
-
-    __slots__ = ("_active", "_gpu_type", "_shutter", "_truth", "application")
-
-    def __init__(self, active: ActiveJob, shutter: Shutter, gpu_type: str | None = None) -> None:
-        self._active = active
-        self._shutter = shutter
-        self._gpu_type = gpu_type
-        self._truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
-        self.application: Application = self._truth.application
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
-        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)
-
-    def on(self, gpu_type: str) -> OracleWindow:
-        """Return the truth on GPUs of a type, where nothing else is said."""
-        return OracleWindow(self._active, self._shutter, gpu_type)
-
-    @property
-    def epoch(self) -> int:
-        """Return the epoch that the job is in, from 0."""
-        self._shutter.look()
-        return self._active.segment.epoch
-
-    @property
-    def batch_choice(self) -> BatchChoice:
-        """Return how it would split its batch now on the GPUs that its user asked for."""
-        asked = self._active.job.num_replicas
-        return self._active.agent.choose(1, asked, self._gpu_type or ANY.name, self.epoch)
-
-    @property
-    def progress(self) -> float:
-        """Return the work done [M0-steps]."""
-        self._shutter.look()
-        return self._active.segment.progress_at(self._shutter.time, self._shutter.rule)
-
-    def optimiser_step_time(
-        self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
-    ) -> float:
-        """Return the true time of one optimiser step on a placement [s]."""
-        return self._on(gpu_type).optimiser_step_time(gpus_by_node, choice)
-
-    def remaining_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
-        return self._truth.profile.remaining_iterations(batch_size, self.epoch)
-
-    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
-        """Return the true time to completion if this placement and batch choice were kept [s]."""
-        return self._on(gpu_type).time_left(gpus_by_node, choice, self.epoch, self.progress)
-
-    def _on(self, gpu_type: str | None) -> Truth:
-        return self._truth if gpu_type is None else self._truth.on(gpu_type)
 
 
 class JobWindows(Sequence["JobView"]):
