@@ -17,8 +17,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import polluxsim
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.run.outlook import calibration
 from polluxsim.workloads.job import Job
+from polluxsim.workloads.philly_like import PhillyLike
 from polluxsim.workloads.workload import Workload, write_workload
 
 HOURS = 24
@@ -44,16 +46,12 @@ def profiled(seed: int) -> Workload:
     They come evenly, and jobs that take longer than jobs arrive are left out: what is drawn anew goes on arriving.
     """
     rng = np.random.default_rng(seed)
-    drawn = polluxsim.workload("philly-like", num_jobs=JOBS // 4, seed=seed).jobs
+    drawn = PhillyLike(num_jobs=JOBS // 4, seed=seed).load(ProfileFolder().load()).jobs
     short = [job for job in drawn if job.application != "imagenet"]
     times = np.sort(rng.uniform(0, HOURS * 1800, len(short))).tolist()
-    jobs = rng.permutation(np.array(short, dtype=object))
-    return Workload(
-        tuple(
-            replace(job, submit_time=time, num_replicas=min(job.num_replicas, 16))
-            for job, time in zip(jobs, times, strict=True)
-        )
-    )
+    order = rng.permutation(len(short)).tolist()
+    jobs = [replace(short[index], num_replicas=min(short[index].num_replicas, 16)) for index in order]
+    return Workload(tuple(replace(job, submit_time=time) for job, time in zip(jobs, times, strict=True)))
 
 
 def finished(policy: str, seed: int, nodes: int, folder: Path) -> polluxsim.Result:
