@@ -35,11 +35,11 @@ POLICIES: dict[str, tuple[type[Pollux], dict[str, Any]]] = {
     "pollux": (Pollux, {}),
     "pollux p=-0.5": (Pollux, {"p": -0.5}),
     "learnt": (PolluxByRemaining, {}),
+    "learnt, strength=2": (PolluxByRemaining, {"strength": 2.0}),
     "learnt, critical=0.2": (PolluxByRemaining, {"critical": 0.2}),
     "true": (PolluxByRemaining, {"oracle": True}),
     "true, strength=2": (PolluxByRemaining, {"oracle": True, "strength": 2.0}),
     "true, critical=0.2": (PolluxByRemaining, {"oracle": True, "critical": 0.2}),
-    "true, critical=0.05": (PolluxByRemaining, {"oracle": True, "critical": 0.05}),
 }
 METRICS = {"mean JCT": "avg_jct", "makespan": "makespan", "p99 JCT": "p99_jct", "p99 rho": "p99_fairness",
            "restarts": "restarts"}  # fmt: skip
