@@ -84,7 +84,7 @@ class Rounds:
         self._outdated_by = Change.ANY.value
         self._arrived: list[JobWindow] = []
         # By the change's value: an enumeration's own hash is slow.
-        self._named: defaultdict[int, dict[JobId, None]] = defaultdict(dict)
+        self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
 
     def arrived(self, view: JobWindow) -> None:
         """Take note of an arrival."""
@@ -101,7 +101,7 @@ class Rounds:
     def note(self, change: Change, job_id: JobId = "") -> None:
         """Take note of a change, which calls a round and may put the present decision out of date."""
         value = change.value
-        self._named[value][job_id] = None
+        self._named[value][job_id] = self._agenda.now
         self.has_changed = True
         if value & self._outdated_by:
             self._stands_until = -inf
@@ -147,7 +147,7 @@ class Rounds:
         named = self._named
         return Changes(
             arrived=self._arrived,
-            ended=tuple(named.get(Change.COMPLETION.value, ())),
+            ended=dict(named.get(Change.COMPLETION.value, {})),
             passed_epoch=tuple(named.get(Change.EPOCH.value, ())),
             learnt=tuple(named.get(Change.LEARNING.value, ())),
             nodes=Change.NODES.value in named,
@@ -160,7 +160,7 @@ class Rounds:
         self._outdated_by = (decision.outdated_by | Change.EVICTION).value
         self._arrived, self._named = [], defaultdict(dict)
         if decision.rejected:  # which is of its own doing, and news for the next
-            self._named[Change.COMPLETION.value] = dict.fromkeys(decision.rejected)
+            self._named[Change.COMPLETION.value] = dict.fromkeys(decision.rejected, self._agenda.now)
 
     def ask_anew(self, unseen: Iterable[JobWindow]) -> None:
         """Ask at the next round whatever was decided, a policy to which some jobs are news."""

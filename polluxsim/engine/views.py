@@ -136,9 +136,7 @@ class JobWindow:
 
     @property
     def trained(self) -> float:
-        self._shutter.look()
-        segment = self._active.segment
-        return segment.progress_at(self._shutter.time, self._shutter.rule) * self._active.truth.init_batch_size
+        return self.oracle.progress * self._active.truth.init_batch_size
 
     @property
     def report(self) -> Report | None:

@@ -92,7 +92,8 @@ class Pools:
 
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
         """Return what each pool is to its policy: a cluster on which all other nodes are down."""
-        ended = {name: [job for job in view.changes.ended if self._pool.get(job) == name] for name in view.types}
+        gone = view.changes.ended.items()
+        ended = {name: {job: end for job, end in gone if self._pool.get(job) == name} for name in view.types}
         arrived: dict[str, list[JobId]] = {name: [] for name in view.types}
         self._send(view)
         for job in view.changes.arrived:
@@ -101,7 +102,10 @@ class Pools:
         if not self._jobs_stay and (changes.arrived or changes.ended or changes.nodes):
             for name, before, after in list(self._sent_on(view)):
                 # One that has just come was never in the pool it was sent to first.
-                (arrived[before].remove if name in arrived[before] else ended[before].append)(name)
+                if name in arrived[before]:
+                    arrived[before].remove(name)
+                else:
+                    ended[before][name] = view.time
                 arrived[after].append(name)
         return {name: self._view(view, name, arrived[name], ended[name]) for name in view.types}
 
@@ -184,7 +188,9 @@ class Pools:
                 self._pool[job.job_id], self._seen[job.job_id] = after, JobOnType(job, after)
                 yield job.job_id, before, after
 
-    def _view(self, view: ClusterView, name: str, arrived: Sequence[JobId], ended: Sequence[JobId]) -> ClusterView:
+    def _view(
+        self, view: ClusterView, name: str, arrived: Sequence[JobId], ended: Mapping[JobId, float]
+    ) -> ClusterView:
         nodes = set(view.nodes_of(name))
         there = tuple(gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node))
         jobs = self.seen(view.jobs, name)
@@ -210,7 +216,9 @@ class Pools:
             shared_speeds={job_id: speed for job_id, speed in view.shared_speeds.items() if job_id in mine},
         )
 
-    def _changes(self, changes: Changes, mine: set[JobId], arrived: Sequence[JobId], ended: Sequence[JobId]) -> Changes:
+    def _changes(
+        self, changes: Changes, mine: set[JobId], arrived: Sequence[JobId], ended: Mapping[JobId, float]
+    ) -> Changes:
         def of(names: Iterable[JobId]) -> list[JobId]:
             return [job_id for job_id in names if job_id in mine]
 

@@ -144,7 +144,7 @@ class Scaled:
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
         """Return a view of the nodes that stay, of which those beyond the wanted ones have no GPU to give."""
         arrived = [job for missed in self._missed for job in missed.arrived]
-        ended = [job_id for missed in self._missed for job_id in missed.ended]
+        ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
         self._jobs |= {job.job_id: _Shown(job, self._limit) for job in arrived}
         self._limit.nodes = count
         jobs = [self._jobs[job.job_id] for job in view.jobs]

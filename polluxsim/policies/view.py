@@ -298,7 +298,7 @@ class Changes:
     arrived
         Jobs that were submitted, in this order.
     ended
-        Names of jobs that are gone: complete, or ended otherwise.
+        When jobs ended that are gone [s], by name: complete, or otherwise.
     passed_epoch, learnt
         Names of jobs that began another epoch, and of those whose agents observed something.
     nodes
@@ -308,7 +308,7 @@ class Changes:
     """
 
     arrived: Sequence[JobView] = ()
-    ended: Collection[JobId] = ()
+    ended: Mapping[JobId, float] = field(default_factory=dict)
     passed_epoch: Collection[JobId] = ()
     learnt: Collection[JobId] = ()
     nodes: bool = False

@@ -105,12 +105,22 @@ def test_what_a_job_has_left_is_learnt_from_those_before_it() -> None:
     simulate(workload(3, 24), PROFILES, CLUSTER, policy, seed=3)
     lengths = {name: totals for name, totals in policy._lengths._totals.items() if len(totals) > 1}
     assert len(lengths) >= 2
-    for name, totals in lengths.items():  # all jobs of an application do alike work; an ncf job does it in two rounds
-        assert max(totals) < (2.0 if name == "ncf" else 1.15) * min(totals)
+    for totals in lengths.values():  # all jobs of an application do alike work
+        assert max(totals) < 1.15 * min(totals)
     assert len(policy.told) > 50
     for told, true, total in policy.told:
-        assert abs(told - true) < 0.3 * total
+        assert abs(told - true) < 0.15 * total
     assert np.median([abs(told - true) / total for told, true, total in policy.told]) < 0.05
+
+
+def test_a_length_does_not_grow_while_nobody_is_there_to_ask_for() -> None:
+    alike = next(job for job in workload(3, 24).jobs if job.application == "cifar10")
+    jobs = (replace(alike, job_id=f"{hour}", submit_time=3600.0 * hour) for hour in (0, 10, 20))
+    policy = PolluxByRemaining()
+    simulate(Workload(tuple(jobs)), PROFILES, CLUSTER, policy, seed=1)
+    limits = PROFILES["cifar10"].application
+    true = PROFILES["cifar10"].epoch_end(limits.num_epochs - 1) * limits.init_batch_size
+    assert policy._lengths._totals["cifar10"] == pytest.approx([true, true], rel=0.1)
 
 
 def test_ranks_are_those_of_times_left_and_critical_jobs_have_one() -> None:

@@ -30,7 +30,7 @@ class Lengths:
     """Remembers what jobs had done when they ended.
 
     A job is gone by the time that a policy is asked, so what it had done is what it had when last looked at, and what
-    its goodput then makes of the time since but for half a round, which is right by half a round.
+    its goodput then makes of the time to its end.
     """
 
     _looks: dict[JobId, _Look] = field(default_factory=dict, init=False)
@@ -39,10 +39,9 @@ class Lengths:
 
     def take_note(self, view: ClusterView) -> None:
         """Look at all jobs, and at who is gone."""
-        for job_id in view.changes.ended:
+        for job_id, end in view.changes.ended.items():
             if (look := self._looks.pop(job_id, None)) is not None:
-                since = max(view.time - look.time - view.round_interval / 2, 0.0)
-                done = look.trained + look.rate * since
+                done = look.trained + look.rate * (end - look.time)
                 self._totals.setdefault(look.application, []).append(done)
         for job in view.jobs:
             look = self._looks[job.job_id] = _Look(job.application, job.trained, _rate(job), view.time)

@@ -218,6 +218,11 @@ class SpeedupTables:
         speedups *= num_nodes / num_gpus
         return speedups
 
+    def fair_goodput(self, job_id: JobId) -> float | None:
+        """Return a job's goodput on its fair share when last built [M0-equivalent examples/s]; None before its fit."""
+        known = self._goodputs.get(job_id)
+        return None if known is None else known.fair
+
     def _known(self, job_id: JobId, model: GoodputModel) -> _KnownGoodputs:
         known = self._goodputs.get(job_id)
         if known is None or known.model is not model:
@@ -237,6 +242,11 @@ class _KnownGoodputs:
         self._table: GoodputTable | None = None
         if before is not None and before.model.params is model.params and before.model.application is limits:
             self._table = before._table  # new gradient statistics leave the times as they are
+
+    @property
+    def fair(self) -> float:
+        """Return the goodput on the fair share that speedups were last asked over."""
+        return self._fair[1]
 
     def speedups(self, max_replicas: int, share: int) -> NDArray[np.float64]:
         """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""

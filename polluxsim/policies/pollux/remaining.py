@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, log, nan
-from typing import TYPE_CHECKING, NamedTuple
+from math import inf, log, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.policies.pollux.problem import Problem
-    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.policies.view import ClusterView, Decision, JobView
 
 
 @dataclass
@@ -58,8 +58,12 @@ class PolluxByRemaining(Pollux):
         if self.critical is not None:
             check_above_zero(critical=self.critical)
 
-    def _problem(self, view: ClusterView) -> Problem:
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Take note of who is gone, also where nobody is left, and decide as Pollux does."""
         self._lengths.take_note(view)
+        return super().allocate(view, rng)
+
+    def _problem(self, view: ClusterView) -> Problem:
         problem = super()._problem(view)
         by_name = {job.job_id: job for job in view.jobs}
         ranks = self._ranks(view, problem, [by_name[job_id] for job_id in problem.job_ids])
@@ -68,19 +72,16 @@ class PolluxByRemaining(Pollux):
 
     def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return each job's rank in time left over the number of jobs, shape (J,); the shortest one's is 1."""
-        share = ceil(view.num_gpus / len(jobs))
-        size = view.num_gpus / len(view.gpus_per_node)
-        left = [
-            _TimesLeft.of(job, self._work(job), share, float(row.max()) * size)
-            for job, row in zip(jobs, problem.speedups, strict=True)
-        ]
-        fair, alone, one_gpu = (np.array(times) for times in zip(*left, strict=True))
-        # Of a job that has not run nothing is known: it is in the middle.
-        known = np.isfinite(fair)
-        fair[~known] = np.median(fair[known]) if known.any() else 1.0
+        goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
+        # Time left on the fair share. Of a job that has not run nothing is known: it is in the middle.
+        left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])
+        known = np.isfinite(left)
+        times = np.where(known, left, np.median(left[known]) if known.any() else 1.0)
         ranks = np.empty(len(jobs))
-        ranks[np.argsort(-fair, kind="stable")] = np.arange(1, len(jobs) + 1) / len(jobs)
+        ranks[np.argsort(-times, kind="stable")] = np.arange(1, len(jobs) + 1) / len(jobs)
         if self.critical is not None and known.any():
+            speedups = problem.speedups * (view.num_gpus / len(view.gpus_per_node))
+            alone, one_gpu = left / speedups.max(axis=(1, 2)), left / speedups[:, 0, 1]
             last = known & (alone >= self.critical * one_gpu[known].sum() / view.num_gpus)
             if last.any():
                 ranks[last] = ranks[last].mean()
@@ -92,20 +93,3 @@ class PolluxByRemaining(Pollux):
             return self._lengths.left(job)
         batch_size = job.oracle.application.init_batch_size
         return job.oracle.remaining_iterations(batch_size) * batch_size
-
-
-class _TimesLeft(NamedTuple):
-    """Time to completion on the fair share, on all the GPUs a job may have, and on one GPU [s]; NaN if unknown."""
-
-    fair: float
-    alone: float
-    one_gpu: float
-
-    @classmethod
-    def of(cls, job: JobView, work: float, share: int, most: float) -> _TimesLeft:
-        """Return them for a job with so much work left, whose largest speedup over its fair share is `most`."""
-        if job.goodput is None:
-            return cls(nan, nan, nan)
-        limits = job.goodput.application
-        fair = work / job.goodput.best(1, min(share, limits.max_batch_size // limits.min_atomic_batch_size))[0]
-        return cls(fair, fair / most, work / job.goodput.best(1, 1)[0])
