@@ -2,9 +2,9 @@
 
     python benchmarks/when_calibration.py --policy fifo --first 100 --runs 5
 
-Jobs come at random. Rigid ones, under FIFO and Tiresias, are of eight users, each with a typical duration and others
-around it (log-normal); under Pollux they have profiles. What `when` goes by was chosen on the
-seeds below 100.
+Jobs come as a Poisson process. Rigid ones, under FIFO and Tiresias, are of eight users, each with a typical duration
+and others around it (log-normal); under Pollux they have profiles. What `when` goes by was chosen on the seeds below
+100.
 """
 
 from __future__ import annotations
@@ -28,12 +28,21 @@ JOBS = 360
 USERS = 8
 
 
+def arrivals(count: int, gap: float, rng: np.random.Generator) -> list[float]:
+    """Draw times of a Poisson process [s].
+
+    So many times within a given span would be known better than that: many early ones would leave few for later.
+    """
+    times: list[float] = np.cumsum(rng.exponential(gap, count)).tolist()
+    return times
+
+
 def rigid(seed: int) -> Workload:
     """Draw a workload of jobs without profiles."""
     rng = np.random.default_rng(seed)
     typical = 1200 * np.exp(rng.normal(0, 1, USERS))
     jobs = []
-    for number, time in enumerate(np.sort(rng.uniform(0, HOURS * 3600, JOBS)).tolist()):
+    for number, time in enumerate(arrivals(JOBS, HOURS * 3600 / JOBS, rng)):
         user, gpus = int(rng.integers(USERS)), int(rng.choice([1, 2, 4, 8], p=[0.6, 0.15, 0.15, 0.1]))
         duration = float(np.clip(typical[user] * np.exp(rng.normal(0, 1)), 60, 86400))
         jobs.append(Job.rigid(f"{number}", time, gpus, duration, user=f"user{user}"))
@@ -43,12 +52,12 @@ def rigid(seed: int) -> Workload:
 def profiled(seed: int) -> Workload:
     """Draw a workload of jobs with profiles that is small enough for futures under Pollux.
 
-    They come evenly, and jobs that take longer than jobs arrive are left out: what is drawn anew goes on arriving.
+    Jobs that take longer than jobs arrive are left out: what is drawn anew goes on arriving.
     """
     rng = np.random.default_rng(seed)
     drawn = PhillyLike(num_jobs=JOBS // 4, seed=seed).load(ProfileFolder().load()).jobs
     short = [job for job in drawn if job.application != "imagenet"]
-    times = np.sort(rng.uniform(0, HOURS * 1800, len(short))).tolist()
+    times = arrivals(len(short), HOURS * 1800 / len(short), rng)
     order = rng.permutation(len(short)).tolist()
     jobs = [replace(short[index], num_replicas=min(short[index].num_replicas, 16)) for index in order]
     return Workload(tuple(replace(job, submit_time=time) for job, time in zip(jobs, times, strict=True)))

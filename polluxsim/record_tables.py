@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from polluxsim.arrow_columns import arrow_column
 from polluxsim.columns import Records
 from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.records import (
@@ -72,15 +73,9 @@ def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_Re
     schema = schema_of(record_type)
     if not isinstance(records, Records):
         records = Records(record_type, records)
-    arrays = [_array(column, field.type) for column, field in zip(records.columns, schema, strict=True)]
+    columns = (column if isinstance(column, array) else list(column) for column in records.columns)
+    arrays = [arrow_column(column, field.type) for column, field in zip(columns, schema, strict=True)]
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
-
-
-def _array(column: Any, kind: pa.DataType) -> pa.Array:
-    """Return a column for Parquet; plain numbers need not be looked at one by one."""
-    if isinstance(column, array):
-        return pa.array(np.asarray(column), type=kind)
-    return pa.array(list(column), type=kind)
 
 
 @contextmanager
@@ -195,5 +190,5 @@ def _completed(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, Any]) 
     """Return the table with the columns that it lacks, as far as they have a default."""
     for name in defaults.keys() - set(table.schema.names):
         field = schema.field(name)
-        table = table.append_column(field, pa.array([defaults[name]] * table.num_rows, type=field.type))
+        table = table.append_column(field, arrow_column([defaults[name]] * table.num_rows, field.type))
     return table

@@ -106,6 +106,9 @@ class TimesAlone:
         """Return the completion time on GPUs of one type."""
         settings = self._scenario.settings
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
+        if (duration := job.duration) is not None and job.lasts_its_duration:
+            run_time = settings.delays.of(job.application, gpu_type) + duration
+            return (wait + run_time) * max(job.num_replicas / share, 1.0)
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
             return (wait + self._gang_time(job, truth.on(gpu_type), gang)) * max(gang / share, 1.0)

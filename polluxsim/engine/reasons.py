@@ -110,10 +110,10 @@ def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Re
 def _reason(job_id: object, reason: object) -> Reason:
     try:
         kind, numbers, others = reason  # type: ignore[misc]
-        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
+        plain = dict(zip(map(str, numbers), map(float, numbers.values()), strict=True))  # type: ignore[has-type]
         if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
             raise TypeError
-        return Reason(kind, plain, tuple(str(other) for other in others))  # type: ignore[has-type]
+        return Reason(kind, plain, tuple(map(str, others)))  # type: ignore[has-type]
     except (TypeError, ValueError, AttributeError):
         raise PolicyError(
             f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"

@@ -228,14 +228,17 @@ def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> 
 
 
 def _all_fit(view: ClusterView, order: _Remembered, describe: Describe, jobs: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what they met when their turn came, where everybody fits."""
-    asked, left, reasons = set(jobs), view.num_gpus, {}
-    for position, job in enumerate(order.all(), start=1):
+    """Say of the jobs asked about what they met when their turn came, where everybody fits.
+
+    Those that something happens to are most often the last: the order is gone through from behind.
+    """
+    asked, left, reasons, everybody = set(jobs), view.num_gpus - view.demand, {}, order.all()
+    for position, job in zip(range(len(everybody), 0, -1), reversed(everybody), strict=True):
+        left += job.num_replicas
         if job.job_id in asked:
             reasons[job.job_id] = _fits(position, job, left, describe)
             if len(reasons) == len(asked):
                 break
-        left -= job.num_replicas
     return reasons
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from polluxsim.policies.gangs import schedule_gangs
 from polluxsim.policies.orders import NEARLY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     import numpy as np
 
@@ -73,7 +74,6 @@ class Tiresias:
                 left = (self.queue_threshold - job.attained_service) / job.num_replicas
                 self._due[job_id] = view.time + NEARLY * left
 
-    def _in_order(self, view: ClusterView) -> Iterator[JobView]:
-        """Yield the first queue in order of submission, then the second in order of demotion."""
-        yield from (job for job in view.jobs if job.job_id not in self._demoted)
-        yield from self._demoted.values()
+    def _in_order(self, view: ClusterView) -> Iterable[JobView]:
+        """Return the first queue in order of submission, then the second in order of demotion."""
+        return chain((job for job in view.jobs if job.job_id not in self._demoted), self._demoted.values())

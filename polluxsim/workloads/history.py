@@ -23,6 +23,9 @@ LEAST_ALIKE = 5
 LEAST_DURATION = 60.0
 """Where nobody has run yet [s]."""
 
+LEAST_PIECES = 24
+"""The past is cut into so many at least: out of a few, a rate seems better known than it is."""
+
 
 class Seen(NamedTuple):
     """A job that was submitted.
@@ -49,7 +52,8 @@ class Draw:
     GPUs, of the user, of the same GPUs, or from all. It is as likely to come between any two of them as to be the
     longest; a quarter of those that are longer than all take twice as long. A job with a profile does its work.
 
-    Jobs come as in hours of the past drawn at random, out of as many hours drawn from it: a rate is known no better.
+    Jobs come as in pieces of the past drawn at random, out of as many pieces drawn from it: a rate is known no better.
+    They are hours, or shorter where the past is less than a day.
 
     Parameters
     ----------
@@ -65,10 +69,11 @@ class Draw:
     durations
         Of the jobs that are not complete and have no profile [s].
     length
-        Of an hour, or as near as a whole number of them is the past [s].
+        Of a piece, such that a whole number of them is the past [s].
 
-    Source: Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps; Efron, "The two sample problem with
-    censored data" (1967), for jobs that have not ended.
+    Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
+    for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps; Efron, "The two sample problem
+    with censored data" (1967), for jobs that have not ended.
     """
 
     def __init__(self, seen: Sequence[Seen], time: float, rng: np.random.Generator) -> None:
@@ -82,20 +87,20 @@ class Draw:
         self.durations: dict[JobId, float] = {
             each.job.job_id: self._duration(each) for each in seen if _is_unknown(each.job) and not each.is_complete
         }
-        count = max(round(time / HOUR), 1)
+        count = max(round(time / HOUR), LEAST_PIECES)
         self.length = time / count
-        self._hours: list[list[Job]] = [[] for _ in range(count)]
+        self._pieces: list[list[Job]] = [[] for _ in range(count)]
         for each in seen:
-            self._hours[min(int(each.job.submit_time / self.length), count - 1)].append(each.job)
+            self._pieces[min(int(each.job.submit_time / self.length), count - 1)].append(each.job)
         self._world = rng.integers(count, size=count)
         self._number = 0
 
     def arrivals(self, start: float) -> Iterator[Job]:
-        """Yield the jobs of another hour, from a time on [s]."""
-        hour = int(self._rng.choice(self._world))
-        for job in self._hours[hour]:
+        """Yield the jobs of another piece, from a time on [s]."""
+        piece = int(self._rng.choice(self._world))
+        for job in self._pieces[piece]:
             self._number += 1
-            later = start - hour * self.length
+            later = start - piece * self.length
             yield replace(
                 job,
                 job_id=f"{job.job_id}~{self._number}",

@@ -158,6 +158,11 @@ class Job:
         return self.duration is not None
 
     @property
+    def lasts_its_duration(self) -> bool:
+        """Return whether its duration is all that is known of its speed: it takes that long wherever it runs."""
+        return self.is_rigid and not self.speeds and not self.type_speeds and self.plan is None
+
+    @property
     def host(self) -> Host | None:
         """Return the CPUs and memory that its user asks for, for each GPU; None if nobody says either."""
         if self.cpus is None and self.memory is None:

@@ -12,6 +12,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.durations import HOUR
 from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.failures import DrawnFailures, JobFailures
 from polluxsim.engine.scenario import Scenario
@@ -107,16 +108,33 @@ def test_of_unknown_durations_as_many_are_in_an_interval_as_it_says() -> None:
     assert np.mean([2 <= rank < 18 for rank in ranks]) == pytest.approx(0.8, abs=0.06)
 
 
-def test_hours_to_come_have_the_jobs_of_hours_past() -> None:
+def test_pieces_to_come_have_the_jobs_of_pieces_past() -> None:
     seen = [Seen(job, 0.0, False) for job in jobs(3) if job.submit_time < NOW * 2]
     counts = []
     for seed in range(200):
         draw = Draw(seen, 2 * NOW, np.random.default_rng(seed))
-        coming = [*draw.arrivals(1e5), *draw.arrivals(2e5)]
+        coming = [job for piece in range(1, 25) for job in draw.arrivals(piece * 1e5)]
         assert len({job.job_id for job in coming}) == len(coming)
         assert all(0 <= job.submit_time % 1e5 < draw.length for job in coming)
         counts.append(len(coming))
     assert np.mean(counts) == pytest.approx(len(seen), rel=0.1)
+
+
+def test_of_jobs_to_come_as_many_are_in_an_interval_as_it_says_even_after_three_hours() -> None:
+    """Arrivals are Poisson's; drawn out of three hours as they are, 60 % would hold."""
+    held, forks, span = 0, 9, 3 * HOUR
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        times = np.sort(rng.uniform(0, span, rng.poisson(24)))
+        seen = [Seen(Job.rigid(f"{number}", float(time), 1, 1.0), 1.0, True) for number, time in enumerate(times)]
+        counts = []
+        for _ in range(forks):
+            draw = Draw(seen, span, rng)
+            starts = span + draw.length * np.arange(round(span / draw.length))
+            counts.append(sum(len(list(draw.arrivals(start))) for start in starts))
+        ties = rng.uniform(-0.5, 0.5, forks + 1)  # so that each rank has the same chance
+        held += 1 <= (np.array(counts) + ties[1:] < rng.poisson(24) + ties[0]).sum() < 9
+    assert held / 200 == pytest.approx(0.8, abs=0.06)
 
 
 def test_quantiles_know_what_never_comes() -> None:
