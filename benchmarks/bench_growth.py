@@ -1,10 +1,11 @@
 """How time and memory grow: rigid jobs by the million, one job of a billion seconds, many jobs at one instant.
 
-    python benchmarks/bench_growth.py [--cases 1e4 1e5 1e6 long instant]
+    python benchmarks/bench_growth.py [--cases 1e4 1e5 1e6 long instant profiled]
 
 Every case is a process of its own on one core. Jobs of `1e4` to `1e6` come at the same rate, on the same 512 nodes of 4
 GPUs, under FIFO: with ten times the jobs, the run lasts ten times as long. `long` is one job of 1e9 s, `instant` are
-100,000 jobs of 1 to 8 GPUs submitted at time 0. Time is that of the simulation; memory is the most the process held.
+100,000 jobs of 1 to 8 GPUs submitted at time 0. `profiled` are 20,000 jobs with profiles in 62 hours on 1,024 GPUs,
+the usual load, under Pollux. Time is that of the simulation; memory is the most the process held.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from time import process_time
 
 import numpy as np
 
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.types import Cluster
+from polluxsim.workloads.philly_like import PhillyLike
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.uniform(512, 4)
@@ -48,9 +52,11 @@ def main() -> None:
 def measured(case: str) -> tuple[int, int, float, float, float]:
     """Return jobs, recorded rounds, processor time [s], memory before the jobs were made and the most held [MB]."""
     before = memory()
-    jobs = workload(case)
+    profiles = ProfileFolder().load() if case == "profiled" else {}
+    jobs = PhillyLike(num_jobs=20_000, hours=62.0).load(profiles) if profiles else workload(case)
     started = process_time()
-    result = simulate(jobs, {}, CLUSTER, Fifo())
+    cluster, policy = (Cluster.uniform(256, 4), Pollux()) if profiles else (CLUSTER, Fifo())
+    result = simulate(jobs, profiles, cluster, policy)
     return len(jobs.jobs), len(result.round_records), process_time() - started, before, memory()
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MOST_FLIPS = 8
 """Of them, told."""
 
+MOST_NAMES = 6
+"""Of policies that are not told apart from the best, named."""
+
 FAR = 9.99
 """Changes that are no longer told in full."""
 
@@ -53,7 +56,8 @@ def absences(board: Leaderboard) -> Iterator[str]:
     for player, why in board.absent.items():
         reasons.setdefault((player.policy, why), []).append(player.scenario)
     for (policy, why), scenarios in reasons.items():
-        yield f"{policy} did not play {_listed(scenarios)}: {why}."
+        where = "on any scenario" if 1 < len(scenarios) == len(board.standings) else _listed(scenarios)
+        yield f"{policy} did not play {where}: {why}."
 
 
 def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str:
@@ -62,7 +66,8 @@ def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str
     for scenario in scenarios:
         near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]
         if near:
-            shared.append(f"on {scenario} from {_listed(near)}")
+            more = [f"{len(near) - MOST_NAMES} more"] if len(near) > MOST_NAMES else []
+            shared.append(f"on {scenario} from {_listed([*near[:MOST_NAMES], *more])}")
     return f"; it is not told apart {_listed(shared)}" if shared else ""
 
 

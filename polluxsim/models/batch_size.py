@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
@@ -40,21 +41,28 @@ def split_batch_size(
 
     Source: artifact of Pollux (OSDI '21).
     """
-    local = ceil(batch_size / num_replicas - ROUNDING_SLACK)
-    steps = ceil(local / application.max_atomic_batch_size - ROUNDING_SLACK) - 1
     if accumulate_alone is None:
         accumulate_alone = batch_size > application.init_batch_size
-    if num_replicas == 1 and accumulate_alone:
-        steps = max(steps, 1)
+    most, most_atomic = application.max_batch_size, application.max_atomic_batch_size
+    return _split(batch_size, num_replicas, most, most_atomic, 1 if num_replicas == 1 and accumulate_alone else 0)
+
+
+@lru_cache(1 << 12)  # asked for again and again, for each of thousands of jobs
+def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, least_steps: int) -> BatchChoice:
+    local = ceil(batch_size / num_replicas - ROUNDING_SLACK)
+    steps = max(ceil(local / most_atomic - ROUNDING_SLACK) - 1, least_steps)
     atomic = ceil(local / (steps + 1) - ROUNDING_SLACK)
-    return capped(application, BatchChoice(atomic, steps), num_replicas)
+    return _capped(BatchChoice(atomic, steps), num_replicas, most)
 
 
 def capped(application: Application, choice: BatchChoice, num_replicas: int) -> BatchChoice:
     """Return the choice with its atomic batch size lowered until the total fits the largest batch size."""
-    passes = num_replicas * (choice.accumulation_steps + 1)
-    most = application.max_batch_size // passes
-    return choice if choice.atomic_batch_size <= most else BatchChoice(most, choice.accumulation_steps)
+    return _capped(choice, num_replicas, application.max_batch_size)
+
+
+def _capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
+    fitting = most // (num_replicas * (choice.accumulation_steps + 1))
+    return choice if choice.atomic_batch_size <= fitting else BatchChoice(fitting, choice.accumulation_steps)
 
 
 def split_by_weight(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import log
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,7 +13,7 @@ from polluxsim.arena.leaderboard import leaderboard
 from polluxsim.arena.page import page
 from polluxsim.arena.playing import Played, Player
 from polluxsim.arena.scenarios import default_policies, read_suite
-from polluxsim.arena.words import as_markdown, verdicts
+from polluxsim.arena.words import absences, as_markdown, verdicts
 from polluxsim.cli.main import main
 from polluxsim.run.building import build
 from polluxsim.sweeps.plan import composer
@@ -55,6 +56,16 @@ def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> Non
     same = leaderboard(played(first=(1.0, 2.0), second=(1.0, 3.0)))
     assert same.flips == []
     assert "No two policies change places" in "\n".join(verdicts(same))
+
+
+def test_of_many_that_are_not_told_apart_the_first_are_named() -> None:
+    times = 1 + np.random.default_rng(0).random((9, 6)) / 2
+    rows = [row(f"p{p}", "s", seed, time) for p, line in enumerate(times.tolist()) for seed, time in enumerate(line)]
+    board = leaderboard(Played(rows + [{**each, "scenario": "t"} for each in rows], {}))
+    names = [one.policy for one in board.standings["s"][1:7]]
+    assert f"it is not told apart on s from {', '.join(names)} and 2 more and on t from" in " ".join(verdicts(board))
+    absent = {Player("none", "s"): "it has no legs", Player("none", "t"): "it has no legs"}
+    assert list(absences(board._replace(absent=absent))) == ["none did not play on any scenario: it has no legs."]
 
 
 def test_the_ranking_over_all_is_a_geometric_mean() -> None:
