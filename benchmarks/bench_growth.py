@@ -53,7 +53,7 @@ def measured(case: str) -> tuple[int, int, float, float, float]:
     """Return jobs, recorded rounds, processor time [s], memory before the jobs were made and the most held [MB]."""
     before = memory()
     profiles = ProfileFolder().load() if case == "profiled" else {}
-    jobs = PhillyLike(num_jobs=20_000, hours=62.0).load(profiles) if profiles else workload(case)
+    jobs = PhillyLike(num_jobs=20_000, hours=62).load(profiles) if profiles else workload(case)
     started = process_time()
     cluster, policy = (Cluster.uniform(256, 4), Pollux()) if profiles else (CLUSTER, Fifo())
     result = simulate(jobs, profiles, cluster, policy)

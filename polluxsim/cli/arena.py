@@ -23,7 +23,7 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="hydra…=VALUE", help="what chooses and sets another launcher")
     parser.add_argument("--policies", nargs="+", default=[], metavar="POLICY",
-                        help="names of ours, or mine.py:Mine (default: twelve of ours)")  # fmt: skip
+                        help="names of ours, or mine.py:Mine (default: thirteen of ours)")  # fmt: skip
     parser.add_argument("--suite", choices=SUITES, default=SUITES[0], help="default: %(default)s")
     parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="some of the suite's (default: all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="draws of each scenario (default: 6; full: 10)")

@@ -92,7 +92,7 @@ def test_every_scenario_can_be_composed_and_loaded() -> None:
         jobs = build(config, "workload").load(profiles).jobs
         assert build(config, "cluster").num_gpus >= max(job.num_replicas for job in jobs)
         assert (scenario.name == "deadlines") == any(job.deadline is not None for job in jobs)
-    assert len(default_policies()) == 12
+    assert len(default_policies()) == 13
 
 
 def test_an_arena_says_who_cannot_play_goes_on_where_it_was_and_gives_the_same_files(
