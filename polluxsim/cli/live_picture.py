@@ -68,11 +68,6 @@ class History(NamedTuple):
 class Picture:
     """The cluster after the last round shown, for a terminal of any size.
 
-    Parameters
-    ----------
-    workload, cluster
-        What is simulated.
-
     Attributes
     ----------
     keys

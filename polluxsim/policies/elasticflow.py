@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Schedule:
-    """The plans of several jobs, which fit together.
-
-    Parameters
-    ----------
-    view
-        The cluster now.
-    """
+    """The plans of several jobs, which fit together."""
 
     view: ClusterView
     plans: dict[JobId, Plan] = field(default_factory=dict)

@@ -46,15 +46,6 @@ def decision_labels(runs: Sequence[Run]) -> list[str]:
 def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
     """Return a row for each round of a run, with `COLUMNS`.
 
-    Parameters
-    ----------
-    label
-        What to call it.
-    run
-        The run.
-    timings
-        Its wall-clock times.
-
     Raises
     ------
     InvalidInputError
