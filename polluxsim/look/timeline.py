@@ -17,16 +17,18 @@ import numpy as np
 
 from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.pauses import Pauses
+from polluxsim.look.run_cluster import cluster_of, is_rented
 from polluxsim.look.series import active_jobs, waiting_jobs
-from polluxsim.look.slots import Slot, cluster_of, is_rented, most_lanes, stays
+from polluxsim.look.slots import Slot
 from polluxsim.look.starts import start_delay
+from polluxsim.look.stays import most_lanes, stays
 from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from polluxsim.look.slots import Stay
+    from polluxsim.look.stays import Stay
     from polluxsim.storage import Run
     from polluxsim.types import Cluster
 

@@ -35,7 +35,7 @@ class Reason(NamedTuple):
         What it was, in a word that the policy chooses; `look/why/words.py` has sentences for those of ours, and
         says any other as it is.
     numbers
-        The figures that it came down to, by name; `REASON_UNITS` in `records.py` has the units of ours.
+        The figures that it came down to, by name; `REASON_UNITS` in `record_units.py` has the units of ours.
     others
         The jobs it came down to, as `kind` says.
     """

@@ -22,23 +22,9 @@ if TYPE_CHECKING:
     from polluxsim.types import Allocation, Gpus, JobId, Placement
 
 __all__ = [
-    "HEALTHY",
-    "Change",
-    "Changes",
-    "ClusterView",
-    "Decision",
-    "Health",
-    "JobSnapshot",
-    "JobView",
-    "NodeCounts",
-    "Oracle",
-    "Policy",
-    "Reason",
-    "Report",
-    "Standing",
-    "Traits",
-    "traits_of",
-]
+    "HEALTHY", "Change", "Changes", "ClusterView", "Decision", "Health", "JobSnapshot", "JobView", "NodeCounts",
+    "Oracle", "Policy", "Reason", "Report", "Standing", "Traits", "traits_of",
+]  # fmt: skip
 
 
 class Policy(Protocol):

@@ -14,7 +14,7 @@ from polluxsim.look.colours import looks
 from polluxsim.look.groups import labels_of, settings_of
 from polluxsim.look.plot.lines import legend
 from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, styled
-from polluxsim.look.slots import num_gpus
+from polluxsim.look.run_cluster import num_gpus
 from polluxsim.storage import RUN_FILE
 from polluxsim.tables import read_rows
 

@@ -10,7 +10,7 @@ from polluxsim.look.why.gang_words import GANG_PARTS, OF_GANGS
 from polluxsim.look.why.host_words import HOST_PARTS, OF_HOSTS
 from polluxsim.look.why.phrases import PLACE, Words
 from polluxsim.look.why.sharing_words import OF_SHARING
-from polluxsim.records import REASON_UNITS
+from polluxsim.record_units import REASON_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
