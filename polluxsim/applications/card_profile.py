@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from polluxsim.applications.card import place_in_use
+from polluxsim.applications.card_parts import place_in_use
 from polluxsim.applications.placement_classes import compactness
 from polluxsim.models.efficiency import GradientStatistics, gain
 from polluxsim.models.overlap import overlapped

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.applications.card import About, Card, Corrections, GradTimes, NoiseScales, OtherType, SyncTimes
+from polluxsim.applications.card import About, Card
 from polluxsim.applications.card_fitting.rounding import rounded, rounded_figure
+from polluxsim.applications.card_parts import Corrections, GradTimes, NoiseScales, OtherType, SyncTimes
 from polluxsim.applications.transformer import GPUS_PER_NODE, critical_batch, loss_after
 from polluxsim.errors import InvalidConfigError
 from polluxsim.models.profile import Application

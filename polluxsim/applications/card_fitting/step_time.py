@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.applications.card import GradTimes, SyncTimes
 from polluxsim.applications.card_fitting.knots import hats, knots_over, log_hats
 from polluxsim.applications.card_fitting.steps import GPUS_PER_NODE
+from polluxsim.applications.card_parts import GradTimes, SyncTimes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
