@@ -8,6 +8,7 @@ from polluxsim.arena.leaderboard import CLOCKS, METRICS, RANKED
 from polluxsim.look.bootstrap import LEAST_UNITS
 from polluxsim.look.metric_names import unit_of
 from polluxsim.look.settings_text import is_real
+from polluxsim.look.why.phrases import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
     for scenario, found in board.standings.items():
         best.setdefault(found[0].policy, []).append(scenario)
     for policy, scenarios in sorted(best.items(), key=lambda item: -len(item[1])):
-        yield f"{policy} has the least mean JCT on {_listed(scenarios)}{_not_alone(board, policy, scenarios)}."
+        yield f"{policy} has the least mean JCT on {listed(scenarios)}{_not_alone(board, policy, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
     if not board.flips:
@@ -53,7 +54,7 @@ def absences(board: Leaderboard) -> Iterator[str]:
     for player, why in board.absent.items():
         reasons.setdefault((player.policy, why), []).append(player.scenario)
     for (policy, why), scenarios in reasons.items():
-        yield f"{policy} did not play {_listed(scenarios)}: {why}."
+        yield f"{policy} did not play {listed(scenarios)}: {why}."
 
 
 def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str:
@@ -62,8 +63,8 @@ def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str
     for scenario in scenarios:
         near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]
         if near:
-            shared.append(f"on {scenario} from {_listed(near)}")
-    return f"; it is not told apart {_listed(shared)}" if shared else ""
+            shared.append(f"on {scenario} from {listed(near)}")
+    return f"; it is not told apart {listed(shared)}" if shared else ""
 
 
 def _is_told_apart(one: Standing) -> bool:
@@ -77,10 +78,6 @@ def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
     wins = f"{flip.first} beats {flip.second} on {where} ({_percent(much)} mean JCT)"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {_percent(more)})."
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _end(share: float) -> str:
