@@ -57,10 +57,7 @@ class Stay(NamedTuple):
 
 
 def stays(
-    records: Iterable[AllocationRecord],
-    cluster: Cluster,
-    end_time: float,
-    sharing: Iterable[SharingRecord] = (),
+    records: Iterable[AllocationRecord], cluster: Cluster, end_time: float, sharing: Iterable[SharingRecord] = ()
 ) -> Iterator[Stay]:
     """Yield all stays of a run as they end.
 

@@ -37,12 +37,7 @@ if TYPE_CHECKING:
 CLUSTER_PID = 1
 """Process of the counters; node n is process n + 2. Processes and threads are numbered from 1, since 0 means idle."""
 
-COUNTERS = (
-    ("queue", "jobs"),
-    ("active", "jobs"),
-    ("GPUs", "in use"),
-    ("efficiency", "weighted by GPUs"),
-)
+COUNTERS = (("queue", "jobs"), ("active", "jobs"), ("GPUs", "in use"), ("efficiency", "weighted by GPUs"))
 """Names of the counters and of their one series; Perfetto shows them together."""
 
 OF_RENTED = (("nodes", "up"), ("price", "an hour"))
