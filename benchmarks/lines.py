@@ -25,6 +25,9 @@ PACKAGE = "polluxsim"
 BEFORE = "262ba8e"
 """The last commit before the rooms."""
 
+KERNELS = {"kernel", "helper", "inlined"}
+"""What compiled functions are marked with."""
+
 ROOMS = {
     "engine": "engine",
     "agent": "agent",
@@ -180,8 +183,12 @@ def definitions(text: str) -> dict[str, int]:
     return found
 
 
-def length(node: ast.FunctionDef | ast.ClassDef) -> int:
+def length(node: ast.stmt) -> int:
     return node.end_lineno - node.lineno + 1
+
+
+def marks(node: ast.FunctionDef) -> set[str]:
+    return {ast.unparse(mark).partition("(")[0] for mark in node.decorator_list}
 
 
 def lengths_in_words(when: str, modules: dict[str, str]) -> None:
@@ -196,8 +203,7 @@ def lengths_in_words(when: str, modules: dict[str, str]) -> None:
     print(f"\n{when}: {len(sizes):,} functions, median {median} lines, 90 % up to {most}, longest {sizes[-1]}")
     for size, path, node in sorted(functions, key=lambda one: -one[0]):
         if size > 45:
-            marks = {ast.unparse(mark).partition("(")[0] for mark in node.decorator_list}
-            kernel = " (a kernel)" if marks & {"kernel", "helper", "inlined"} else ""
+            kernel = " (a kernel)" if marks(node) & KERNELS else ""
             print(f"  {size:>4} {path}: {node.name}{kernel}")
 
 

@@ -72,7 +72,7 @@ def transformer_card(model: Transformer, training: Training, speeds: Mapping[Gpu
             training.name, training.batch, training.max_batch, 1, fits[first], STAGES, "square-root"
         ),
         work=rounded_figure(training.tokens / (training.batch * model.seq), 6),
-        grad=_grad(model, fits[first], model.pass_times(first, speeds[first])),
+        grad=_grad(fits[first], model.pass_times(first, speeds[first])),
         sync=_sync(model, speeds[first]),
         corrections=Corrections((2,), ((1.0,),)),
         noise=_noise(model, training),
@@ -84,7 +84,7 @@ def transformer_card(model: Transformer, training: Training, speeds: Mapping[Gpu
 SOURCE = "computed by `polluxsim card transformer` from operations, bytes and data sheets"
 
 
-def _grad(model: Transformer, most: int, times: tuple[float, float]) -> GradTimes:
+def _grad(most: int, times: tuple[float, float]) -> GradTimes:
     constant, each = times
     knots = (1, most) if most > 1 else (1,)
     full = tuple(constant + each * m for m in knots)

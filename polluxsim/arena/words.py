@@ -39,7 +39,7 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
     for scenario, found in board.standings.items():
         best.setdefault(found[0].policy, []).append(scenario)
     for policy, scenarios in sorted(best.items(), key=lambda item: -len(item[1])):
-        yield f"{policy} has the least mean JCT on {listed(scenarios)}{_not_alone(board, policy, scenarios)}."
+        yield f"{policy} has the least mean JCT on {listed(scenarios)}{_not_alone(board, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
     if not board.flips:
@@ -57,7 +57,7 @@ def absences(board: Leaderboard) -> Iterator[str]:
         yield f"{policy} did not play {listed(scenarios)}: {why}."
 
 
-def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str:
+def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
     """Return with whom the best shares a scenario, as no interval tells them apart."""
     shared = []
     for scenario in scenarios:
