@@ -66,7 +66,7 @@ NEW = {
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
         policies/reservations.py policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
-        policies/free_gpus.py policies/venn.py models/convergence.py models/nonnegative.py engine/reports.py
+        policies/venn.py models/convergence.py models/nonnegative.py engine/reports.py
         look/why/gang_words.py""",
     "batch sizes by rules and plans": "agent/rules.py agent/ruled.py agent/balancing.py models/planned.py",
     "workloads of other simulators, rigid loads, lists of nodes": """workloads/batch_plans.py workloads/elasticflow.py
@@ -76,7 +76,7 @@ NEW = {
         engine/diversion.py cli/whatif.py cli/whatif_log.py cli/when.py api/futures.py workloads/history.py""",
     "sizing, calibration": "cli/size.py cli/calibrate.py sweeps/sizing.py sweeps/calibration.py metrics/target.py "
     "look/plot/levels.py",
-    "tables of settings, changes by pairs, ranks": """look/replication.py look/settings_text.py look/settings_table.py
+    "tables of settings, changes by pairs, ranks": """look/replication.py look/settings_text.py
         look/comparing.py look/ranks.py look/frames.py cli/compare.py api/sweeps.py api/plotting.py""",
     "arena": "arena/* cli/arena.py",
     "check": "checks/* cli/check.py run/named_policy.py",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+from fnmatch import fnmatch
 
-from lines import KERNELS, length, marks, modules_now
+from lines import KERNELS, NEW, length, marks, modules_now
 
 MOST = 45
 
+MODULES = modules_now()
 FUNCTIONS = [
     (f"{path}: {node.name}", node)
-    for path, text in modules_now().items()
+    for path, text in MODULES.items()
     for node in ast.walk(ast.parse(text))
     if isinstance(node, ast.FunctionDef)
 ]
@@ -29,3 +31,9 @@ def test_half_of_the_functions_have_six_lines_and_nine_in_ten_twenty() -> None:
 def test_no_function_but_a_kernel_has_more_than_a_screen() -> None:
     long = {name for name, node in FUNCTIONS if without_docstring(node) > MOST and not marks(node) & KERNELS}
     assert long == set()
+
+
+def test_the_modules_of_new_features_are_there() -> None:
+    assert [
+        path for paths in NEW.values() for path in paths.split() if not any(fnmatch(one, path) for one in MODULES)
+    ] == []
