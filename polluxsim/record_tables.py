@@ -18,13 +18,8 @@ import pyarrow.parquet as pq
 from polluxsim.arrow_columns import arrow_column
 from polluxsim.columns import Records
 from polluxsim.errors import InvalidInputError, bad_line, short
-from polluxsim.records import (
-    UNITS,
-    AllocationRecord,
-    SharingRecord,
-    Status,
-    unit_of,
-)
+from polluxsim.record_units import UNITS, unit_of
+from polluxsim.records import AllocationRecord, SharingRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from hydra.utils import instantiate
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from toy import toy_job, toy_workload
 
 from polluxsim.checks.driving import AskedEveryRound
@@ -17,45 +19,43 @@ from polluxsim.checks.worlds import Listed
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.policies.afs import Afs
-from polluxsim.policies.backfill import Easy
 from polluxsim.policies.conservative import Conservative
-from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.drf import DominantResourceFairness
-from polluxsim.policies.elastic_edf import ElasticEdf
-from polluxsim.policies.elasticflow import ElasticFlow
 from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.gittins import Gittins
-from polluxsim.policies.hadar import Hadar
-from polluxsim.policies.jsa import EffectiveScaling
 from polluxsim.policies.las import LeastAttainedService
 from polluxsim.policies.multifactor import Multifactor
 from polluxsim.policies.online import OnlineOptimus
-from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.priority import Priority
-from polluxsim.policies.proportional import Proportional
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.shares.allox import AlloX
 from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.shares.rounds import RoundsOfShares
-from polluxsim.policies.shares.rules import FinishTimeFairness, FirstCome, Isolated, MaxMin, MaxSum, MinMakespan
+from polluxsim.policies.shares.rules import (
+    FinishTimeFairness,
+    FirstCome,
+    GandivaFair,
+    Isolated,
+    MaxMin,
+    MaxSum,
+    MinMakespan,
+    Proportional,
+    WaterFilling,
+)
 from polluxsim.policies.shockwave.policy import Shockwave
-from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
-from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.slaq import Slaq
-from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.synergy import Synergy
 from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.venn import Venn
 from polluxsim.policies.view import Policy, traits_of
 from polluxsim.records import Result
+from polluxsim.shipped import shipped
 from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
@@ -95,33 +95,37 @@ BY_CLOCK: dict[str, Callable[[float], Policy]] = {
     "allox": lambda clock: RoundsOfShares(AlloX(), 300.0 * clock),
     "shockwave": lambda clock: Shockwave(window=4, resolve=2, weight_of_longest=1e-3 / clock),
     "first-come-shares": lambda clock: RoundsOfShares(FirstCome(), 300.0 * clock, idle_newcomers=True),
+    "gandiva-fair": lambda clock: RoundsOfShares(GandivaFair(), 300.0 * clock),
+    "proportional-shares": lambda clock: RoundsOfShares(Proportional(), 300.0 * clock),
+    "water-filling": lambda clock: RoundsOfShares(WaterFilling(), 300.0 * clock),
 }
-POLICIES: dict[str, Callable[[], Policy]] = {
-    **{name: partial(make, 1.0) for name, make in BY_CLOCK.items()},
-    "fifo": Fifo,
+# Others with parameters that are not those of their files.
+OTHERWISE: dict[str, Callable[[], Policy]] = {
     "backfill": lambda: Fifo(backfill=True),
-    "srtf": Srtf,
-    "srsf": Srsf,
-    "sjf": ShortestJobFirst,
-    "qssf": QuasiShortestService,
-    "edf": EarliestDeadline,
-    "easy": Easy,
-    "proportional": Proportional,
-    "afs": Afs,
-    "jsa": EffectiveScaling,
-    "sia": Sia,
-    "hadar": Hadar,
-    "venn": Venn,
     "quotas": lambda: Quotas({"vision": 1}),
     "drf": lambda: DominantResourceFairness({"vision": 2.0}),
     "synergy": lambda: Synergy(Srtf()),
-    "elastic-edf": ElasticEdf,
-    "elasticflow": ElasticFlow,
     "conservative": lambda: Conservative(overestimate=1.5),
-    "optimus": Optimus,
     "pollux": lambda: Pollux(GeneticSearch(population=10, generations=5)),
     "pollux-annealing": Pollux,
 }
+
+
+def of_files() -> dict[str, Callable[[], Policy]]:
+    """Return the policies in `configs/policy` that need no other file, GPUs to share or nodes to rent."""
+    found = dict[str, Callable[[], Policy]]()
+    for path in sorted((shipped("configs") / "policy").glob("*.yaml")):
+        values = OmegaConf.load(path)
+        if "defaults" in values or OmegaConf.missing_keys(values):
+            continue
+        make = partial(instantiate, values)
+        traits = traits_of(make())
+        if not (traits.shares_gpus or traits.scales):
+            found[path.stem] = make
+    return found
+
+
+POLICIES = of_files() | {name: partial(make, 1.0) for name, make in BY_CLOCK.items()} | OTHERWISE
 clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(lambda sizes: Cluster(tuple(sizes)))
 policies = st.sampled_from(sorted(POLICIES))
 

@@ -31,7 +31,7 @@ from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.slots import cluster_of
+from polluxsim.look.run_cluster import cluster_of
 from polluxsim.look.table import SideBySide
 from polluxsim.look.timeline import write_timeline
 from polluxsim.look.why.story import at, story

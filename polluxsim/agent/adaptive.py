@@ -125,17 +125,7 @@ class AdaptiveAgent:
 
 
 class ElasticAgent(AdaptiveAgent):
-    """Learns its job's throughput as Pollux's does, so that a policy can price its GPUs, and has its batch by a rule.
-
-    Parameters
-    ----------
-    ruled
-        What chooses the batch size.
-    application, known
-        As of `AdaptiveAgent`.
-    maximises_throughput
-        As of `AdaptiveAgent`.
-    """
+    """Learns its job's throughput as Pollux's does, so that a policy can price its GPUs; its batch follows a rule."""
 
     def __init__(
         self,

@@ -78,13 +78,6 @@ class BalancingAgent(RuledAgent):
 
     It begins with equal parts, or on other GPUs of types that it has had together with parts by the speeds it saw, and
     changes them whenever it observes the times of its workers.
-
-    Parameters
-    ----------
-    application, batch_size, rule, by_type
-        As of `RuledAgent`.
-    controller
-        What makes workers equally fast.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from polluxsim.look.frames import counted
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.metric_lines import first_of_same_jobs
 from polluxsim.look.plot.kinds import Subject
-from polluxsim.look.slots import steady_gpus
+from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.summary import Summary, summarise

@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Settings by metrics: means over what replicates them, and changes by pairs, with 95 % intervals.
-
-    Parameters
-    ----------
-    settings
-        The numbers.
-    """
+    """Settings by metrics: means over what replicates them, and changes by pairs, with 95 % intervals."""
 
     settings: SettingsTable
 

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.applications.card import (
-    About,
-    Card,
-    Corrections,
-    FitError,
-    GradTimes,
-    Losses,
-    NoiseScales,
-    OtherType,
-    SyncTimes,
-)
+from polluxsim.applications.card import About, Card, FitError
+from polluxsim.applications.card_parts import Corrections, GradTimes, Losses, NoiseScales, OtherType, SyncTimes
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.card_text import FORMAT, card_text
 from polluxsim.applications.described import COUNT, EPOCHS, description_of, read_described

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from polluxsim.applications.card import place_in_use
+from polluxsim.applications.card_parts import place_in_use
 from polluxsim.applications.placement_classes import compactness
 from polluxsim.models.efficiency import GradientStatistics, gain
 from polluxsim.models.overlap import overlapped
@@ -58,13 +58,7 @@ class CardProfile:
         }
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the step time on any placement.
-
-        Raises
-        ------
-        ProfileRangeError
-            If there is no GPU, or the atomic batch size is outside the application's limits.
-        """
+        """Return the step time on any placement."""
         key = (gpus_by_node, atomic_batch_size)
         if (known := self._known_step_times.get(key)) is None:
             self._check_step(gpus_by_node, atomic_batch_size)

@@ -10,7 +10,8 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from polluxsim.applications.card import Card, OtherType
+    from polluxsim.applications.card import Card
+    from polluxsim.applications.card_parts import OtherType
     from polluxsim.models.profile import Application
 
 FORMAT = 1

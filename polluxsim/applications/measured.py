@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from polluxsim.applications.interpolation import bracket
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.types import packed
@@ -205,10 +205,7 @@ class MeasuredProfile:
                 f"{self.application.name}: batch size {batch_size} was not validated, "
                 f"allowed are {sizes[0]} to {sizes[-1]}"
             )
-        high = min(bisect_right(sizes, batch_size), len(sizes) - 1)
-        low = max(high - 1, 0)
-        width = sizes[high] - sizes[low]
-        weight = (batch_size - sizes[low]) / width if width else 0.0
+        low, high, weight = bracket(sizes, batch_size)
         return self.validations[sizes[low]], self.validations[sizes[high]], weight
 
     def _between_rows(

@@ -112,9 +112,7 @@ class Section:
         for key, node in self.nodes.items():
             if key not in self._asked:
                 raise bad_line(
-                    self.path,
-                    _line(node),
-                    f"unknown key {key!r}, allowed are {', '.join(sorted(self._asked))}",
+                    self.path, _line(node), f"unknown key {key!r}, allowed are {', '.join(sorted(self._asked))}"
                 )
 
     def error(self, key: str, allowed: str, node: Any = None) -> InvalidInputError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.applications.card import About, Card, Corrections, GradTimes, NoiseScales, OtherType, SyncTimes
+from polluxsim.applications.card import About, Card
 from polluxsim.applications.card_fitting.rounding import rounded, rounded_figure
+from polluxsim.applications.card_parts import Corrections, GradTimes, NoiseScales, OtherType, SyncTimes
 from polluxsim.applications.transformer import GPUS_PER_NODE, critical_batch, loss_after
 from polluxsim.errors import InvalidConfigError
 from polluxsim.models.profile import Application
@@ -71,7 +72,7 @@ def transformer_card(model: Transformer, training: Training, speeds: Mapping[Gpu
             training.name, training.batch, training.max_batch, 1, fits[first], STAGES, "square-root"
         ),
         work=rounded_figure(training.tokens / (training.batch * model.seq), 6),
-        grad=_grad(model, fits[first], model.pass_times(first, speeds[first])),
+        grad=_grad(fits[first], model.pass_times(first, speeds[first])),
         sync=_sync(model, speeds[first]),
         corrections=Corrections((2,), ((1.0,),)),
         noise=_noise(model, training),
@@ -83,7 +84,7 @@ def transformer_card(model: Transformer, training: Training, speeds: Mapping[Gpu
 SOURCE = "computed by `polluxsim card transformer` from operations, bytes and data sheets"
 
 
-def _grad(model: Transformer, most: int, times: tuple[float, float]) -> GradTimes:
+def _grad(most: int, times: tuple[float, float]) -> GradTimes:
     constant, each = times
     knots = (1, most) if most > 1 else (1,)
     full = tuple(constant + each * m for m in knots)

@@ -8,6 +8,7 @@ from polluxsim.arena.leaderboard import CLOCKS, METRICS, RANKED
 from polluxsim.look.bootstrap import LEAST_UNITS
 from polluxsim.look.metric_names import unit_of
 from polluxsim.look.settings_text import is_real
+from polluxsim.look.why.phrases import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
     for scenario, found in board.standings.items():
         best.setdefault(found[0].policy, []).append(scenario)
     for policy, scenarios in sorted(best.items(), key=lambda item: -len(item[1])):
-        yield f"{policy} has the least mean JCT on {_listed(scenarios)}{_not_alone(board, policy, scenarios)}."
+        yield f"{policy} has the least mean JCT on {listed(scenarios)}{_not_alone(board, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
     if not board.flips:
@@ -56,19 +57,19 @@ def absences(board: Leaderboard) -> Iterator[str]:
     for player, why in board.absent.items():
         reasons.setdefault((player.policy, why), []).append(player.scenario)
     for (policy, why), scenarios in reasons.items():
-        where = "on any scenario" if 1 < len(scenarios) == len(board.standings) else _listed(scenarios)
+        where = "on any scenario" if 1 < len(scenarios) == len(board.standings) else listed(scenarios)
         yield f"{policy} did not play {where}: {why}."
 
 
-def _not_alone(board: Leaderboard, policy: str, scenarios: Sequence[str]) -> str:
+def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
     """Return with whom the best shares a scenario, as no interval tells them apart."""
     shared = []
     for scenario in scenarios:
         near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]
         if near:
             more = [f"{len(near) - MOST_NAMES} more"] if len(near) > MOST_NAMES else []
-            shared.append(f"on {scenario} from {_listed([*near[:MOST_NAMES], *more])}")
-    return f"; it is not told apart {_listed(shared)}" if shared else ""
+            shared.append(f"on {scenario} from {listed([*near[:MOST_NAMES], *more])}")
+    return f"; it is not told apart {listed(shared)}" if shared else ""
 
 
 def _is_told_apart(one: Standing) -> bool:
@@ -82,10 +83,6 @@ def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
     wins = f"{flip.first} beats {flip.second} on {where} ({_percent(much)} mean JCT)"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {_percent(more)})."
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _end(share: float) -> str:

@@ -22,11 +22,6 @@ BEGINS, FOUND, FAILED, DONE = range(4)
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
     """Yield the number of each world that begins, and each finding as a sentence and a test.
 
-    Parameters
-    ----------
-    policy, worlds, timeout
-        As of `check`.
-
     Raises
     ------
     PolluxSimError

@@ -52,11 +52,6 @@ class DecisionTimeoutError(BaseException):
 class Noted:
     """A policy as it is, of which it is noted whether decisions of its stand.
 
-    Parameters
-    ----------
-    policy
-        Who decides.
-
     Attributes
     ----------
     stood

@@ -12,7 +12,7 @@ from polluxsim.errors import InvalidConfigError, InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polluxsim.cli.workload_file import Source
+    from polluxsim.workloads.source import Source
 
 SAMPLED_OPTIONS = ("jobs",)
 REPLAY_OPTIONS = ("start", "rate", "heartbeat")

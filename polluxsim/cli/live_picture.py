@@ -68,11 +68,6 @@ class History(NamedTuple):
 class Picture:
     """The cluster after the last round shown, for a terminal of any size.
 
-    Parameters
-    ----------
-    workload, cluster
-        What is simulated.
-
     Attributes
     ----------
     keys
@@ -139,7 +134,7 @@ class Picture:
             shares = ", ".join(f"{name} {share:.0%}" for name, share in shown.gpu_time.items())
             yield [Segment(f"GPU time: {shares}")]
         if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
-            yield list(self._small_lines(shown, width // 3 - 14))
+            yield list(self._small_lines(width // 3 - 14))
 
     def _facts(self, shown: Shown) -> Iterator[str]:
         record, spent = shown.record, perf_counter() - self._started
@@ -163,7 +158,7 @@ class Picture:
         if self.keys:
             yield self.keys
 
-    def _small_lines(self, shown: Shown, width: int) -> Iterator[Segment]:
+    def _small_lines(self, width: int) -> Iterator[Segment]:
         """Yield GPUs, queue and efficiency over the time so far, averaged over as many bins as there is room for."""
         times = np.array(self._history.times)
         edges = np.linspace(times[0], times[-1], width + 1)

@@ -22,7 +22,7 @@ from polluxsim.cli.run_help import with_meanings
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
-from polluxsim.look.slots import steady_gpus
+from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.execution import Execution, resolved

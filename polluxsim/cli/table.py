@@ -45,7 +45,7 @@ def _table(options: Namespace) -> int:
     from polluxsim.look.console import console
     from polluxsim.look.metric_lines import first_of_same_jobs
     from polluxsim.look.ranks import rank_table
-    from polluxsim.look.slots import steady_gpus
+    from polluxsim.look.run_cluster import steady_gpus
     from polluxsim.look.table import SideBySide
 
     if options.by:

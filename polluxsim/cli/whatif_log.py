@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Mapping, Sequence
 
-    from polluxsim.sweeps.calibration import Candidates, Match
+    from polluxsim.sweeps.calibration import Candidates
 
 
 class Case(NamedTuple):
@@ -36,7 +36,7 @@ def whatif_log(options: Namespace) -> int:
     cases = [Case(*case) for case in product(policies, nodes, loads)]
     waited = dict(zip(cases, _waits(log, present, cases, options.names, folder / "runs"), strict=True))
     print(f"{len(waits)} jobs waited {length(waits.mean())} on average in the log; replayed on {nodes[0]} nodes: "
-          f"{', '.join(map(_off, found))}")  # fmt: skip
+          + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found))  # fmt: skip
     _print(waited)
     print("\n".join(_sentences(Case(found[0].policy, nodes[0], loads[0]), waited)))
     print(f"wrote {folder}")
@@ -94,10 +94,6 @@ def _waits(
     for run in run_sweep(plan, folder)["folder"]:
         result = read_run(Path(run)).result
         yield targets[0].value(result), targets[1].value(result)
-
-
-def _off(match: Match) -> str:
-    return f"{match.policy} is off by {length(match.error)} a job"
 
 
 def _print(waited: Mapping[Case, tuple[float, float]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidInputError
 
@@ -12,17 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.models.profile import Profile
+    from polluxsim.workloads.source import Source
     from polluxsim.workloads.workload import Workload
 
 SUFFIX = ".csv"
-
-
-class Source(Protocol):
-    """Whatever makes a workload."""
-
-    def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the workload."""
-        ...
 
 
 def add_drawing(parser: ArgumentParser) -> None:

@@ -82,11 +82,7 @@ class Layout:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of an observation's arrays."""
-        return {
-            "queue": (self.queue, len(QUEUE)),
-            "running": (self.running, len(RUNNING)),
-            "cluster": (len(CLUSTER),),
-        }
+        return {"queue": (self.queue, len(QUEUE)), "running": (self.running, len(RUNNING)), "cluster": (len(CLUSTER),)}
 
     def waiting_row(self, view: ClusterView, job: JobView, num_gpus: int) -> tuple[float, ...]:
         """Return what is seen of a job that waits."""

@@ -26,15 +26,7 @@ class Agent(Protocol):
 
 @dataclass(frozen=True)
 class AgentPolicy:
-    """Starts the jobs that an agent picks, for `simulate`, `sweep` and `compare`.
-
-    Parameters
-    ----------
-    agent
-        Who picks.
-    layout
-        What it was trained with.
-    """
+    """Starts the jobs that an agent picks, for `simulate`, `sweep` and `compare`."""
 
     agent: Agent
     layout: Layout = field(default_factory=Layout)

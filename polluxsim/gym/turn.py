@@ -28,15 +28,7 @@ NEWS = Change.ARRIVAL | Change.COMPLETION | Change.NODES
 
 
 class Turn:
-    """What an agent sees and may pick at one scheduling round.
-
-    Parameters
-    ----------
-    layout
-        What it sees of it.
-    view
-        The cluster now.
-    """
+    """What an agent sees and may pick at one scheduling round."""
 
     def __init__(self, layout: Layout, view: ClusterView) -> None:
         self.view = view

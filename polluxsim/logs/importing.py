@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
@@ -84,7 +85,8 @@ def import_trace(
     if destination.suffix != ".parquet" or destination.is_dir():
         raise InvalidInputError(f"{destination}: allowed is the name of a file to write that ends in .parquet")
     size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
-    job = _Import(trace_format, source, destination, zone, time_zone is None, size)
+    is_assumed = time_zone is None and trace_format.clock is Clock.LOCAL
+    job = _Import(trace_format, source, destination, zone, is_assumed, size)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         return job.run(trace_format.read(source, zone), skip_bad)
@@ -140,59 +142,50 @@ def _start(seconds: float, clock: Clock, zone: tzinfo) -> _Start:
     return _Start(seconds, local.isoformat(), local)
 
 
+@dataclass
 class _Import:
     """One import under way."""
 
-    def __init__(
-        self,
-        trace_format: Format,
-        source: Path,
-        destination: Path,
-        zone: tzinfo,
-        zone_assumed: bool,
-        cluster_gpus: int | None,
-    ) -> None:
-        self._format = trace_format
-        self._source = source
-        self._destination = destination
-        self._zone = zone
-        self._zone_assumed = zone_assumed and trace_format.clock is Clock.LOCAL
-        self._cluster_gpus = cluster_gpus
-        self._columns = columns_of(trace_format.extras)
-        self._files: dict[str, int] = {}
-        self._rows_read = 0
-        self._dropped = Tallies()
-        self._bad = Tallies()
-        self._odd = Tallies()
+    format: Format
+    source: Path
+    destination: Path
+    zone: tzinfo
+    zone_assumed: bool
+    cluster_gpus: int | None
+    files: dict[str, int] = field(default_factory=dict)
+    rows_read: int = 0
+    dropped: Tallies = field(default_factory=Tallies)
+    bad: Tallies = field(default_factory=Tallies)
+    odd: Tallies = field(default_factory=Tallies)
 
     def run(self, entries: Iterator[Entry], skip_bad: bool) -> Report:
         """Import the rows."""
         # What a job's place in the source is travels along in two columns, for the report's sake only.
-        fields = [(column.name, column.kind) for column in self._columns]
+        fields = [(column.name, column.kind) for column in columns_of(self.format.extras)]
         schema = pa.schema([*fields, ("file", pa.int32()), ("line", pa.int64())])
         table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
         if not table.num_rows:
             raise self._no_jobs()
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs of one instant stay as they came
-        with appearing_whole(self._destination) as temporary:
+        with appearing_whole(self.destination) as temporary:
             return self._write(table, temporary)
 
     def _rows(self, entries: Iterable[Entry], skip_bad: bool) -> Iterator[tuple[object, ...]]:
         """Yield the cells of each job and count everything else."""
         for entry in entries:
-            self._rows_read += 1
+            self.rows_read += 1
             if isinstance(entry, LogJob):
                 self._note(entry)
                 yield self._cells(entry)
             elif isinstance(entry, Dropped):
-                self._dropped.add(entry.reason, entry.place)
+                self.dropped.add(entry.reason, entry.place)
             elif skip_bad:
-                self._bad.add(entry.reason, entry.place)
+                self.bad.add(entry.reason, entry.place)
             else:
                 raise entry
 
     def _cells(self, job: LogJob) -> tuple[object, ...]:
-        file = self._files.setdefault(job.place.file, len(self._files))
+        file = self.files.setdefault(job.place.file, len(self.files))
         return (
             job.job, job.submitted, job.duration, job.num_gpus, job.user, job.tenant, job.status,
             job.attempts, *job.extras, file, job.place.line,
@@ -200,53 +193,53 @@ class _Import:
 
     def _note(self, job: LogJob) -> None:
         for oddity in oddities(job):
-            self._odd.add(oddity, job.place)
-        if self._cluster_gpus is not None and job.num_gpus > self._cluster_gpus:
-            self._odd.add(self._too_large, job.place)
+            self.odd.add(oddity, job.place)
+        if self.cluster_gpus is not None and job.num_gpus > self.cluster_gpus:
+            self.odd.add(self._too_large, job.place)
 
     @property
     def _too_large(self) -> str:
-        return f"more GPUs than the {self._cluster_gpus} of the cluster"
+        return f"more GPUs than the {self.cluster_gpus} of the cluster"
 
     def _no_jobs(self) -> InvalidInputError:
-        reasons = [f"{tally.count} × {tally.reason}" for tally in (*self._dropped.all(), *self._bad.all())]
+        reasons = [f"{tally.count} × {tally.reason}" for tally in (*self.dropped.all(), *self.bad.all())]
         left_out = f": {'; '.join(reasons)}" if reasons else ""
-        return InvalidInputError(f"{self._source}: no job with GPUs in {self._rows_read} rows{left_out}")
+        return InvalidInputError(f"{self.source}: no job with GPUs in {self.rows_read} rows{left_out}")
 
     def _write(self, table: pa.Table, path: Path) -> Report:
-        start = _start(table["submit_time"][0].as_py(), self._format.clock, self._zone)
-        schema = trace_schema(self._format.extras, self._info(start))
+        start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
+        schema = trace_schema(self.format.extras, self._info(start))
         table = _from_start(table, start.seconds)
         pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
-        return self._report(Examination(table, list(self._files), start.since_midnight), start)
+        return self._report(Examination(table, list(self.files), start.since_midnight), start)
 
     def _info(self, start: _Start) -> TraceInfo:
-        return TraceInfo(self._format.name, self._source.name, self._format.citation, self._zone_name, start.text)
+        return TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text)
 
     @property
     def _zone_name(self) -> str:
-        return "" if self._format.clock is Clock.RELATIVE else str(self._zone)
+        return "" if self.format.clock is Clock.RELATIVE else str(self.zone)
 
     def _report(self, examination: Examination, start: _Start) -> Report:
-        larger = self._odd.get(self._too_large)
-        suspicious = (*self._odd.all(), *examination.suspicious())
+        larger = self.odd.get(self._too_large)
+        suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR
         return Report(
-            format=self._format.name,
-            source=str(self._source),
-            destination=str(self._destination),
-            citation=self._format.citation,
-            caveat=self._format.caveat,
-            rows_read=self._rows_read,
+            format=self.format.name,
+            source=str(self.source),
+            destination=str(self.destination),
+            citation=self.format.citation,
+            caveat=self.format.caveat,
+            rows_read=self.rows_read,
             jobs_written=examination.num_jobs,
-            dropped=self._dropped.all(),
-            bad=self._bad.all(),
+            dropped=self.dropped.all(),
+            bad=self.bad.all(),
             time_zone=self._zone_name,
-            time_zone_assumed=self._zone_assumed,
+            time_zone_assumed=self.zone_assumed,
             origin_time=start.text,
             span=examination.last_submission,
-            cluster_gpus=self._cluster_gpus,
+            cluster_gpus=self.cluster_gpus,
             larger_than_cluster=larger,
             load=tuple(self._loads(days, start)),
             total_gpu_hours=hours,
@@ -267,7 +260,7 @@ class _Import:
             yield DayLoad(start.day(day), jobs, seconds / HOUR, self._load(seconds / HOUR, DAY))
 
     def _load(self, gpu_hours: float, seconds: float) -> float | None:
-        return None if self._cluster_gpus is None else gpu_hours / (self._cluster_gpus * seconds / HOUR)
+        return None if self.cluster_gpus is None else gpu_hours / (self.cluster_gpus * seconds / HOUR)
 
 
 def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

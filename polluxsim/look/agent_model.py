@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentModel:
-    """The speed of an application as an agent's fitted throughput model has it.
-
-    Parameters
-    ----------
-    application
-        Whose speed it is.
-    params
-        θ_sys.
-    """
+    """The speed of an application as an agent's fitted throughput model has it."""
 
     application: Application
     params: ThroughputParams

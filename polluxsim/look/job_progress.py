@@ -56,17 +56,6 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) 
     A run does not record efficiency job by job; it follows from batch size and epoch. Exact for `engine=exact` without
     interference; by whole seconds (`osdi21`) epochs end up to a second apart from here.
 
-    Parameters
-    ----------
-    result
-        The run.
-    job
-        One of its jobs.
-    profile
-        Its application's, as in the run.
-    delay
-        What a start costs in the run.
-
     Raises
     ------
     ProfileRangeError

@@ -54,17 +54,7 @@ NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), n
 
 
 def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
-    """Return the lives of all jobs that have a profile; `progress_of` says how far they hold.
-
-    Parameters
-    ----------
-    result
-        The run.
-    profiles
-        By application, as in the run.
-    delay
-        What a start costs in the run.
-    """
+    """Return the lives of all jobs that have a profile; `progress_of` says how far they hold."""
     changes = defaultdict(list)
     known = {job.job for job in result.job_records if job.application in profiles}
     for record in result.allocation_records:

@@ -61,10 +61,8 @@ def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list
     gpus
         GPUs of the cluster of each; None where that is not known, or changes.
     """
-    found, fails = (
-        [],
-        any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries),
-    )
+    found: list[Line] = []
+    fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
     for field, metric in METRICS.items():
         if field.partition(".")[0] in UNDER_FAILURES and not fails:
             continue

@@ -14,7 +14,7 @@ from polluxsim.records import Status
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from polluxsim.look.slots import Stay
+    from polluxsim.look.stays import Stay
     from polluxsim.records import AllocationRecord, CheckpointRecord, Result
     from polluxsim.storage import Run
 

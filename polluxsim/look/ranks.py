@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from polluxsim.records import JobRecord, Result
 
-TENANTS = ("user", "queue")
 NOBODY = "nobody named"
 MOST_ROWS = 40
 

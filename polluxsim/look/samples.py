@@ -56,13 +56,7 @@ class Measured(NamedTuple):
 
 
 class Samples:
-    """Measured values by metric and arm.
-
-    Parameters
-    ----------
-    samples
-        In any order.
-    """
+    """Measured values by metric and arm."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         values = defaultdict[tuple[str, str], dict[tuple[str, int], float]](dict)

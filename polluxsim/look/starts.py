@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.gpu_types import ANY
-from polluxsim.look.slots import cluster_of
+from polluxsim.look.run_cluster import cluster_of
 from polluxsim.restarts import RestartDelays
 
 if TYPE_CHECKING:

@@ -17,16 +17,18 @@ import numpy as np
 
 from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.pauses import Pauses
+from polluxsim.look.run_cluster import cluster_of, is_rented
 from polluxsim.look.series import active_jobs, waiting_jobs
-from polluxsim.look.slots import Slot, cluster_of, is_rented, most_lanes, stays
+from polluxsim.look.slots import Slot
 from polluxsim.look.starts import start_delay
+from polluxsim.look.stays import most_lanes, stays
 from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from polluxsim.look.slots import Stay
+    from polluxsim.look.stays import Stay
     from polluxsim.storage import Run
     from polluxsim.types import Cluster
 
@@ -35,12 +37,7 @@ if TYPE_CHECKING:
 CLUSTER_PID = 1
 """Process of the counters; node n is process n + 2. Processes and threads are numbered from 1, since 0 means idle."""
 
-COUNTERS = (
-    ("queue", "jobs"),
-    ("active", "jobs"),
-    ("GPUs", "in use"),
-    ("efficiency", "weighted by GPUs"),
-)
+COUNTERS = (("queue", "jobs"), ("active", "jobs"), ("GPUs", "in use"), ("efficiency", "weighted by GPUs"))
 """Names of the counters and of their one series; Perfetto shows them together."""
 
 OF_RENTED = (("nodes", "up"), ("price", "an hour"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from polluxsim.look.slots import Stay
+    from polluxsim.look.stays import Stay
     from polluxsim.records import Result
 
     Event = dict[str, Any]

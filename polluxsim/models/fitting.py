@@ -97,9 +97,7 @@ def observation_array(
     return np.array([num_nodes, num_replicas, atomic_batch_size, *logs], dtype=np.float64)
 
 
-def explored_bounds(
-    data: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def explored_bounds(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return start, lower and upper bounds, each of shape (7,), with what no observation speaks of held fixed."""
     nodes, replicas, atomic, log_grad, _ = data
     held = dict[int, float]()

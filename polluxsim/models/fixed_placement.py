@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Alone:
-    """One application on one placement.
-
-    Parameters
-    ----------
-    profile
-        How it trains.
-    gpus_by_node
-        The placement.
-    """
+    """One application on one placement."""
 
     profile: Profile
     gpus_by_node: tuple[int, ...]

@@ -60,17 +60,7 @@ class ScaledGoodput:
 
 @dataclass(frozen=True)
 class GoodputModel:
-    """What an agent has learnt of its job: enough to predict its goodput on any placement.
-
-    Parameters
-    ----------
-    application
-        Limits of the batch size.
-    params
-        The fitted throughput model.
-    statistics
-        The gradient statistics observed last.
-    """
+    """What an agent has learnt of its job: enough to predict its goodput on any placement."""
 
     application: Application
     params: ThroughputParams
@@ -109,15 +99,6 @@ class GoodputTable:
     """The largest goodput on every placement, for one throughput model: quick to follow the gradient statistics.
 
     What a batch choice takes in time does not depend on the statistics, so it is computed once.
-
-    Parameters
-    ----------
-    application
-        Limits of the batch size.
-    params
-        The fitted throughput model.
-    max_replicas
-        Most GPUs of the table.
     """
 
     application: Application

@@ -143,13 +143,7 @@ class PlannedProfile:
         return tuple(self.num_replicas * size for size in sorted(set(self.plan.sizes)))
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, wherever its GPUs are.
-
-        Raises
-        ------
-        ProfileRangeError
-            If it is given another number of GPUs, or its batch does not fit in their memory.
-        """
+        """Return the time of a step, wherever its GPUs are."""
         if sum(gpus_by_node) != self.num_replicas:
             raise ProfileRangeError(
                 f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"

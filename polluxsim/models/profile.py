@@ -89,12 +89,7 @@ class Application:
     @property
     def batch_limits(self) -> tuple[int, int, int, int]:
         """Return M0, the largest batch size, and the smallest and largest atomic one, as compiled code takes them."""
-        return (
-            self.init_batch_size,
-            self.max_batch_size,
-            self.min_atomic_batch_size,
-            self.max_atomic_batch_size,
-        )
+        return (self.init_batch_size, self.max_batch_size, self.min_atomic_batch_size, self.max_atomic_batch_size)
 
     def most_replicas(self, batch_size: int) -> int:
         """Return the most GPUs that `batch_size` examples can be split over."""

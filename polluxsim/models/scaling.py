@@ -79,12 +79,6 @@ class ScalingProfile(KnownDuration):
         return (self.speeds[-1][0],)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step by the number of GPUs, wherever they are.
-
-        Raises
-        ------
-        ProfileRangeError
-            If the speed on so many GPUs is not known.
-        """
+        """Return the time of a step by the number of GPUs, wherever they are."""
         speed = speed_at(self.speeds, sum(gpus_by_node))
         return StepTime(speed_at(self.speeds, self.num_replicas) / speed, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -35,27 +36,8 @@ SHORTEST_STAGE = 15 * 60.0
 """A number of nodes that lasts less is a step on the way to another [s]."""
 
 
-def completion_times(runs: Runs) -> Iterator[Sample]:
-    """Yield mean, tail and end of every run."""
-    return _of_jobs(runs, times)
-
-
-def fairness(runs: Runs) -> Iterator[Sample]:
-    """Yield the largest ρ of every run, and the share of its jobs with ρ below 2."""
-    return _of_jobs(runs, fairness_of)
-
-
-def deadlines(runs: Runs) -> Iterator[Sample]:
-    """Yield the share of the jobs with a deadline that met it, in every run."""
-    return _of_jobs(runs, deadlines_of)
-
-
-def overheads(runs: Runs) -> Iterator[Sample]:
-    """Yield what re-allocations cost in every run."""
-    return _of_jobs(runs, overheads_of)
-
-
-def _of_jobs(runs: Runs, metrics: Callable[[pd.DataFrame], Mapping[str, float]]) -> Iterator[Sample]:
+def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs) -> Iterator[Sample]:
+    """Yield figures of the jobs of every run."""
     for run in runs.made:
         for metric, value in metrics(run.jobs()).items():
             yield Sample(metric, run.arm.name, value, run.workload, run.seed)
@@ -169,10 +151,15 @@ def stages(result: Result) -> list[int]:
 
 
 MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
+    "completion_times": partial(_of_jobs, times),
+    "deadlines": partial(_of_jobs, deadlines_of),
+    "fairness": partial(_of_jobs, fairness_of),
+    "overheads": partial(_of_jobs, overheads_of),
+} | {
     function.__name__: function
     for function in (
-        adaptation, autoscaling, best_batch_sizes, completion_times, deadlines, efficiency_by_stage, fairness,
-        fit_errors, jobs_at_published_times, of_profiles, overheads, shares, usage,
+        adaptation, autoscaling, best_batch_sizes, efficiency_by_stage, fit_errors, jobs_at_published_times,
+        of_profiles, shares, usage,
     )
 }  # fmt: skip
 

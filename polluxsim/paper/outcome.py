@@ -63,15 +63,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment that has been run and compared.
-
-    Parameters
-    ----------
-    runs
-        Its runs.
-    findings
-        Its published numbers and ours.
-    """
+    """An experiment that has been run and compared."""
 
     runs: Runs
     findings: tuple[Finding, ...]

@@ -73,7 +73,10 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
         If a run cannot be composed, or its parts cannot be built.
     """
     runs = _Composing(composer(CONFIG_DIRS), experiment, inputs, extra)
-    units = {arm: _units(experiment, inputs, arm, seeds) for arm in experiment.arms}
+    units = {
+        arm: inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
+        for arm in experiment.arms
+    }
     return Plan(experiment, [run for arm in units for run in _runs_of(arm, units[arm], runs)])
 
 
@@ -90,10 +93,6 @@ class _Composing(NamedTuple):
         name = f"+{self.experiment.group}={self.experiment.name}"
         overrides = (name, *unit.overrides, *extra, *self.inputs.placed(arm))
         return overrides, self.composer.compose(overrides)
-
-
-def _units(experiment: Experiment, inputs: Inputs, arm: Arm, seeds: int) -> list[Unit]:
-    return inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
 
 
 def _runs_of(arm: Arm, units: Sequence[Unit], runs: _Composing) -> list[Planned]:

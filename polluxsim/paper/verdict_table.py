@@ -25,6 +25,7 @@ STYLES = {True: "green", False: "red", None: "dim"}
 SCALES: Sequence[tuple[str, float]] = (("h", HOUR), ("min", MINUTE), ("s", 1.0))
 """Units of times, and the seconds in each."""
 
+DECIMALS = {"h": 3, "min": 2, "s": 4}
 FEWEST = {"h": 0.7, "min": 1.0, "s": 0.0}
 """The largest time of a row has at least so many of its unit."""
 
@@ -140,11 +141,7 @@ def value(number: float, row: Published, unit: str) -> str:
         return f"{100 * number:+.1f} %" if row.against else f"{100 * number:.2f} %"
     if unit not in dict(SCALES):
         return f"{number:.6g}"
-    return f"{number / dict(SCALES)[unit]:.{_decimals(unit)}f} {unit}"
-
-
-def _decimals(unit: str) -> int:
-    return {"h": 3, "min": 2, "s": 4}[unit]
+    return f"{number / dict(SCALES)[unit]:.{DECIMALS[unit]}f} {unit}"
 
 
 def failed(findings: Iterable[Finding]) -> list[Finding]:

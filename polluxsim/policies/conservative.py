@@ -32,13 +32,7 @@ class Reservation(NamedTuple):
 
 
 class Reservations:
-    """When each job that waits is to start, and what that leaves free.
-
-    Parameters
-    ----------
-    free
-        GPUs over time.
-    """
+    """When each job that waits is to start, and what that leaves free."""
 
     def __init__(self, free: Timetable) -> None:
         self.free = free

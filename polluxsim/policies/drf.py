@@ -100,7 +100,7 @@ class _Filling:
         self._left = list(view.hosts)
         # Where jobs do not say: so much of any node can be had for each of its GPUs.
         self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
-        self._all = (float(sum(view.gpus_per_node)), *_sums(view.hosts))
+        self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
         self._crowded: frozenset[int] = frozenset()
         self._crowded = self._too_full()
@@ -187,7 +187,3 @@ class _Filling:
                 waits = "runs-on" if job.placement else "share-waits"
                 found[job.job_id] = Reason("least-share" if job.job_id in started else waits, numbers)
         return found
-
-
-def _sums(hosts: Sequence[Host]) -> tuple[float, ...]:
-    return tuple(map(sum, zip(*hosts, strict=True)))

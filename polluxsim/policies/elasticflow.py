@@ -11,7 +11,7 @@ from polluxsim.policies.deadlines import due
 from polluxsim.policies.elastic import TrueTimes, placements, powers_of_two
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.plans import SLACK, Demand, Plan, capped, following, least
-from polluxsim.policies.reservations import FreeOverTime
+from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import Change, Decision, Reason
 from polluxsim.types import num_replicas
 
@@ -29,20 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Schedule:
-    """The plans of several jobs, which fit together.
-
-    Parameters
-    ----------
-    view
-        The cluster now.
-    """
+    """The plans of several jobs, which fit together."""
 
     view: ClusterView
     plans: dict[JobId, Plan] = field(default_factory=dict)
-    free: FreeOverTime = field(init=False)
+    free: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.free = FreeOverTime(self.view.time, self.view.num_gpus)
+        self.free = Timetable(self.view.time, self.view.num_gpus)
 
     def add(self, job_id: JobId, plan: Plan) -> None:
         """Take in a plan that fits beside the others."""
@@ -212,7 +206,7 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
 
 def _why_not(view: ClusterView, demand: Demand) -> Reason:
     """Say why a job is not admitted. Kind: `not-admitted`, with its end if it were alone."""
-    alone = capped(demand, FreeOverTime(view.time, view.num_gpus), max(demand.times))
+    alone = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times))
     return Reason("not-admitted", {"deadline": demand.deadline, "planned_end": alone.end})
 
 

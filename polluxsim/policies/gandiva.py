@@ -7,7 +7,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.policies.gangs import Budget
+from polluxsim.policies.budget import Budget
 from polluxsim.policies.growing import Growth
 from polluxsim.policies.numbered import placed_together
 from polluxsim.policies.orders import check_above_zero

@@ -7,8 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.stages import MOST_JOBS, interleaved
+from polluxsim.policies.budget import Budget
 from polluxsim.policies.elastic import AtEvents
-from polluxsim.policies.gangs import Budget
 from polluxsim.policies.matching import matched
 from polluxsim.policies.numbered import placed_together
 from polluxsim.policies.per_type import pool_per_type

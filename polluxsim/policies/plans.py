@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from polluxsim.policies.reservations import FreeOverTime
+    from polluxsim.policies.timetable import Timetable
 
 SLACK = 1e-6
 """A plan ends so much before its deadline, for rounding [s]."""
@@ -58,14 +58,14 @@ class Plan(NamedTuple):
         """Return what it holds first."""
         return self.steps[0][1]
 
-    def reserve(self, free: FreeOverTime, released: float, *, sign: int = 1) -> None:
+    def reserve(self, free: Timetable, released: float, *, sign: int = 1) -> None:
         """Take the plan's GPUs until the job has released them [s], or with sign −1 give them back."""
         for (start, gpus), (end, _) in pairwise((*self.steps, (released, 0))):
             if gpus and start < end:
                 free.take(sign * gpus, start, end)
 
 
-def capped(demand: Demand, free: FreeOverTime, cap: int) -> Plan:
+def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
     """Return the plan of a job that holds the most GPUs it can use at every time, but for a cap, restarts included."""
     counts = [gpus for gpus in demand.times if gpus <= cap]
     left, held, pending = 1.0, demand.held, demand.pending
@@ -86,7 +86,7 @@ def capped(demand: Demand, free: FreeOverTime, cap: int) -> Plan:
     return Plan(steps, inf)
 
 
-def least(demand: Demand, free: FreeOverTime) -> Plan | None:
+def least(demand: Demand, free: Timetable) -> Plan | None:
     """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if none does.
 
     Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.

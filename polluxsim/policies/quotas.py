@@ -96,15 +96,7 @@ class Quotas:
 
 
 class Cohort:
-    """Who holds what of the GPUs that all queues share, while a round is decided.
-
-    Parameters
-    ----------
-    quotas
-        GPUs by queue.
-    view
-        The cluster now.
-    """
+    """Who holds what of the GPUs that all queues share, while a round is decided."""
 
     def __init__(self, quotas: Mapping[str, int], view: ClusterView) -> None:
         self._quotas = quotas

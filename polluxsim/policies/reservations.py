@@ -1,4 +1,4 @@
-"""Planning ahead by time limits: when running jobs end at the latest, and how many GPUs are free from when on."""
+"""Planning ahead by time limits: when running jobs end at the latest, and when enough GPUs are free by that."""
 
 from __future__ import annotations
 
@@ -75,53 +75,6 @@ class Limits:
         """
         soonest = view.time + view.round_interval
         return ((max(time, soonest), gpus) for time, _, gpus in self._releases)
-
-
-class FreeOverTime:
-    """How many GPUs are free from now on, by what is reserved.
-
-    Parameters
-    ----------
-    now
-        When it begins [s].
-    free
-        GPUs that are free then.
-    releases
-        Times [s] at which GPUs become free, and how many, in order.
-    """
-
-    def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:
-        self._times, self._free = [now], [free]
-        for time, gpus in releases:
-            if time > self._times[-1]:
-                self._times.append(time)
-                self._free.append(self._free[-1])
-            self._free[-1] += gpus
-
-    def intervals(self) -> Iterator[tuple[float, float, int]]:
-        """Yield from when until when how many GPUs are free; the last interval does not end."""
-        return zip(self._times, (*self._times[1:], inf), self._free, strict=True)
-
-    @property
-    def now(self) -> int:
-        """Return the GPUs that are free at the beginning."""
-        return self._free[0]
-
-    def take(self, num_replicas: int, start: float, end: float) -> None:
-        """Reserve GPUs from a step on to another time, at which a step is made if need be."""
-        first, last = self._step(start), self._step(end)
-        for index in range(first, last):
-            self._free[index] -= num_replicas
-
-    def _step(self, time: float) -> int:
-        """Return the index of the step at a time, which is made if need be."""
-        if time == inf:
-            return len(self._times)
-        index = bisect_left(self._times, time)
-        if index == len(self._times) or self._times[index] != time:
-            self._times.insert(index, time)
-            self._free.insert(index, self._free[index - 1])
-        return index
 
 
 def shadow(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:

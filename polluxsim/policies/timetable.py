@@ -1,4 +1,4 @@
-"""How many GPUs are free from when on, where thousands of jobs have reservations: a step function in arrays."""
+"""How many GPUs are free from when on, by what is reserved: a step function in arrays, as jobs may be thousands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 ROOM = 64
@@ -38,6 +38,16 @@ class Timetable:
         self._times = np.full(2 * self._steps + ROOM, inf)
         self._free = np.zeros(len(self._times), dtype=np.int64)
         self._times[: self._steps], self._free[: self._steps] = list(freed), list(accumulate(freed.values()))
+
+    @property
+    def now(self) -> int:
+        """Return the GPUs that are free at the beginning."""
+        return int(self._free[0])
+
+    def intervals(self) -> Iterator[tuple[float, float, int]]:
+        """Yield from when until when how many GPUs are free; the last interval does not end."""
+        times = self._times[: self._steps + 1].tolist()
+        return zip(times, times[1:], self._free[: self._steps].tolist(), strict=False)
 
     def forward(self, now: float) -> None:
         """Forget what is past [s]."""

@@ -43,13 +43,6 @@ def owned(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Gro
 
     A type is of the group with the fewest GPUs among those that can use it, and goes on to one with more GPUs that has
     more jobs for each GPU of its own.
-
-    Parameters
-    ----------
-    queues
-        Jobs of each group.
-    gpus
-        GPUs of each type.
     """
 
     def supply(group: Group) -> float:

@@ -41,13 +41,6 @@ _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str":
 def build(config: DictConfig, group: str) -> Any:
     """Return the object that a config group describes by `_target_` and its parameters.
 
-    Parameters
-    ----------
-    config
-        The whole configuration.
-    group
-        The group's name.
-
     Raises
     ------
     InvalidConfigError

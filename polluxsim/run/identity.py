@@ -91,7 +91,7 @@ def code_digest() -> str:
     """Return a digest of the code that results depend on, and of the cards and workloads that come with it."""
     sources = [
         path
-        for path in _sources(PACKAGE)
+        for path in sorted(PACKAGE.rglob("*.py"))
         if path.relative_to(PACKAGE).parts[0] not in WITHOUT_INFLUENCE
         or path.relative_to(PACKAGE).as_posix() in EXECUTING
     ]
@@ -123,7 +123,3 @@ def _foreign_modules(config: Json) -> set[str]:
     """Return the top-level modules of classes that are not ours, but named in the configuration."""
     names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
     return names - {"polluxsim"}
-
-
-def _sources(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))

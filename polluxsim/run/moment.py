@@ -105,22 +105,10 @@ class Moment(Generic[RunT]):
         added: Sequence[Job] = (),
         seed: int | None = None,
     ) -> RunT:
-        """Return the run as it would have gone on otherwise.
+        """Return the run as it would have gone on otherwise, under settings that differ in policy and cluster only.
 
-        Parameters
-        ----------
-        config
-            The settings from then on, other than those of the run in policy and cluster only.
-        given
-            Objects in place of what they describe.
-        drop_nodes
-            Numbers of nodes that go down for good.
-        without
-            Jobs that are cancelled, or do not come.
-        added
-            Jobs that come besides.
-        seed
-            Draws the policy's random numbers anew.
+        Objects in `given` stand for what they describe; nodes go down for good, jobs are cancelled or do not come,
+        others come besides, and a seed draws the policy's random numbers anew.
 
         Raises
         ------

@@ -156,11 +156,7 @@ def checked(found: Sequence[Outlook], run: Run, time: float) -> Iterator[Check]:
 
 
 def calibration(
-    run: Run,
-    moments: int,
-    forks: int = FORKS,
-    told: Callable[[int], None] = lambda number: None,
-    processes: int = 1,
+    run: Run, moments: int, forks: int = FORKS, told: Callable[[int], None] = lambda number: None, processes: int = 1
 ) -> list[Check]:
     """Return how intervals hold that are said at moments of a run, from a quarter of its arrivals on to three.
 

@@ -34,9 +34,7 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     )
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(
-            "jobs complete",
-            total=num_expected(workload),
-            state="starting; the first run ever compiles its kernels",
+            "jobs complete", total=num_expected(workload), state="starting; the first run ever compiles its kernels"
         )
 
         def watch(run: Simulation) -> None:

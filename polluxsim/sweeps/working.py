@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 def perform(config: Mapping[str, Any], folder: Path) -> None:
     """Do one run and write it.
 
-    Parameters
-    ----------
-    config
-        The resolved configuration.
-    folder
-        The run's folder.
-
     Raises
     ------
     PolluxSimError

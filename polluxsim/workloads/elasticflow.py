@@ -57,13 +57,7 @@ class ElasticFlowJobs:
     throughputs: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs.
-
-        Raises
-        ------
-        InvalidInputError
-            If a file cannot be read, a row is not what it should be, or nothing was measured of a job.
-        """
+        """Read the jobs."""
         build = _trained if self.throughputs is None else partial(_measured, read_throughputs(Path(self.throughputs)))
         rows = list(read_rows(Path(self.path), ("job_id", "model_name", "batch_size", "num_gpu")))
         columns = _Columns(

@@ -86,17 +86,7 @@ def find_rule(name: str) -> MappingRule:
 
 @dataclass(frozen=True)
 class MappingReport:
-    """What became of the jobs of a trace.
-
-    Parameters
-    ----------
-    jobs
-        Jobs of the trace.
-    left_out
-        Jobs left out, by reason.
-    applications
-        Jobs of the workload, by application.
-    """
+    """What became of the jobs of a trace."""
 
     jobs: int
     left_out: Mapping[str, int]

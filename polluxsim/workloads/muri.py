@@ -43,13 +43,7 @@ class MuriJobs:
     path: str
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs.
-
-        Raises
-        ------
-        InvalidInputError
-            If the file cannot be read, or a row is not what it should be.
-        """
+        """Read the jobs."""
         path = Path(self.path)
         return Workload(tuple(_job(row) for row in read_rows(path, COLUMNS)), source=self.path)
 

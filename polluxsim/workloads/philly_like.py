@@ -69,13 +69,7 @@ class PhillyLike:
             raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the workload; `profiles` says what tuned configurations there are.
-
-        Raises
-        ------
-        UnknownApplicationError
-            If an application of a size class has no profile.
-        """
+        """Draw the workload; `profiles` says what tuned configurations there are."""
         check_profiles(profiles)
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         weights = np.resize(JOBS_BY_HOUR, self.hours).astype(float)
@@ -128,15 +122,7 @@ class PhillyLikeReplay:
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the load and map the jobs that the paper would use: of a minute or more, and less than 1000 GPU-hours.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is no such job.
-        UnknownApplicationError
-            If an application of a size class has no profile.
-        """
+        """Draw the load and map the jobs that the paper would use: of a minute or more, under 1000 GPU-hours."""
         check_profiles(profiles)
         source = f"philly-like replay workload, seed {self.seed}"
         usable = Selection().select(trace_jobs(self._source().draw(), self.start))

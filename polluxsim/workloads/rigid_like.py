@@ -53,13 +53,7 @@ class PhillyLikeRigid:
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the jobs.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is none.
-        """
+        """Draw the jobs."""
         drawn = Selection().select(trace_jobs(self._source().draw(), self.start))
         usable = [job for job in drawn if job.num_gpus <= self.most_gpus]
         if not usable:

@@ -60,15 +60,7 @@ class PhillySample:
             raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the workload; `profiles` says what tuned configurations there are.
-
-        Raises
-        ------
-        InvalidInputError
-            If the trace cannot be read, or an application of a class has no profile.
-        InvalidConfigError
-            If there are not so many jobs to draw from.
-        """
+        """Draw the workload; `profiles` says what tuned configurations there are."""
         check_profiles(profiles)
         usable = Selection().select(_folded(Path(self.path)))
         candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * HOUR]

@@ -162,13 +162,7 @@ class HyperParameterSearch:
             raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the first trials, and what makes the others.
-
-        Raises
-        ------
-        UnknownApplicationError
-            If there is no profile of the application.
-        """
+        """Return the first trials, and what makes the others."""
         if (profile := profiles.get(self.application)) is None:
             raise UnknownApplicationError(
                 f"workload.application is {self.application!r}, allowed are {', '.join(sorted(profiles))}"

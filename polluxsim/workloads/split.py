@@ -15,7 +15,8 @@ from polluxsim.models.sensitivity import is_curve
 from polluxsim.shipped import shipped
 from polluxsim.tables import read_rows
 from polluxsim.types import MOST_GPUS
-from polluxsim.workloads.workload import Job, Workload, curve_of
+from polluxsim.workloads.cells import curve_of
+from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

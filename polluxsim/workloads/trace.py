@@ -92,13 +92,7 @@ class TraceReplay:
                 raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ 1, or null")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs.
-
-        Raises
-        ------
-        InvalidInputError
-            If the file is no imported trace, or no job is left.
-        """
+        """Read the jobs."""
         notes = Counter[str]()
         jobs = tuple(self._jobs(Path(self.path), notes))
         if not jobs:

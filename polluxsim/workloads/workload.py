@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.errors import InvalidInputError, UnknownApplicationError, bad_line
 from polluxsim.files import appearing_whole
-from polluxsim.models.stages import Stages
 from polluxsim.shipped import shipped
-from polluxsim.tables import Row, read_number, read_rows
+from polluxsim.tables import Row, read_rows
+from polluxsim.workloads.cells import READERS
 from polluxsim.workloads.fitting import why_not
 from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polluxsim.models.profile import Profile
-    from polluxsim.models.rigid import TypeSpeeds
-    from polluxsim.models.scaling import Speeds
-    from polluxsim.models.sensitivity import Curve
     from polluxsim.types import Cluster
 
 DEFAULT = "philly-like-160.csv"
@@ -227,12 +223,12 @@ def _workload(rows: Iterable[Row], source: str) -> Workload:
         return Workload((), source)
     unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS)]
     notes = (f"columns that are not used: {', '.join(unused)}",) if unused else ()
-    options = [name for name in _OPTIONS if name in first.values]
+    options = [name for name in READERS if name in first.values]
     return Workload(tuple(_job(row, options) for row in chain((first,), rows)), source, notes)
 
 
 def _job(row: Row, options: Sequence[str]) -> Job:
-    given = {name: _OPTIONS[name](row, name) for name in options if row.has(name)}
+    given = {name: READERS[name](row, name) for name in options if row.has(name)}
     try:
         return _rigid(row, given) if row.has(DURATION) else _profiled(row, given)
     except InvalidJobError as error:
@@ -255,82 +251,6 @@ def _rigid(row: Row, given: Mapping[str, Any]) -> Job:
             raise row.error(name, f"nothing in a row with a {DURATION}, which is a job without a profile")
     duration = row.number(DURATION)
     return Job.rigid(row.text("name"), row.number("time"), row.integer("num_replicas"), duration, row.line, **given)
-
-
-def _shared_text(row: Row, column: str) -> str:
-    return intern(row.text(column))
-
-
-@lru_cache(maxsize=1 << 12)
-def _split(text: str) -> tuple[str, ...]:
-    parts = text.split(";") if ";" in text else text.split()
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _names(row: Row, column: str) -> tuple[str, ...]:
-    """Return a list of names, or of names in a text, with spaces or semicolons between them."""
-    value = row.values[column]
-    names = _split(value) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise row.error(column, "names with spaces or semicolons between them, or a list of names")
-    return tuple(names)
-
-
-def _speeds(row: Row, column: str) -> Speeds:
-    """Return speeds by GPU count: GPUs:speed pairs with spaces or semicolons between them, or a list of such texts."""
-    allowed = "GPUs:speed pairs with spaces or semicolons between them"
-    pairs = [name.split(":") for name in _names(row, column)]
-    numbers = [tuple(map(read_number, pair)) for pair in pairs]
-    if any(len(pair) != 2 or pair[0] is None or pair[1] is None or not pair[0].is_integer() for pair in numbers):
-        raise row.error(column, allowed)
-    return tuple((int(gpus or 0), speed or 0.0) for gpus, speed in numbers)
-
-
-def curve_of(row: Row, column: str) -> Curve:
-    """Return speeds by an amount: amount:speed pairs with spaces or semicolons between them, or a list of these."""
-    pairs = [name.split(":") for name in _names(row, column)]
-    numbers = [tuple(map(read_number, pair)) for pair in pairs]
-    if any(len(pair) != 2 or None in pair for pair in numbers):
-        raise row.error(column, "amount:speed pairs with spaces or semicolons between them")
-    return tuple((amount or 0.0, speed or 0.0) for amount, speed in numbers)
-
-
-def _type_speeds(row: Row, column: str) -> TypeSpeeds:
-    """Return speeds by GPU type: TYPE:speed pairs with spaces or semicolons between them, or a list of such texts."""
-    pairs = [name.rpartition(":") for name in _names(row, column)]
-    if any(not name or read_number(speed) is None for name, _, speed in pairs):
-        raise row.error(column, "TYPE:speed pairs with spaces or semicolons between them")
-    return tuple((name, read_number(speed) or 0.0) for name, _, speed in pairs)
-
-
-def _stages(row: Row, column: str) -> Stages:
-    """Return the times of a step and its stages: four numbers with spaces or semicolons between them, or a list."""
-    times = [read_number(name) for name in _names(row, column)]
-    if len(times) != len(Stages._fields) or None in times:
-        raise row.error(column, "four times [s] with spaces or semicolons between them: step, load, compute, network")
-    return Stages(*(time or 0.0 for time in times))
-
-
-_OPTIONS: Mapping[str, Callable[[Row, str], Any]] = {
-    "user": _shared_text,
-    "queue": _shared_text,
-    "priority": Row.number,
-    "deadline": Row.number,
-    "time_limit": Row.number,
-    "after": _names,
-    "gpu_types": _names,
-    "min_replicas": Row.integer,
-    "max_replicas": Row.integer,
-    "cancel_time": Row.number,
-    "speeds": _speeds,
-    "type_speeds": _type_speeds,
-    "stages": _stages,
-    "cpus": Row.number,
-    "memory": Row.number,
-    "cpu_speeds": curve_of,
-    "memory_speeds": curve_of,
-}
-"""How the columns are read that a workload may have besides."""
 
 
 def write_workload(workload: Workload, path: Path) -> None:

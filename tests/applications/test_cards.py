@@ -15,20 +15,11 @@ from card_errors import ErrorSummary, completion_errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polluxsim.applications.card import (
-    About,
-    Card,
-    Corrections,
-    FitError,
-    GradTimes,
-    Losses,
-    NoiseScales,
-    SyncTimes,
-    place_in_use,
-)
+from polluxsim.applications.card import About, Card, FitError
 from polluxsim.applications.card_files import fit_cards, read_card, read_cards, write_card
 from polluxsim.applications.card_fitting.fit import fit_card, placement_errors
 from polluxsim.applications.card_fitting.noise import best_cuts
+from polluxsim.applications.card_parts import Corrections, GradTimes, Losses, NoiseScales, SyncTimes, place_in_use
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.card_text import card_text
 from polluxsim.applications.described import read_described

@@ -24,7 +24,7 @@ from polluxsim.engine.stage_sharing import Interleaved, Leftovers
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.series import gpus_in_use
-from polluxsim.look.slots import stays
+from polluxsim.look.stays import stays
 from polluxsim.look.timeline import events
 from polluxsim.look.why.facts import stages
 from polluxsim.look.why.story import at

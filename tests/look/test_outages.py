@@ -19,7 +19,7 @@ from polluxsim.look.lives import NO_LIVES
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import run_columns
-from polluxsim.look.slots import cluster_of
+from polluxsim.look.run_cluster import cluster_of
 from polluxsim.storage import OUTAGES_FILE, RUN_FILE, read_run
 
 

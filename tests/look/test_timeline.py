@@ -22,7 +22,9 @@ from polluxsim.engine.failures import DrawnFailures, SpotReclaims
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.slots import cluster_of, stays, tenures
+from polluxsim.look.run_cluster import cluster_of
+from polluxsim.look.slots import tenures
+from polluxsim.look.stays import stays
 from polluxsim.look.timeline import CLUSTER_PID, events, write_timeline
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus

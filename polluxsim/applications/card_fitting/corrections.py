@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.applications.card import Corrections, place_in_use
 from polluxsim.applications.card_fitting.knots import hats, log_hats
+from polluxsim.applications.card_parts import Corrections, place_in_use
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.placement_classes import compactness
 from polluxsim.models.fixed_placement import Alone

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.applications.card import Losses
 from polluxsim.applications.card_fitting.knots import hats
+from polluxsim.applications.card_parts import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

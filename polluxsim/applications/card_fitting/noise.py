@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.applications.card import NoiseScales
 from polluxsim.applications.card_fitting.knots import knots_over, log_hats
+from polluxsim.applications.card_parts import NoiseScales
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

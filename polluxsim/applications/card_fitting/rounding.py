@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from polluxsim.applications.card import Corrections, FitError, GradTimes, Losses, NoiseScales, SyncTimes
+from polluxsim.applications.card import FitError
+from polluxsim.applications.card_parts import Corrections, GradTimes, Losses, NoiseScales, SyncTimes
 
 _PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, Losses, FitError)
 

@@ -24,27 +24,7 @@ class CardSize:
 
     grad_knots: int = 6
     alone_knots: int = 3
-    correction_replicas: tuple[int, ...] = (
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-        9,
-        10,
-        11,
-        12,
-        13,
-        14,
-        15,
-        16,
-        24,
-        32,
-        48,
-        64,
-    )
+    correction_replicas: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32, 48, 64)
     correction_places: int = 4
     noise_stages: int = 8
     noise_knots: int = 3

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.applications.card import GradTimes, SyncTimes
 from polluxsim.applications.card_fitting.knots import hats, knots_over, log_hats
 from polluxsim.applications.card_fitting.steps import GPUS_PER_NODE
+from polluxsim.applications.card_parts import GradTimes, SyncTimes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,10 +30,7 @@ def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
     from scipy.optimize import least_squares  # noqa: PLC0415  (slow to load; reading cards needs no fitting)
 
     sizes = {step.atomic_batch_size for step in steps}
-    knots, alone_knots = (
-        knots_over(sizes, size.grad_knots),
-        knots_over(sizes, min(size.alone_knots, len(sizes) - 1)),
-    )
+    knots, alone_knots = (knots_over(sizes, size.grad_knots), knots_over(sizes, min(size.alone_knots, len(sizes) - 1)))
     full = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == GPUS_PER_NODE]
     lone = [step for step in steps if step.num_replicas == 1]
     full_hats = hats(knots, [step.atomic_batch_size for step in full])

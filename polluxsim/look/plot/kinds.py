@@ -89,13 +89,6 @@ class Subject(NamedTuple):
 def draw(options: Namespace, subject: Subject) -> Drawing:
     """Draw a figure.
 
-    Parameters
-    ----------
-    options
-        As the command line has them.
-    subject
-        What is drawn.
-
     Raises
     ------
     PolluxSimError

@@ -14,7 +14,7 @@ from polluxsim.look.colours import looks
 from polluxsim.look.groups import labels_of, settings_of
 from polluxsim.look.plot.lines import legend
 from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, styled
-from polluxsim.look.slots import num_gpus
+from polluxsim.look.run_cluster import num_gpus
 from polluxsim.storage import RUN_FILE
 from polluxsim.tables import read_rows
 
@@ -45,15 +45,6 @@ def decision_labels(runs: Sequence[Run]) -> list[str]:
 
 def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
     """Return a row for each round of a run, with `COLUMNS`.
-
-    Parameters
-    ----------
-    label
-        What to call it.
-    run
-        The run.
-    timings
-        Its wall-clock times.
 
     Raises
     ------

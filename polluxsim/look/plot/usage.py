@@ -10,8 +10,8 @@ from polluxsim.durations import HOUR
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, share_axis, steps, styled
+from polluxsim.look.run_cluster import cluster_of, is_rented, steady_gpus
 from polluxsim.look.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
-from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

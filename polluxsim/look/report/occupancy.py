@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.gpu_types import NOBODY_SAYS, NodeTypes
-from polluxsim.look.slots import runs, stays, tenures
+from polluxsim.look.slots import runs, tenures
+from polluxsim.look.stays import stays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from polluxsim.look.slots import Slot, Stay
+    from polluxsim.look.slots import Slot
+    from polluxsim.look.stays import Stay
     from polluxsim.records import Result
     from polluxsim.types import Cluster
 

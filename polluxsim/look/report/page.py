@@ -19,8 +19,8 @@ from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns, save_columns
 from polluxsim.look.report.sentences import packed_reasons
+from polluxsim.look.run_cluster import cluster_of, is_rented, steady_gpus
 from polluxsim.look.series import fairness, is_adaptive
-from polluxsim.look.slots import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:

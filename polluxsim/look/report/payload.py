@@ -157,10 +157,8 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
     jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
     index = {job.job: number for number, job in enumerate(jobs)}
     job, changes = _changes(run.result)
-    of, delay = (
-        [(jobs[i].application, each.nodes) for i, each in zip(job.tolist(), changes, strict=True)],
-        start_delay(run),
-    )
+    of = [(jobs[i].application, each.nodes) for i, each in zip(job.tolist(), changes, strict=True)]
+    delay = start_delay(run)
     rhythms = [pauses.rhythm(each.time, nodes, name) for each, (name, nodes) in zip(changes, of, strict=True)]
     saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
     return {

@@ -1,15 +1,18 @@
-"""Parts of sentences about what decided: counts, lists, and where a job stands in the order."""
+"""How a reason becomes a sentence: templates, and what may stand in them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR, clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    Sentence = Callable[[Mapping[str, float], Sequence[str]], str]
+    from collections.abc import Mapping, Sequence
 
 
 def number_of(count: float, thing: str) -> str:
@@ -26,55 +29,121 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def place(numbers: Mapping[str, float]) -> str:
-    """Return where a job stands in the order, and why there."""
-    said = [words(numbers) for name, words in _STANDING.items() if name in numbers]
-    return ", ".join([f"It is number {numbers['position']:g} in the order", *filter(None, said)])
+_UNITS: dict[str, Callable[[float], str]] = {
+    "": lambda figure: f"{figure:g}",
+    "clock": clock,
+    "hours": lambda service: f"{service / HOUR:.3g}",
+    "per hour": lambda index: f"{index * HOUR:.3g}",
+    "%": lambda part: f"{100 * part:.3g} %",
+    "CPUs": lambda cpus: number_of(float(f"{cpus:.3g}"), "CPU"),
+}
 
 
-def _queue(numbers: Mapping[str, float]) -> str:
-    if "queues" in numbers:
-        until = "nowhere" if "queue_threshold" not in numbers else f"{gpu_hours(numbers['queue_threshold'])} GPU-hours"
-        return f"in queue {numbers['queue']:g} of {numbers['queues']:g}, which ends at {until}"
-    queue = "first" if numbers["queue"] == 1 else "second"
-    attained, most = (numbers[name] / HOUR for name in ("attained_service", "queue_threshold"))
+class _Figure(float):
+    def __format__(self, form: str) -> str:
+        figure = float(self)
+        if form in _UNITS:
+            return _UNITS[form](figure)
+        return format(figure, form) if form.startswith(".") else number_of(figure, form)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the names in a template stand for.
+
+    A figure stands as `{gpus}`, or with how it is said: `{gpus:GPU}` as a count of things, `{end:clock}` as a time,
+    `{service:hours}` for GPU seconds in hours, `{share:%}` and `{worth:.3g}`. `{others}` are the other jobs and
+    `{first}` the first of them. Of `[this|that]` is said what comes first and is known, and nothing where none is.
+
+    Parameters
+    ----------
+    numbers, others
+        A reason's figures by name, and other jobs.
+    parts
+        Parts of sentences, by name.
+
+    >>> words = Words({"gpus": 1.0, "left": 5400.0}, (), {"lot": "It has {gpus:GPU}"})
+    >>> words.say("{lot}[ beside {others}], with {left:hours} GPU-hours left.")
+    'It has 1 GPU, with 1.5 GPU-hours left.'
+    """
+
+    numbers: Mapping[str, float]
+    others: Sequence[str]
+    parts: Mapping[str, Sentence]
+
+    def __getitem__(self, name: str) -> str | float:
+        if name in self.parts:
+            return self.say(self.parts[name])
+        if name in ("others", "first") and self.others:
+            return self.others[0] if name == "first" else listed(self.others)
+        return _Figure(self.numbers[name])
+
+    def say(self, sentence: Sentence) -> str:
+        """Return a sentence.
+
+        Raises
+        ------
+        KeyError
+            If something in it is not known.
+        """
+        if callable(sentence):
+            return sentence(self)
+        return "".join(
+            self._first_known(choices) if len(choices) > 1 else choices[0].format_map(self)
+            for choices in _pieces(sentence)
+        )
+
+    def _first_known(self, choices: Sequence[str]) -> str:
+        for choice in choices:
+            with suppress(KeyError):
+                return choice.format_map(self)
+        return ""
+
+
+@cache
+def _pieces(sentence: str) -> list[list[str]]:
+    """Return a template in pieces: what is always said alone, of brackets the choices and an empty one."""
+    pieces = re.split(r"\[(.*?)\]", sentence)
+    return [[*piece.split("|"), ""] if index % 2 else [piece] for index, piece in enumerate(pieces) if piece]
+
+
+Sentence = str | Callable[[Words], str]
+
+
+def _place(words: Words) -> str:
+    said = [words.say(standing) for name, standing in _STANDING.items() if name in words.numbers]
+    return ", ".join([words.say("It is number {position} in the order"), *filter(None, said)])
+
+
+def _queue(words: Words) -> str:
+    if "queues" in words.numbers:
+        until = "{queue_threshold:hours} GPU-hours" if "queue_threshold" in words.numbers else "nowhere"
+        return words.say("in queue {queue} of {queues}, which ends at " + until)
+    queue = "first" if words.numbers["queue"] == 1 else "second"
+    attained, most = (words.numbers[name] / HOUR for name in ("attained_service", "queue_threshold"))
     return f"in the {queue} queue with {attained:.1f} GPU-hours attained (the first queue ends at {most:g})"
 
 
-def _attained(numbers: Mapping[str, float]) -> str:
-    told = "queue" in numbers and "queues" not in numbers
-    return "" if told else f"with {gpu_hours(numbers['attained_service'])} GPU-hours attained"
+def _attained(words: Words) -> str:
+    told = "queue" in words.numbers and "queues" not in words.numbers
+    return "" if told else words.say("with {attained_service:hours} GPU-hours attained")
 
 
-def gpu_hours(service: float) -> str:
-    """Return a service in GPU-hours [GPU s]."""
-    return f"{service / HOUR:.3g}"
-
-
-_STANDING: dict[str, Callable[[Mapping[str, float]], str]] = {
+_STANDING: dict[str, Sentence] = {
     "queue": _queue,
     "attained_service": _attained,
-    "remaining_time": lambda numbers: f"with {clock(numbers['remaining_time'])} left to run on its GPUs",
-    "remaining_service": lambda numbers: f"with {gpu_hours(numbers['remaining_service'])} GPU-hours left to run",
-    "expected_service": lambda numbers: f"with {gpu_hours(numbers['expected_service'])} GPU-hours to expect of it",
-    "gittins_index": lambda numbers: (
-        f"with a chance of {_per_gpu_hour(numbers['gittins_index']):.3g} to end per GPU-hour, by the jobs before it"
-    ),
-    "deadline": lambda numbers: f"with its deadline at {clock(numbers['deadline'])}",
-    "virtual_usage": lambda numbers: (
-        f"as its queue has had {gpu_hours(numbers['virtual_usage'])} GPU-hours for a weight of one"
-    ),
-    "multifactor": lambda numbers: f"with a multifactor priority of {numbers['multifactor']:.5g}",
-    "time_share": lambda numbers: (
-        f"with a share of {numbers['time_share']:.3g} of the time, and {clock(numbers['time_had'])} of it had"
-    ),
-    "group_jobs": lambda numbers: (
-        f"among {number_of(numbers['group_jobs'], 'job')} that can use the same {numbers['group_gpus']:g} GPUs"
-    ),
-    "priority": lambda numbers: f"with priority {numbers['priority']:g}",
+    "remaining_time": "with {remaining_time:clock} left to run on its GPUs",
+    "remaining_service": "with {remaining_service:hours} GPU-hours left to run",
+    "expected_service": "with {expected_service:hours} GPU-hours to expect of it",
+    "gittins_index": "with a chance of {gittins_index:per hour} to end per GPU-hour, by the jobs before it",
+    "deadline": "with its deadline at {deadline:clock}",
+    "virtual_usage": "as its queue has had {virtual_usage:hours} GPU-hours for a weight of one",
+    "multifactor": "with a multifactor priority of {multifactor:.5g}",
+    "time_share": "with a share of {time_share:.3g} of the time, and {time_had:clock} of it had",
+    "group_jobs": "among {group_jobs:job} that can use the same {group_gpus} GPUs",
+    "priority": "with priority {priority}",
 }
 """What may be said of a job that waits for its turn, by the figure that it is about."""
 
-
-def _per_gpu_hour(index: float) -> float:
-    return index * HOUR
+PLACE: dict[str, Sentence] = {"place": _place}
+"""Where a job stands in the order, and why there."""

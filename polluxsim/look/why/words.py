@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from polluxsim.look.why.elastic_words import OF_ELASTIC
-from polluxsim.look.why.gang_words import OF_GANGS
-from polluxsim.look.why.host_words import OF_HOSTS, with_host
+from polluxsim.look.why.elastic_words import ELASTIC_PARTS, OF_ELASTIC
+from polluxsim.look.why.gang_words import GANG_PARTS, OF_GANGS
+from polluxsim.look.why.host_words import HOST_PARTS, OF_HOSTS
+from polluxsim.look.why.phrases import PLACE, Words
 from polluxsim.look.why.sharing_words import OF_SHARING
-from polluxsim.records import REASON_UNITS
+from polluxsim.record_units import REASON_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.records import ReasonRecord
 
 _SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING, **OF_HOSTS}
+_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS, **HOST_PARTS}
 
 
 def sentence(record: ReasonRecord) -> str:
@@ -29,8 +31,9 @@ def sentence(record: ReasonRecord) -> str:
 def _said(kind: str, figures: tuple[tuple[str, float], ...], others: tuple[str, ...]) -> str:
     numbers, known = dict(figures), _SENTENCES.get(kind)
     if known is not None:
+        words = Words(numbers, others, _PARTS)
         try:
-            return known(numbers, others) + with_host(numbers)
+            return words.say(known) + words.say("{with_host}")
         except KeyError:
             pass  # a guest's own reason, under a name that is one of ours
     return _as_it_is(kind, numbers, others)

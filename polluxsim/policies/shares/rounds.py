@@ -99,7 +99,7 @@ class RoundsOfShares:
         if self._is_stale and view.time - self._reset >= self.reset_interval:
             self._compute(view)
         types = list(gpus_by_type(view))
-        if self.shares.is_agnostic and len(types) > 1:
+        if self.shares.agnostic and len(types) > 1:
             rng.shuffle(types)
         elif len(types) > 1:
             types.sort(key=lambda name: -sum(_relative_speed(job, name) for job in view.jobs))

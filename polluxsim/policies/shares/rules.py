@@ -27,7 +27,7 @@ class Shares(Protocol):
     """Says which part of the time each job is to have on each GPU type."""
 
     @property
-    def is_agnostic(self) -> bool:
+    def agnostic(self) -> bool:
         """Return whether it takes GPU types for alike: then no type is filled before the others."""
         ...
 
@@ -45,12 +45,9 @@ class Shares(Protocol):
 
 
 class Rule(ABC):
-    """Shares that are an array computed from another."""
+    """Shares that are an array computed from another; most do not take GPU types for alike."""
 
-    @property
-    def is_agnostic(self) -> bool:
-        """Return whether it takes GPU types for alike, which most do not."""
-        return False
+    agnostic: bool = False
 
     @abstractmethod
     def of(self, demand: Demand, solve: Solver) -> Array:
@@ -86,11 +83,6 @@ class MaxMin(Rule):
     """
 
     agnostic: bool = False
-
-    @property
-    def is_agnostic(self) -> bool:
-        """Return whether it takes GPU types for alike."""
-        return self.agnostic
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""
@@ -221,10 +213,7 @@ def isolated(demand: Demand) -> Array:
 class Isolated(Rule):
     """Give every job an equal part of the GPUs: a gang of many gets less of the time. Source: as `MaxMin`."""
 
-    @property
-    def is_agnostic(self) -> bool:
-        """Return that it takes GPU types for alike."""
-        return True
+    agnostic = True
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""
@@ -235,10 +224,7 @@ class Isolated(Rule):
 class GandivaFair(Rule):
     """Give every job an equal part of the time, whatever its GPUs. Source: Gandiva_fair (EuroSys '20), as in Gavel."""
 
-    @property
-    def is_agnostic(self) -> bool:
-        """Return that it takes GPU types for alike."""
-        return True
+    agnostic = True
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""
@@ -249,10 +235,7 @@ class GandivaFair(Rule):
 class Proportional(Rule):
     """Give every job as much of each type as there is of it. Source: as `MaxMin`."""
 
-    @property
-    def is_agnostic(self) -> bool:
-        """Return that it takes GPU types for alike."""
-        return True
+    agnostic = True
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""

@@ -40,11 +40,7 @@ def reasons(
 
 
 def _reason(
-    programme: Programme,
-    jobs: Sequence[JobView],
-    known: Sequence[Configuration],
-    chosen: NDArray[np.int64],
-    row: int,
+    programme: Programme, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64], row: int
 ) -> Reason:
     costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
     if np.isnan(costs).all():

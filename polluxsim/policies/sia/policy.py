@@ -110,11 +110,7 @@ class Sia:
         )
 
     def _worths(
-        self,
-        view: ClusterView,
-        jobs: Sequence[JobView],
-        known: Sequence[Configuration],
-        now: Sequence[int | None],
+        self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], now: Sequence[int | None]
     ) -> NDArray[np.float64]:
         """Return the worth of each job in each configuration, shape (J, C), with what a restart would take of it."""
         worths = self._matrix.fill(jobs, known)

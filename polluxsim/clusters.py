@@ -1,0 +1,297 @@
+"""The GPUs there are, on which nodes, and when these are down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import isfinite
+from typing import Any, NamedTuple, Protocol
+
+from polluxsim.errors import InvalidConfigError, short
+from polluxsim.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type
+from polluxsim.hosts import Host, host_said, shares_of
+from polluxsim.hosts import as_said as host_as_said
+
+MOST_NODES = MOST_GPUS = 1_000_000
+"""Larger clusters than any, and larger nodes, are slips of the hand."""
+
+
+class Outage(NamedTuple):
+    """A time in which nodes are down.
+
+    Attributes
+    ----------
+    nodes
+        Their numbers.
+    start, duration
+        From when, and for how long; ∞ is for good [s].
+    kind
+        What befell them, in a word.
+    warning
+        For how long it is known before [s].
+    is_repair
+        Whether somebody has to repair them, and a spare node may take the place of one.
+    drain
+        For how long before it they take no further jobs [s].
+    """
+
+    nodes: tuple[int, ...]
+    start: float
+    duration: float
+    kind: str
+    warning: float = 0.0
+    is_repair: bool = False
+    drain: float = 0.0
+
+
+class Outages(Protocol):
+    """Says when nodes are down. What can be down by itself, a node or a group of them, is a unit with a number."""
+
+    def units(self, num_nodes: int) -> Iterable[int]:
+        """Return the units that a cluster of so many nodes has; one of more nodes has these too.
+
+        Raises
+        ------
+        InvalidInputError
+            If there are too few nodes for what this knows.
+        """
+        ...
+
+    def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
+        """Return an outage of a unit, None if there is no further one.
+
+        Parameters
+        ----------
+        unit, number
+            Which unit, and how many outages it has had.
+        since
+            When the last one was over; 0 before the first [s].
+        draw
+            Draws so many numbers in (0, 1), always the same ones for this outage.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """Who repairs nodes that were drawn to fail, and what stands in for them.
+
+    Parameters
+    ----------
+    crews
+        Repairs that can go on at a time, in order of failure; None for any number.
+    spare_nodes
+        Nodes that take the place of failed ones at once, under their numbers, until they are repaired. What was
+        repaired becomes a spare where its place was taken.
+    """
+
+    crews: int | None = None
+    spare_nodes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.crews is not None and self.crews < 1:
+            raise InvalidConfigError(f"cluster.repairs.crews is {self.crews}, allowed is a whole number ≥ 1, or null")
+        if not 0 <= self.spare_nodes <= MOST_NODES:
+            allowed = f"a whole number from 0 to {MOST_NODES}"
+            raise InvalidConfigError(f"cluster.repairs.spare_nodes is {self.spare_nodes}, allowed is {allowed}")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The GPUs there are.
+
+    Parameters
+    ----------
+    gpus_per_node
+        GPUs of each node, by node number.
+    least_nodes
+        Where a policy may change the number of nodes: the least it may ask for, which are up at the start; all of
+        `gpus_per_node` are the most. None if all nodes are there all the time.
+    startup_time
+        Time from the request of a node until it can be used [s].
+    node_price
+        Price of a node for an hour, from its request to its release.
+    failures
+        When nodes fail, None if they never do. Where their number may change, who rents them out replaces one that was
+        drawn to fail within the start-up time, whatever a repair takes.
+    spot
+        When nodes are reclaimed by whom they are rented from, None if they never are.
+    repairs
+        Who repairs nodes.
+    node_types
+        GPU type of each node, by node number; empty where nobody says, and all are alike.
+    hosts
+        CPUs and memory of each node, by node number; empty where nobody says, and they hold nobody up.
+    """
+
+    gpus_per_node: tuple[int, ...]
+    least_nodes: int | None = None
+    startup_time: float = 0.0
+    node_price: float = 0.0
+    failures: Outages | None = None
+    spot: Outages | None = None
+    repairs: Repairs | None = None
+    node_types: NodeTypes = NOBODY_SAYS
+    hosts: tuple[Host, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.gpus_per_node or not all(
+            type(gpus) is int and 1 <= gpus <= MOST_GPUS for gpus in self.gpus_per_node
+        ):
+            raise InvalidConfigError(
+                f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
+                f"one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
+            )
+        for what, of_nodes in (("types", self.node_types), ("CPUs", self.hosts)):
+            if of_nodes and len(of_nodes) != self.num_nodes:
+                allowed = f"those of all {self.num_nodes}, or none"
+                raise InvalidConfigError(f"cluster: {what} of {len(of_nodes)} nodes, allowed are {allowed}")
+        if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
+            raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")
+        for name, value in (("startup_time", self.startup_time), ("node_price", self.node_price)):
+            if not (isfinite(value) and value >= 0):
+                raise InvalidConfigError(f"cluster.{name} is {value}, allowed is a finite number ≥ 0")
+        for source in self.outages:
+            if not callable(getattr(source, "units", None)):
+                raise InvalidConfigError(
+                    f"cluster.failures is {source}, allowed is null or a choice: cluster/failures=drawn"
+                )
+            source.units(self.num_nodes)
+        if self.is_elastic and self.repairs is not None:
+            raise InvalidConfigError("cluster.repairs is set, allowed is null where the number of nodes can change")
+
+    @classmethod
+    def uniform(
+        cls,
+        num_nodes: int,
+        gpus_per_node: int,
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+        repairs: Repairs | None = None,
+    ) -> Cluster:
+        """Return a cluster of like nodes."""
+        return cls.of_groups([[num_nodes, gpus_per_node]], failures, spot, repairs)
+
+    @classmethod
+    def elastic(
+        cls,
+        num_nodes: int,
+        least_nodes: int,
+        gpus_per_node: int,
+        startup_time: float,
+        node_price: float,
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+    ) -> Cluster:
+        """Return a cluster of up to `num_nodes` like nodes, of which a policy may ask for any number from the least."""
+        nodes = cls.uniform(num_nodes, gpus_per_node).gpus_per_node
+        return cls(nodes, least_nodes, startup_time, node_price, failures, spot)
+
+    @classmethod
+    def of_groups(
+        cls,
+        groups: Sequence[Sequence[Any] | Mapping[str, Any]],
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+        repairs: Repairs | None = None,
+    ) -> Cluster:
+        """Return a cluster of several kinds of nodes.
+
+        Parameters
+        ----------
+        groups
+            For each kind, [number of nodes, GPUs per node], or [nodes, GPUs, type], or {nodes: …, gpus: …, type: …}. A
+            type is a name of `GPU_TYPES`, or one's own: {name: …, memory: …, price: …} [GB; $/h for a GPU]. All kinds
+            say theirs, or none does. Beside these, cpus and memory may stand: cores and GB of each node, of all kinds.
+        failures, spot, repairs
+            As of the cluster.
+        """
+        kinds = [_group(group) for group in groups]
+        types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
+        hosts = tuple(host for count, *_, host in kinds for _ in range(count) if host is not None)
+        sizes = tuple(gpus for count, gpus, *_ in kinds for _ in range(count))
+        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types), hosts=hosts)
+
+    @property
+    def groups(self) -> list[list[Any]]:
+        """Return the nodes as `of_groups` takes them.
+
+        >>> Cluster((4, 4, 8)).groups
+        [[2, 4], [1, 8]]
+        """
+        if self.hosts:
+            nodes = zip(self.gpus_per_node, self.node_types or (None,) * self.num_nodes, self.hosts, strict=True)
+            return [
+                [len(list(alike)), gpus, gpu and as_said(gpu), host_as_said(host)]
+                for (gpus, gpu, host), alike in groupby(nodes)
+            ]
+        if not self.node_types:
+            return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
+        kinds = groupby(zip(self.gpus_per_node, self.node_types, strict=True))
+        return [[len(list(nodes)), gpus, as_said(gpu)] for (gpus, gpu), nodes in kinds]
+
+    @property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
+        return self.node_types.types
+
+    @cached_property
+    def by_type(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the GPUs of each node of a type, by its name, in the order of `types`.
+
+        >>> Cluster.of_groups([[1, 8, "a100-40"], [2, 4, "t4"]]).by_type
+        {'a100-40': (8,), 't4': (4, 4)}
+        """
+        if not self.node_types:
+            return {ANY.name: self.gpus_per_node}
+        return {
+            name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
+        }
+
+    @cached_property
+    def host_shares(self) -> tuple[Host, ...]:
+        """Return the CPUs and memory for each GPU of a node, by its number; empty where nobody says."""
+        return shares_of(self.hosts, self.gpus_per_node) if self.hosts else ()
+
+    @cached_property
+    def gpu_price(self) -> float:
+        """Return the rent of all GPUs by their types [$/h]."""
+        return sum(gpus * gpu.price for gpus, gpu in zip(self.gpus_per_node, self.node_types, strict=False))
+
+    @property
+    def outages(self) -> tuple[Outages, ...]:
+        """Return all that lets nodes be down."""
+        return tuple(source for source in (self.failures, self.spot) if source is not None)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Return whether a policy may change the number of nodes."""
+        return self.least_nodes not in (None, self.num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes."""
+        return len(self.gpus_per_node)
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs on all nodes."""
+        return sum(self.gpus_per_node)
+
+
+def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
+    """Return how many nodes a group has, of how many GPUs of which type, and with which CPUs and memory."""
+    said = group
+    if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type", *Host._fields}:
+        host = {name: group[name] for name in Host._fields if name in group}
+        said = [group.get("nodes"), group.get("gpus"), group.get("type"), host][: 4 if host else 2 + ("type" in group)]
+    is_list = isinstance(said, Sequence) and len(said) in (2, 3, 4) and isinstance([*said, {}, {}][3], Mapping)
+    if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
+        raise InvalidConfigError(
+            f"cluster: {short(group)}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each, "
+            "and their type behind them; or {nodes: …, gpus: …, type: …, cpus: …, memory: …}"
+        )
+    has_type = len(said) == 3 or (len(said) == 4 and said[2] is not None)
+    return said[0], said[1], gpu_type(said[2]) if has_type else None, host_said(said[3]) if len(said) == 4 else None
