@@ -31,6 +31,9 @@ STEEPEST = 1.7
 SHORTEST = 0.1
 """… where they take longer than this [s]."""
 
+SUSPECT = 1.2
+"""From this power on the fewer jobs are measured again: a busy machine may have made their decision long."""
+
 MEASURED = 3
 """Times that a growth is to be found one after the other."""
 
@@ -73,13 +76,19 @@ def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
 
 
 def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    before, small, spent_before = 0.0, 0, inf
-    for size in SIZES:
-        started = process_time()
+    def least(size: int, times: int) -> float:
         world = World((GPUS,) * (size // SHARE // GPUS), tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
         seconds = _second_decision(guest, world, timeout)
         if seconds < PATIENCE:  # it may have had to compile
-            seconds = min(seconds, _second_decision(guest, world, timeout))
+            seconds = min(seconds, *(_second_decision(guest, world, timeout) for _ in range(times - 1)))
+        return seconds
+
+    before, small, spent_before = 0.0, 0, inf
+    for size in SIZES:
+        started = process_time()
+        seconds = least(size, 2)
+        if seconds > SHORTEST and before and log(seconds / before) / log(size / small) > SUSPECT:
+            before = min(before, least(small, 3))
         if seconds > SHORTEST and before and (power := log(seconds / before) / log(size / small)) > STEEPEST:
             what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
             return Finding(Fault.GROWTH, f"a decision {what}")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from polluxsim.durations import instant, length
 from polluxsim.errors import InvalidConfigError
@@ -93,6 +90,8 @@ def _fork(options: Namespace) -> int:
 
 def _kept(run: Run, folder: Path) -> Run:
     """Write a future as a run, and return it by the name of its folder."""
+    from dataclasses import replace
+
     from polluxsim.run.claim import claimed
     from polluxsim.storage import write_run
 
@@ -112,6 +111,8 @@ def _check(options: Namespace) -> None:
 
 def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
     """Return the settings with an entry of a group, or settings of the one there is, as overrides say."""
+    import yaml
+
     from polluxsim.run.moment import with_entry
 
     names: dict[str, str] = {}

@@ -178,7 +178,7 @@ def test_a_policy_that_nobody_can_import_is_described_by_its_name(small: Path) -
 )
 def test_a_cluster_that_no_setting_makes_has_no_key(small: Path, cluster: polluxsim.Cluster) -> None:
     info = simulate(small, policy="fifo", cluster=cluster).info
-    assert info["config"]["cluster"] == {"object": "polluxsim.types.Cluster"}
+    assert info["config"]["cluster"] == {"object": "polluxsim.clusters.Cluster"}
     assert info["key"] is None
 
 

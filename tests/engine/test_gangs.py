@@ -89,7 +89,7 @@ def test_a_crowd_at_one_instant_is_served_in_about_linear_time(policy: Callable[
         simulate(jobs, {}, Cluster.uniform(64, 8), policy(), settings=EngineSettings(reasons="none"))
         return process_time() - started
 
-    few, many = min(seconds(1000) for _ in range(2)), seconds(4000)
+    few, many = (min(seconds(count) for _ in range(2)) for count in (1000, 4000))
     assert many < 10 * few + 0.2  # sixteen times if it were quadratic
 
 
