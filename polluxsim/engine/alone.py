@@ -106,7 +106,7 @@ class TimesAlone:
         """Return the completion time on GPUs of one type."""
         settings = self._scenario.settings
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
-        if (duration := job.duration) is not None and job.lasts_its_duration:
+        if (duration := job.fixed_duration) is not None:
             run_time = settings.delays.of(job.application, gpu_type) + duration
             return (wait + run_time) * max(job.num_replicas / share, 1.0)
         truth = self._scenario.truth_of(job)

@@ -44,7 +44,7 @@ def split_batch_size(
     if accumulate_alone is None:
         accumulate_alone = batch_size > application.init_batch_size
     most, most_atomic = application.max_batch_size, application.max_atomic_batch_size
-    return _split(batch_size, num_replicas, most, most_atomic, 1 if num_replicas == 1 and accumulate_alone else 0)
+    return _split(batch_size, num_replicas, most, most_atomic, int(num_replicas == 1 and accumulate_alone))
 
 
 @lru_cache(1 << 12)  # asked for again and again, for each of thousands of jobs
@@ -52,15 +52,11 @@ def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, leas
     local = ceil(batch_size / num_replicas - ROUNDING_SLACK)
     steps = max(ceil(local / most_atomic - ROUNDING_SLACK) - 1, least_steps)
     atomic = ceil(local / (steps + 1) - ROUNDING_SLACK)
-    return _capped(BatchChoice(atomic, steps), num_replicas, most)
+    return capped(BatchChoice(atomic, steps), num_replicas, most)
 
 
-def capped(application: Application, choice: BatchChoice, num_replicas: int) -> BatchChoice:
-    """Return the choice with its atomic batch size lowered until the total fits the largest batch size."""
-    return _capped(choice, num_replicas, application.max_batch_size)
-
-
-def _capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
+def capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
+    """Return the choice with its atomic batch size lowered until the total is `most` at most."""
     fitting = most // (num_replicas * (choice.accumulation_steps + 1))
     return choice if choice.atomic_batch_size <= fitting else BatchChoice(fitting, choice.accumulation_steps)
 

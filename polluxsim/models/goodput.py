@@ -91,7 +91,7 @@ class GoodputModel:
         goodput, atomic, steps = best_choice(
             self.params, *self.statistics, *application.batch_limits, num_nodes, num_replicas
         )
-        return float(goodput), capped(application, BatchChoice(int(atomic), int(steps)), num_replicas)
+        return float(goodput), capped(BatchChoice(int(atomic), int(steps)), num_replicas, application.max_batch_size)
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,9 @@ class Job:
         return self.duration is not None
 
     @property
-    def lasts_its_duration(self) -> bool:
-        """Return whether its duration is all that is known of its speed: it takes that long wherever it runs."""
-        return self.is_rigid and not self.speeds and not self.type_speeds and self.plan is None
+    def fixed_duration(self) -> float | None:
+        """Return its duration if that is all that is known of its speed: it takes that long wherever it runs [s]."""
+        return None if self.speeds or self.type_speeds or self.plan is not None else self.duration
 
     @property
     def host(self) -> Host | None:
