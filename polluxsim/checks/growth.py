@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf, log
+import gc
+from contextlib import contextmanager
+from math import log
 from statistics import median
-from time import process_time
 from typing import TYPE_CHECKING
 
 from polluxsim.checks.driving import AskedEveryRound, FoundError, begun, take_turn
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 SIZES = (60, 250, 1000, 4000)
 """Jobs on a quarter of the GPUs that they ask for."""
 
-PATIENCE = 1.5
-"""Where a size takes longer than this, and a decision is long enough to judge, no larger one is tried [s]."""
+PATIENCE = 0.5
+"""Where a decision takes longer than this, no more jobs are tried [s]."""
 
 SHARE, GPUS = 4, 4
 
@@ -31,8 +32,8 @@ STEEPEST = 1.7
 SHORTEST = 0.1
 """… where they take longer than this [s]."""
 
-SUSPECT = 1.2
-"""From this power on the fewer jobs are measured again: a busy machine may have made their decision long."""
+SUSPECT, AGAIN = 1.2, 2
+"""From this power on both are measured so many times more: a busy machine may have made either decision long."""
 
 MEASURED = 3
 """Times that a growth is to be found one after the other."""
@@ -40,8 +41,11 @@ MEASURED = 3
 ROUNDS, WINDOW = 1500, 100
 """A steady cluster is looked at for so long, and its last so many rounds are compared with early ones."""
 
-LONGEST = 20.0
-"""Rounds whose decisions take longer than this together are not waited for, nor is a size that seems to [s]."""
+LONGEST = 5.0
+"""A decision that seems to take longer than this is not waited for [s]."""
+
+ALL_ROUNDS = 20.0
+"""Rounds whose decisions take longer than this together are not waited for [s]."""
 
 SLOWER, LEAST = 2.0, 2e-5
 """Late decisions may take so many times as long as early ones, and so much longer [s]."""
@@ -76,37 +80,51 @@ def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
 
 
 def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    def least(size: int, times: int) -> float:
+    def decided(size: int) -> float:
         world = World((GPUS,) * (size // SHARE // GPUS), tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
-        seconds = _second_decision(guest, world, timeout)
-        if seconds < PATIENCE:  # it may have had to compile
-            seconds = min(seconds, *(_second_decision(guest, world, timeout) for _ in range(times - 1)))
-        return seconds
+        return _second_decision(guest, world, timeout)
 
-    before, small, spent_before = 0.0, 0, inf
+    before, small = 0.0, 0
     for size in SIZES:
-        started = process_time()
-        seconds = least(size, 2)
-        if seconds > SHORTEST and before and log(seconds / before) / log(size / small) > SUSPECT:
-            before = min(before, least(small, 3))
-        if seconds > SHORTEST and before and (power := log(seconds / before) / log(size / small)) > STEEPEST:
-            what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
-            return Finding(Fault.GROWTH, f"a decision {what}")
-        before, small = seconds, size
-        spent = process_time() - started
-        if (seconds > SHORTEST and spent > PATIENCE) or spent * spent / spent_before > LONGEST:
+        seconds = decided(size)
+        if seconds < PATIENCE:  # it may have had to compile
+            seconds = min(seconds, decided(size))
+        if seconds > SHORTEST and before and _power(size, seconds, small, before) > SUSPECT:
+            for _ in range(AGAIN):  # in turn, as a machine may be slow for a while
+                before, seconds = min(before, decided(small)), min(seconds, decided(size))
+            if (power := _power(size, seconds, small, before)) > STEEPEST:
+                what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
+                return Finding(Fault.GROWTH, f"a decision {what}")
+        if seconds > PATIENCE or (before and seconds * seconds / before > LONGEST):
             break
-        spent_before = spent
+        before, small = seconds, size
     return None
+
+
+def _power(size: int, seconds: float, small: int, before: float) -> float:
+    return log(seconds / before) / log(size / small)
 
 
 def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> float:
     """Return the time of a decision about jobs that are known already [s]."""
     policy = AskedEveryRound(guest.make(afresh=True))
     run = begun(world, policy)
-    for _ in range(2):
-        seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
+    with _no_collection():
+        for _ in range(2):
+            seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
     return seconds
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage of everybody else, which may take longer to go through than a decision."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
@@ -115,7 +133,7 @@ def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -
     run = begun(world, policy)
     times: list[float] = []
     spent = 0.0
-    while len(times) < ROUNDS and spent < LONGEST and (view := run.advance()) is not None:
+    while len(times) < ROUNDS and spent < ALL_ROUNDS and (view := run.advance()) is not None:
         times.append(take_turn(run, policy, view, timeout))
         spent += times[-1]
     if len(times) < ROUNDS:
