@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from math import log
 from statistics import median
 from typing import TYPE_CHECKING
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 from polluxsim.checks.driving import AskedEveryRound, FoundError, begun, take_turn
 from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.worlds import World
+from polluxsim.engine.garbage import seldom_collected
 from polluxsim.workloads.workload import Job
 
 if TYPE_CHECKING:
@@ -109,22 +108,10 @@ def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) ->
     """Return the time of a decision about jobs that are known already [s]."""
     policy = AskedEveryRound(guest.make(afresh=True))
     run = begun(world, policy)
-    with _no_collection():
+    with seldom_collected():  # going through what others hold may take longer than a decision
         for _ in range(2):
             seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
     return seconds
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the garbage of everybody else, which may take longer to go through than a decision."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:

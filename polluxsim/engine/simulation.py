@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from polluxsim.engine.garbage import seldom_collected
 from polluxsim.engine.guests import guest
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
@@ -79,12 +80,13 @@ def simulate(
 def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
     """Ask a policy for every decision of a run that is still due, and return its result; raises as `simulate` does."""
     name = run.scenario.policy_name
-    view = run.view or run.advance()
-    while view is not None:
-        with guest(name, view.time):
-            decision = policy.allocate(view, run.rng)
-        run.commit(decision)
-        if watcher is not None:
-            watcher(run)
-        view = run.advance()
-    return run.result()
+    with seldom_collected():
+        view = run.view or run.advance()
+        while view is not None:
+            with guest(name, view.time):
+                decision = policy.allocate(view, run.rng)
+            run.commit(decision)
+            if watcher is not None:
+                watcher(run)
+            view = run.advance()
+        return run.result()
