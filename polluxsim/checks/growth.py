@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from statistics import median
-from typing import TYPE_CHECKING
+from time import process_time
+from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.checks.driving import AskedEveryRound, FoundError, begun, take_turn
 from polluxsim.checks.findings import Fault, Finding
@@ -21,7 +22,7 @@ SIZES = (60, 250, 1000, 4000)
 """Jobs on a quarter of the GPUs that they ask for."""
 
 PATIENCE = 0.5
-"""Where a decision takes longer than this, no more jobs are tried [s]."""
+"""Where getting to a decision takes longer than this, no more jobs are tried [s]."""
 
 SHARE, GPUS = 4, 4
 
@@ -40,14 +41,25 @@ MEASURED = 3
 ROUNDS, WINDOW = 1500, 100
 """A steady cluster is looked at for so long, and its last so many rounds are compared with early ones."""
 
-LONGEST = 5.0
-"""A decision that seems to take longer than this is not waited for [s]."""
+LONGEST = 1.5
+"""What seems to take longer than this is not waited for [s]."""
 
 ALL_ROUNDS = 20.0
 """Rounds whose decisions take longer than this together are not waited for [s]."""
 
 SLOWER, LEAST = 2.0, 2e-5
 """Late decisions may take so many times as long as early ones, and so much longer [s]."""
+
+
+class Decided(NamedTuple):
+    """Processor time of a decision, and all that went into getting there [s]."""
+
+    seconds: float
+    spent: float
+
+    def least(self, other: Decided) -> Decided:
+        """Return the least of each."""
+        return Decided(min(self.seconds, other.seconds), min(self.spent, other.spent))
 
 
 def growing(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
@@ -79,39 +91,40 @@ def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
 
 
 def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    def decided(size: int) -> float:
+    def decided(size: int) -> Decided:
         world = World((GPUS,) * (size // SHARE // GPUS), tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
         return _second_decision(guest, world, timeout)
 
-    before, small = 0.0, 0
+    small, before = 0, Decided(0.0, inf)
     for size in SIZES:
-        seconds = decided(size)
-        if seconds < PATIENCE:  # it may have had to compile
-            seconds = min(seconds, decided(size))
-        if seconds > SHORTEST and before and _power(size, seconds, small, before) > SUSPECT:
+        now = decided(size)
+        if now.spent < PATIENCE:  # it may have had to compile
+            now = now.least(decided(size))
+        if now.seconds > SHORTEST and small and _power(size, now, small, before) > SUSPECT:
             for _ in range(AGAIN):  # in turn, as a machine may be slow for a while
-                before, seconds = min(before, decided(small)), min(seconds, decided(size))
-            if (power := _power(size, seconds, small, before)) > STEEPEST:
-                what = f"of {size} jobs takes {seconds:.2g} s, of {small} {before:.2g} s: by a power of {power:.1f}"
-                return Finding(Fault.GROWTH, f"a decision {what}")
-        if seconds > PATIENCE or (before and seconds * seconds / before > LONGEST):
+                before, now = before.least(decided(small)), now.least(decided(size))
+            if (power := _power(size, now, small, before)) > STEEPEST:
+                what = f"of {size} jobs takes {now.seconds:.2g} s, of {small} {before.seconds:.2g} s"
+                return Finding(Fault.GROWTH, f"a decision {what}: by a power of {power:.1f}")
+        if now.spent > PATIENCE or now.spent * now.spent / before.spent > LONGEST:
             break
-        before, small = seconds, size
+        small, before = size, now
     return None
 
 
-def _power(size: int, seconds: float, small: int, before: float) -> float:
-    return log(seconds / before) / log(size / small)
+def _power(size: int, now: Decided, small: int, before: Decided) -> float:
+    return log(now.seconds / before.seconds) / log(size / small)
 
 
-def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> float:
-    """Return the time of a decision about jobs that are known already [s]."""
+def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> Decided:
+    """Return the time of a decision about jobs that are known already."""
+    started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
-    run = begun(world, policy)
     with seldom_collected():  # going through what others hold may take longer than a decision
+        run = begun(world, policy)
         for _ in range(2):
             seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
-    return seconds
+    return Decided(seconds, process_time() - started)
 
 
 def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:

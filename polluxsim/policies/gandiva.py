@@ -57,7 +57,7 @@ class Gandiva:
     _had: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
     _parted: set[frozenset[JobId]] = field(default_factory=set, init=False, repr=False)
-    _running: tuple[JobId, ...] = field(default=(), init=False, repr=False)
+    _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
     _asked: float = field(default=0.0, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
     _growth: Growth | None = field(default=None, init=False, repr=False)
@@ -85,7 +85,7 @@ class Gandiva:
         order = sorted(packs, key=lambda pack: self._rank(pack, is_over=is_over))
         budget = Budget(view)
         chosen = {pack: name for pack in order if (name := budget.take(pack[0])) is not None}
-        self._running = tuple(job.job_id for pack in chosen for job in pack)
+        self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
@@ -179,7 +179,7 @@ class Gandiva:
 
     def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
         places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
-        running = set(self._running)
+        running = self._running.keys()
         return {
             name: Reason(
                 "has-its-turn" if name in running else "awaits-its-turn",
