@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.engine.mixed import mixed_pace
 from polluxsim.engine.plain import plain_pairs
 from polluxsim.engine.sharing_check import check_together, newly_shared, placement_of
+from polluxsim.engine.tenure import spread
 from polluxsim.errors import InvalidAllocationError, short
 from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,8 +116,7 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
     if not placement:
         return Move(job, placement, None)
     gpu_type, *others = _gpu_types(job, placement, nodes)
-    shape = gpus_by_node(placement)
-    gpus = sum(shape)
+    _, shape, gpus = spread(placement)
     if gpus > (most := _most_replicas(job)):
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {most}")
     try:

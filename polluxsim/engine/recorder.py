@@ -92,11 +92,9 @@ class Recorder:
         if self._last.get(job.job_id) == (tenure.placement, choice):
             return
         self._last[job.job_id] = (tenure.placement, choice)
-        nodes = tuple(node for node, _ in tenure.placement)
+        batch_size = choice.batch_size(tenure.num_replicas)
         self.allocations.append(
-            AllocationRecord(
-                now, job.job_id, nodes, tenure.shape, choice.batch_size(tenure.num_replicas), choice.accumulation_steps
-            )
+            AllocationRecord(now, job.job_id, tenure.nodes, tenure.shape, batch_size, choice.accumulation_steps)
         )
 
     def shared(self, now: float, held: Mapping[JobId, Gpus], lost: Mapping[JobId, float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.losses import NO_LOSSES
@@ -9,6 +10,13 @@ from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
     from polluxsim.types import Placement
+
+
+@lru_cache(maxsize=1 << 14)
+def spread(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the nodes of a placement, the GPUs on each, and those on all; records of like placements share them."""
+    nodes, shape = tuple(node for node, _ in placement), gpus_by_node(placement)
+    return nodes, shape, sum(shape)
 
 
 class Tenure:
@@ -29,12 +37,13 @@ class Tenure:
     """
 
     __slots__ = (
-        "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "num_replicas", "num_restarts", "placement",
-        "restart_service", "restart_time", "run_time", "service", "shape", "since", "start_time",
+        "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_replicas", "num_restarts",
+        "placement", "restart_service", "restart_time", "run_time", "service", "shape", "since", "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.placement: Placement = ()
+        self.nodes: tuple[int, ...] = ()
         self.shape: tuple[int, ...] = ()
         self.num_replicas = 0
         self.since = self.delay = 0.0
@@ -71,8 +80,7 @@ class Tenure:
         self.since, self.delay = now, restart_delay
         self.cede(0.0, now)
         self.placement = placement
-        self.shape = gpus_by_node(placement)
-        self.num_replicas = sum(self.shape)
+        self.nodes, self.shape, self.num_replicas = spread(placement)
         if not placement:
             return
         if self.start_time is None:
