@@ -3,8 +3,8 @@
     python benchmarks/bench_runs.py [--data ../shared/data] [--repeat 3] [--policies tiresias pollux-annealing]
 
 One core, compiled kernels in the cache (a warm-up run comes first), loading apart; medians over the repeats. `again` is
-another run with the same profiles, as in a sweep: what they computed once, step times between measured ones above all,
-is there. The last rows time whole processes, start-up included.
+another run with the same profiles, as in a sweep: what was computed once, step times between measured ones and fits of
+the same observations above all, is there. The last rows time whole processes, start-up included.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.table import Table
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.models import fitting
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
@@ -83,6 +84,7 @@ def _run(osdi21: Path, name: str, repeat: int) -> list[str]:
     seconds = defaultdict[str, list[float]](list)
     rounds = 0
     for attempt in range(repeat + 1):
+        fitting.fitted.cache_clear()
         started = perf_counter()
         profiles = ProfileFolder(str(osdi21)).load()
         workload = read_workload(osdi21 / "workloads" / "workload-6.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import exp, inf, log
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,19 @@ def fit_throughput(
 
     Source: Pollux (OSDI '21), §4.1, and its artifact.
     """
+    columns = (num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)
+    return fitted(*map(tuple, columns))
+
+
+@lru_cache(maxsize=1 << 12)
+def fitted(
+    num_nodes: tuple[int, ...],
+    num_replicas: tuple[int, ...],
+    atomic_batch_size: tuple[int, ...],
+    grad_time: tuple[float, ...],
+    step_time: tuple[float, ...],
+) -> ThroughputParams:
+    """Return θ_sys as `fit_throughput` does: jobs of one application often begin with the same observations."""
     data = observation_array(num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)

@@ -63,6 +63,15 @@ def run_of(answer: Callable[[ClusterView], object], cluster: Cluster = CLUSTER) 
         ({"valid_until": "noon"}, "valid_until 'noon', allowed is a time"),
         ({"num_nodes": 1}, "asked for 1 nodes, but their number cannot change"),
         ({"allocation": None}, "answered None, allowed is a mapping"),
+        ({"shared": 3}, "shared 3, allowed is a mapping of jobs to GPUs by number"),
+        ({"shared": {None: ((0, 0),)}}, "gave GPUs to job None, which is not active"),
+        ({"shared": {"x": ((0, 0),)}}, "gave GPUs to job 'x', which is not active"),
+        ({"shared": {"a": ((0, 0),)}, "allocation": {"a": ((0, 1),)}}, "job 'a' in its allocation and in shared"),
+        ({"rejected": "a"}, "rejected 'a', allowed is names of jobs"),
+        ({"rejected": 3}, "rejected 3, allowed is names of jobs"),
+        ({"rejected": ("x",)}, "rejected job 'x', which is not active"),
+        ({"rejected": (None,)}, "rejected job None, which is not active"),
+        ({"rejected": ("a",), "allocation": {"a": ((0, 1),)}}, "rejected job 'a', allowed are jobs that hold no GPUs"),
     ],
 )
 def test_a_part_of_a_decision_that_cannot_be(parts: dict[str, Any], message: str) -> None:
