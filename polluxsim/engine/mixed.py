@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from polluxsim.agent.agent import Workers
 from polluxsim.engine.truth import Pace
@@ -54,9 +54,7 @@ class MixedPace(Pace):
 
     def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
         """Return the pace at what an agent chooses here in an epoch: this one, if that is as it was."""
-        if agent.divide is None:
-            raise RuntimeError(f"an agent that cannot divide a batch was given GPUs of {self._crew}")
-        choice = agent.divide(self._crew, epoch)
+        choice = cast("Divide", agent.divide)(self._crew, epoch)  # who cannot divide a batch holds no such GPUs
         return self if choice == self.choice else MixedPace(truth, self.shape, self._crew, choice, self.gpu_type)
 
     def observation(self, epoch: int) -> Observation:

@@ -113,10 +113,8 @@ class Rounds:
         if due is not None and (due == self._last + 1 or time > (due - 1) * self._interval):
             return
         check_range(time, self._interval, "the simulation")
-        index = max(first_round(time, self._interval), self._last + 1)
-        if due is None or index < due:
-            self._due = index
-            self._agenda.at(index * self._interval, Rank.ROUND, self._action, index)
+        self._due = index = max(first_round(time, self._interval), self._last + 1)
+        self._agenda.at(index * self._interval, Rank.ROUND, self._action, index)
 
     def pass_over(self) -> None:
         """Take note that the round of this instant is over, be it that none was held."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from polluxsim.engine.agenda import Rank
 from polluxsim.engine.hosting import hosted
 from polluxsim.engine.jobs import in_order
+from polluxsim.engine.mixed import MixedPace
+from polluxsim.engine.moves import Move
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.sharing import Tenant, tenant_of
 from polluxsim.policies.view import Change
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.moves import Move
     from polluxsim.engine.state import State
     from polluxsim.engine.world import World
 
@@ -74,11 +75,17 @@ class Training:
         return min(first_epoch, learning_from)
 
     def replace_agents(self) -> None:
-        """Give every active job an agent as the policy asks for now; of a job that trains, it sees how that goes."""
+        """Give every active job an agent as the policy asks for now; of a job that trains, it sees how that goes.
+
+        One that holds GPUs of several types loses them if its new agent cannot divide a batch among these.
+        """
         state, now = self._state, self._state.agenda.now
         for job in state.jobs.active.values():
             job.pass_epochs(now)
-            job.take_agent(state.scenario.agents.new(job.job, job.truth), now)
+            agent = state.scenario.agents.new(job.job, job.truth)
+            if agent.divide is None and isinstance(job.pace, MixedPace):
+                self.carry_out((Move(job, (), None),), ())
+            job.take_agent(agent, now)
             state.jobs.changes_agent(job)
             if job.placement:
                 self._begin_segment(job)

@@ -15,6 +15,7 @@ from polluxsim.agent.agent import Workers
 from polluxsim.agent.balancing import Controller
 from polluxsim.agent.rules import BatchRule, FixedBatch, OmniLearn
 from polluxsim.checks.toy import PROFILES
+from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
@@ -23,7 +24,7 @@ from polluxsim.models.batch_size import split_batch_size, split_by_weight
 from polluxsim.models.profile import Application, StepTime
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.las import LeastAttainedService
-from polluxsim.policies.view import traits_of
+from polluxsim.policies.view import Traits, traits_of
 from polluxsim.types import Cluster, Placement
 
 if TYPE_CHECKING:
@@ -247,3 +248,23 @@ def test_all_jobs_complete_and_a_copy_ends_as_the_run(
     simulation = Simulation(scenario, 1)
     go_on(simulation, one, turns, look=look)
     check_fork(simulation, one, told(result))
+
+
+def test_who_cannot_divide_a_batch_any_more_loses_gpus_of_several_types_and_keeps_its_work() -> None:
+    class Adaptive(Given):
+        traits = Traits(adaptive=True)
+
+    before, after = Given({"a": BOTH}), Adaptive({"a": ((1, 2),)})
+    jobs = toy_workload(replace(toy_job("a"), num_replicas=2, batch_size=80))
+    scenario = Scenario(jobs, {"toy": typed()}, CLUSTER, RULES, traits_of(before), agent=OmniLearn())
+    going = Simulation(scenario, 1)
+    go_on(going, before, 3, look=False)
+    going.divert(Diversion(240.0, replace(scenario, traits=traits_of(after)), has_new_policy=True))
+    result = ended(going, after)
+    (job,) = result.job_records
+    changes = [(each.time, each.nodes) for each in result.allocation_records]
+    assert (60.0, (0, 1)) in changes
+    assert changes[-2:] == [(240.0, (1,)), (job.completion_time, ())]
+    assert (job.num_restarts, job.lost_work) == (1, 0.0)
+    # 180 s at three speeds and the best of 80 examples on two fast GPUs, of which all 4,000 steps would take longer.
+    assert job.completion_time < 240 + time_of(run(after, None, typed()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
@@ -23,7 +25,8 @@ from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.view import ClusterView, traits_of
-from polluxsim.types import Cluster
+from polluxsim.types import Cluster, Outage
+from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.uniform(2, 2)
 JOBS = toy_workload(toy_job("a", 0, 2), toy_job("b", 10, 2), toy_job("c", 130, 4))
@@ -118,3 +121,67 @@ def test_a_job_without_gpus_has_no_pace() -> None:
     run.advance()
     with pytest.raises(RuntimeError, match="job 'a' has no GPUs to train on"):
         _ = run._state.jobs.active["a"]._pace
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """Each node goes down once, at a time that chance says, or none has a say in; known and drained long before."""
+
+    by_chance: bool = True
+
+    def units(self, num_nodes: int) -> range:
+        return range(num_nodes)
+
+    def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
+        start = 2000.0 + 1000.0 * unit + (500.0 * draw(1)[0] if self.by_chance else 0.0)
+        return None if number else Outage((unit,), start, 60.0, "test", 900.0, drain=600.0)
+
+
+def test_failures_drawn_anew_take_the_place_of_those_to_come_but_for_what_is_known() -> None:
+    jobs = toy_workload(*(Job.rigid(f"j{n}", 100.0 * n, 2, 400.0) for n in range(30)))
+    policy, seed = Fifo(), 7
+
+    def downs(cluster: Cluster, diverted: float | None, first_seed: int) -> list[tuple[int, float]]:
+        run = begun(jobs, cluster, policy, seed=first_seed)
+        if diverted is not None:
+            while (view := run.advance(before=diverted)) is not None:
+                run.commit(policy.allocate(view, run.rng))
+            run.divert(Diversion(diverted, run.scenario, chance=seed))
+        return [(each.node, each.time) for each in ended(run, policy).outage_records]
+
+    cluster = Cluster.uniform(2, 2, Foreseen())
+    before, after = downs(cluster, None, 1), downs(cluster, None, seed)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    assert downs(cluster, 600.0, 1) == after
+    assert downs(cluster, before[0][1] - 800.0, 1) == [before[0], after[1]]
+    fixed = Cluster.uniform(2, 2, Foreseen(by_chance=False))
+    assert downs(fixed, 600.0, 1) == downs(fixed, None, 1) == [(0, 2000.0), (1, 3000.0)]
+
+
+def test_a_node_that_drains_beyond_those_that_count_is_not_asked_for() -> None:
+    nodes = Nodes(Cluster.uniform(2, 4))
+    nodes.drain(1, 9.0)
+    assert (nodes.idle(1), nodes.idle(2)) == ([4], [4, 0])
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [({"cancel_time": None}, [("a", 1060.0), ("b", 1440.0)]), ({"cancel_time": 500.0}, [("a", None), ("b", 900.0)])],
+)
+def test_a_job_need_not_be_cancelled_after_all(change: dict[str, Any], expected: list[tuple[str, float]]) -> None:
+    long, policy = Job.rigid("a", 0.0, 4, 970.0, cancel_time=500.0), Fifo()
+    run = begun(Workload((long, Job.rigid("b", 0.0, 4, 330.0))), Cluster.uniform(1, 4), policy)
+    go_on(run, policy, 1, look=False)
+    run.divert(Diversion(300.0, run.scenario, altered=(replace(long, **change),)))
+    found = [(job.job, job.completion_time) for job in ended(run, policy).job_records]
+    assert found == expected
+
+
+def test_a_job_that_waits_may_ask_for_fewer_gpus() -> None:
+    policy, asks = Fifo(), Job.rigid("b", 0.0, 4, 330.0)
+    run = begun(Workload((Job.rigid("a", 0.0, 2, 970.0), asks)), Cluster.uniform(1, 4), policy)
+    go_on(run, policy, 1, look=False)
+    run.divert(Diversion(300.0, run.scenario, altered=(replace(asks, num_replicas=2, batch_size=2),)))
+    job = ended(run, policy).job_records[1]
+    assert (job.num_replicas, job.start_time, job.completion_time) == (2, 300.0, 660.0)

@@ -61,6 +61,21 @@ def test_a_follower_that_is_left_out_does_not_come() -> None:
     assert [job.job for job in ended(run, Fifo()).job_records if job.completion_time is not None] == ["a"]
 
 
+def test_nor_does_it_while_another_job_runs() -> None:
+    class FollowingOne(Following):
+        def after(self, job: Job, time: float) -> Sequence[Job]:
+            return super().after(job, time) if job.job_id == "a" else ()
+
+    late = toy_job("b", 1000.0)
+    workload = Workload((toy_job("a"), Job.rigid("c", 0.0, 1, 2000.0)), new_arrivals=lambda: FollowingOne(late))
+    run = begun(workload, Cluster.uniform(1, 2), Fifo())
+    while (view := run.advance(before=500.0)) is not None:
+        run.commit(Fifo().allocate(view, run.rng))
+    run.divert(Diversion(500.0, run.scenario, without=("b",)))
+    records = ended(run, Fifo()).job_records
+    assert {job.job: job.status.value for job in records} == {"a": "completed", "c": "completed", "b": "cancelled"}
+
+
 @pytest.mark.parametrize(
     ("job", "message"),
     [

@@ -17,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
+from polluxsim.engine.interference import Interference
 from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Tenant
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.stage_sharing import Interleaved, Leftovers
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
@@ -123,6 +125,7 @@ def test_beside_a_guaranteed_job_another_has_what_is_left_and_the_first_loses_no
         ({"a": BOTH, "b": BOTH}, None, "put jobs 'a' and 'b' on GPU 0 of node 0, allowed is whole GPUs, as engine."),
         ({"a": BOTH, "b": ((0, 1), (0, 2))}, Interleaved(), "on GPU 1 of node 0, allowed is what Interleaved can join"),
         ({"a": BOTH, "b": BOTH}, Leftovers(), "allowed is what Leftovers can join"),
+        ({"a": BOTH, "b": BOTH}, Interference(0.5), "allowed is what Interference can join"),
         ({"a": ((0, 0), (0, 4)), "b": BOTH}, Interleaved(), "gave job 'a' GPU 4 of node 0, allowed are 0 to 3"),
         ({"a": ((0, 0), (1, 0)), "b": BOTH}, Interleaved(), "gave job 'a' node 1, allowed are 0 to 0"),
         ({"a": ((0, 0), (0, 0)), "b": BOTH}, Interleaved(), "in shared, allowed are GPUs, each once"),
@@ -347,6 +350,7 @@ def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tm
     result = run(jobs, Fixed({"a": BOTH, "b": BOTH[::-1]}), pairs)
     assert [time_of(record) for record in result.job_records] == pytest.approx([6000 + 6000 * 0.25, 6000])
     assert [record.speed for record in result.sharing_records] == pytest.approx([0.75, 0.5, 1.0])
+    assert pairs.lost([Tenant(jobs[0], ((0, 2),), ()), Tenant(jobs[1], ((0, 2),), BOTH)]) == {}
     for speeds, where in (("1.5,0", BOTH), ("1.5,2", (*BOTH[1:], (0, 2)))):
         jobs, pairs = measured(tmp_path, speeds)
         with pytest.raises(InvalidAllocationError, match="allowed is what Pairs can join"):
