@@ -45,7 +45,7 @@ def finished(
     now, records = state.agenda.now, state.records if is_over else deepcopy(state.records)
     jobs = (*state.scenario.workload.jobs, *followers.values())
     places = {job.job_id: place for place, job in enumerate(jobs)}
-    job_records = _all_jobs(state, jobs, places)
+    job_records = _all_jobs(state, jobs, places, is_over=is_over)
     job_records = job_records.with_column("finish_time_fairness", _fairness(state, jobs, places, job_records))
     timings = copy(records.timings)
     timings.append(TimingRecord("simulate", None, seconds))
@@ -69,16 +69,18 @@ def finished(
 def so_far(state: State, followers: Mapping[JobId, Job]) -> Result:
     """Return the jobs of a run that goes on as if it ended now, and its nodes' outages; it has no other records."""
     now, jobs = state.agenda.now, (*state.scenario.workload.jobs, *followers.values())
-    records = _all_jobs(state, jobs, {job.job_id: place for place, job in enumerate(jobs)})
+    records = _all_jobs(state, jobs, {job.job_id: place for place, job in enumerate(jobs)}, is_over=False)
     gpu_seconds = state.nodes.mean_gpus(now) * now
     return Result(records, (), (), now, outage_records=state.nodes.all_outages(), gpu_seconds=gpu_seconds)
 
 
-def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int]) -> Records[JobRecord]:
+def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int], *, is_over: bool) -> Records[JobRecord]:
     """Return the records of all jobs in order of submission, those cut off included."""
     now, settings, records = state.agenda.now, state.scenario.settings, state.records.jobs
+    if not is_over or len(records) < len(jobs):
+        records = copy(records)
     if len(records) < len(jobs):
-        ended, records = set(records.column("job")), copy(records)
+        ended = set(records.column("job"))
         for active in state.jobs.active.values():
             still = deepcopy(active) if active.placement else active
             still.pass_epochs(now)
@@ -87,7 +89,8 @@ def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int]) ->
             if job.job_id not in ended and job.job_id not in state.jobs.active:
                 records.append(job_record(job, None, Status.CUT_OFF, now, settings))
     order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
-    return records.in_order(order.tolist())
+    records.put_in_order(order.tolist())
+    return records
 
 
 def _fairness(

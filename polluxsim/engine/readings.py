@@ -45,7 +45,10 @@ class Readings:
         return len(self._state.records.jobs)
 
     def ended(self, start: int = 0) -> Sequence[JobRecord]:
-        """Return the records of the jobs that have ended, in this order, from the one with this number on."""
+        """Return the records of the jobs that have ended, in this order, from the one with this number on.
+
+        Once the result of a run that is over was taken, they are in order of submission.
+        """
         return self._state.records.jobs[start:]
 
     @property
