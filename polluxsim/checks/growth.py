@@ -98,7 +98,7 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
     small, before = 0, Decided(0.0, inf)
     for size in SIZES:
         now = decided(size)
-        if now.spent < PATIENCE:  # it may have had to compile
+        if not small or now.spent < PATIENCE:  # the first may have had to compile
             now = now.least(decided(size))
         if now.seconds > SHORTEST and small and _power(size, now, small, before) > SUSPECT:
             for _ in range(AGAIN):  # in turn, as a machine may be slow for a while

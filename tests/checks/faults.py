@@ -24,6 +24,10 @@ def fitted(view, order=None):
     return allocation
 
 
+def place(job):
+    return job.submit_time, job.num_replicas, job.job_id
+
+
 class Sound:
     """The policy that the others break."""
 
@@ -178,7 +182,7 @@ class StandsThroughArrivals:
 class ComparesEachWithEach:
     def allocate(self, view, rng):
         jobs = list(view.jobs)
-        ranks = {job.job_id: sum(other.submit_time < job.submit_time for other in jobs) for job in jobs}
+        ranks = {job.job_id: sum(place(other) < place(job) for other in jobs) for job in jobs}
         return fitted(view, sorted(jobs, key=lambda job: ranks[job.job_id]))
 
 
