@@ -19,7 +19,8 @@ from polluxsim.arrow_columns import arrow_column
 from polluxsim.columns import Records
 from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.record_units import UNITS, unit_of
-from polluxsim.records import AllocationRecord, SharingRecord, Status
+from polluxsim.records import AllocationRecord, JobRecord, SharingRecord, Status
+from polluxsim.types import MOST_GPUS, MOST_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,14 @@ FORMAT_VERSION = 1
 
 LATEST = 1e16
 """No run comes so far [s]: from there on, a second more is no later."""
+
+MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES
+"""[GPU s]"""
+
+_MOST = {"s": LATEST, "GPU s": MOST_GPU_SECONDS}
+
+_LARGEST = 1e100
+"""The largest figure of any other unit: sums and squares of such are numbers still."""
 
 # The Parquet type of every type that a record's field may have.
 _ARROW_TYPES = {
@@ -108,6 +117,8 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
             raise _bad(path, row + 1, "gpus", table.column("gpus")[row].as_py(), "is a value for each of nodes")
     if record_type is SharingRecord:
         _check_sharing(path, table)
+    if record_type is JobRecord:
+        _check_submitted(path, table)
     # What `_make` does, without a call of Python for each.
     return tuple(map(partial(tuple.__new__, record_type), zip(*columns, strict=True)))
 
@@ -123,17 +134,19 @@ def _check_sharing(path: Path, table: pa.Table) -> None:
                     raise _bad(path, row, name, value, allowed)
 
 
+def _check_submitted(path: Path, table: pa.Table) -> None:
+    """Check that who was never submitted, which is written as ∞, never started."""
+    wrong = pc.and_(pc.is_inf(table.column("submit_time")), pc.is_valid(table.column("start_time")))
+    if (row := pc.index(wrong, value=True).as_py()) >= 0:
+        raise _bad(path, row + 1, "submit_time", inf, "is a time before start_time")
+
+
 def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
     """Return a column's values as records have them, all of them checked."""
     if column.null_count and type(None) not in get_args(hint):
         raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
-    if UNITS.get(name) == "s":
-        inside = pc.less_equal(pc.abs(column), LATEST)
-        if name in ("submit_time", "until"):  # infinite of a job that was never submitted, and of an outage for good
-            inside = pc.or_(inside, pc.is_inf(column))
-        inside = pc.fill_null(inside, fill_value=True)
-        if (row := pc.index(inside, value=False).as_py()) >= 0:
-            raise _bad(path, row + 1, name, column[row].as_py(), f"is a number of seconds up to {LATEST:g}")
+    if pa.types.is_floating(column.type):
+        _check_figures(path, name, column)
     whole = column.combine_chunks()
     values = _listed(whole)
     if hint is Status:
@@ -142,6 +155,18 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[A
         row = next(row for row, items in enumerate(values) if _lacks_one(items))
         raise _bad(path, row + 1, name, whole[row].as_py(), "are values")
     return values
+
+
+def _check_figures(path: Path, name: str, column: pa.ChunkedArray) -> None:
+    """Check that all figures are numbers, and none is larger than a run's can be."""
+    unit = UNITS.get(name)
+    most = _MOST.get(unit or "", _LARGEST)
+    inside = pc.less_equal(pc.abs(column), most)
+    if name in ("submit_time", "until"):  # infinite of a job that was never submitted, and of an outage for good
+        inside = pc.or_(inside, pc.equal(column, inf))
+    if (row := pc.index(pc.fill_null(inside, fill_value=True), value=False).as_py()) >= 0:
+        of = " of seconds" if unit == "s" else ""
+        raise _bad(path, row + 1, name, column[row].as_py(), f"is a number{of} up to {most:g}")
 
 
 def _listed(column: pa.Array) -> list[Any]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from polluxsim.errors import InvalidInputError, short
 from polluxsim.files import appearing_together
-from polluxsim.record_tables import LATEST, read_records, write_records
+from polluxsim.record_tables import LATEST, MOST_GPU_SECONDS, read_records, write_records
 from polluxsim.records import (
     AllocationRecord,
     CheckpointRecord,
@@ -24,7 +24,6 @@ from polluxsim.records import (
     SharingRecord,
     TimingRecord,
 )
-from polluxsim.types import MOST_GPUS, MOST_NODES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +133,7 @@ def read_run(folder: Path) -> Run:
         raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
     _check_seconds(folder, "end_time", end_time, LATEST)
     if gpu_seconds is not None:
-        _check_seconds(folder, "gpu_seconds", gpu_seconds, LATEST * MOST_GPUS * MOST_NODES)
+        _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
     result = Result(
         job_records=read_records(folder / "jobs.parquet", JobRecord),
         round_records=read_records(folder / "rounds.parquet", RoundRecord),

@@ -13,7 +13,7 @@ import polluxsim
 from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.records import AllocationRecord, JobRecord, RoundRecord
-from polluxsim.storage import read_reasons, read_run
+from polluxsim.storage import read_reasons, read_run, read_timings
 
 TABLES = {"jobs": JobRecord, "rounds": RoundRecord, "allocations": AllocationRecord}
 
@@ -89,6 +89,15 @@ def damage(path: Path, column: str, value: object) -> None:
             "line 1: column 'submit_time' is nan, allowed is a number of seconds up to 1e+16",
         ),
         ("jobs", "completion_time", float("inf"), "line 1: column 'completion_time' is inf"),
+        ("jobs", "gpu_seconds", float("nan"), "line 1: column 'gpu_seconds' is nan, allowed is a number up to 1e+28"),
+        (
+            "jobs",
+            "finish_time_fairness",
+            float("inf"),
+            "line 1: column 'finish_time_fairness' is inf, allowed is a num",
+        ),
+        ("jobs", "submit_time", float("inf"), "line 1: column 'submit_time' is inf, allowed is a time before start_t"),
+        ("jobs", "submit_time", float("-inf"), "line 1: column 'submit_time' is -inf"),
         ("rounds", "time", float("nan"), "line 1: column 'time' is nan"),
         ("rounds", "gpus_in_use", None, "line 1: column 'gpus_in_use' is None"),
         ("allocations", "time", float("-inf"), "line 1: column 'time' is -inf"),
@@ -107,6 +116,9 @@ def test_damaged_reasons_and_times_of_the_end_are_named(folder: Path) -> None:
     damage(folder / "reasons.parquet", "numbers", [("gpus", None)])
     with pytest.raises(InvalidInputError, match=r"reasons\.parquet, line 1: column 'numbers' is"):
         read_reasons(folder)
+    damage(folder / "timing.parquet", "seconds", float("nan"))
+    with pytest.raises(InvalidInputError, match=r"timing\.parquet, line 1: column 'seconds' is nan"):
+        read_timings(folder)
     text = (folder / "run.json").read_text()
     for wrong in ("NaN", "-1", '"soon"', "null", "true"):
         (folder / "run.json").write_text(re.sub(r'"end_time": [^,]*', f'"end_time": {wrong}', text))

@@ -158,3 +158,14 @@ def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: py
         assert main(["why", str(folder), job]) == 0
         assert main(["why", str(folder), job, "600"]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_job_that_was_never_submitted_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("name,time,num_replicas,duration,after,cancel_time\na,0,4,7200,,600\nb,10,4,600,a,\n")
+    assert main(["run", "policy=fifo", f"workload.path={jobs}", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    capsys.readouterr()
+    never = "never submitted: a job that it waited for did not complete"
+    for time, said in (([], f"b (rigid), {never}"), (["100"], f"b was {never}.")):
+        assert main(["why", str(tmp_path / "run"), "b", *time]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())

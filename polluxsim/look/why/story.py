@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MOST_NAMES = 4
 MOST_NODES = 4
 
+_NEVER_SUBMITTED = "never submitted: a job that it waited for did not complete"
+
 
 def find_job(run: Run, name: str) -> JobRecord:
     """Return a job's record.
@@ -55,6 +57,8 @@ def find_job(run: Run, name: str) -> JobRecord:
 
 def summary(run: Run, job: JobRecord) -> str:
     """Return a job's life in a line."""
+    if isinf(job.submit_time):
+        return f"{job.job} ({job.application}), {_NEVER_SUBMITTED}"
     said = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
         said.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
@@ -68,15 +72,20 @@ def summary(run: Run, job: JobRecord) -> str:
     return ", ".join(said)
 
 
-def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table:
-    """Return a table with a row for each stage of a job's life: when, for how long, what happened, and why."""
+def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | str:
+    """Return a table with a row for each stage of a job's life: when, for how long, what happened, and why.
+
+    Of a job that was never submitted, or only as the run ended, it is a line.
+    """
+    if not (all_stages := stages(run, job)):
+        return escape(summary(run, job))
     table = Table(title=escape(summary(run, job)), title_justify="left", show_lines=True)
     for name in ("from", "for"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what", max_width=34)
     table.add_column("why")
     mine, stretches = [reason for reason in reasons if reason.job == job.job], shares_of(run.result, job.job)
-    for stage in stages(run, job):
+    for stage in all_stages:
         within = [reason for reason in mine if stage.start <= reason.time < stage.end]
         what = "\n".join([happened(stage), *beside(stretches, stage.start, stage.end)])
         cells = (clock(stage.start), clock(stage.end - stage.start), what, _why(run, stage, within))
@@ -220,7 +229,7 @@ def _before_first_round(run: Run, stage: Stage) -> str:
 
 def _outside(run: Run, job: JobRecord, time: float) -> str | None:
     if isinf(job.submit_time):
-        return f"{job.job} was never submitted: a job that it waited for did not complete."
+        return f"{job.job} was {_NEVER_SUBMITTED}."
     if time < job.submit_time:
         return f"At {clock(time)} {job.job} was not submitted yet: that was at {clock(job.submit_time)}."
     return _afterwards(run, job, time)
