@@ -170,7 +170,7 @@ def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
         "priority": [0.0, 1.0, -2.0],
         "deadline": [time + 400.0, time + 1500.0, None],
         "time_limit": [100.0, 600.0, None],
-        "cancel_time": [None, None, None, time + 330.0],
+        "cancel_time": [None, None, time + 5.0, time + 330.0],
         "max_replicas": [None, gpus, gpus + 3],
     }
     return {name: values[rng.integers(len(values))] for name, values in choices.items()}

@@ -104,7 +104,7 @@ class Detour:
             self._crashes.draw_anew(diversion.chance)
         if diversion.scenario.traits != before.traits:
             self._training.replace_agents()
-        state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else ())
+        state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else None)
 
     def _change_jobs(self, diversion: Diversion) -> None:
         for job in diversion.altered:

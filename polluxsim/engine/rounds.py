@@ -142,10 +142,14 @@ class Rounds:
 
     def changes(self) -> Changes:
         """Return what happened since the policy was last asked."""
-        named = self._named
+        named, arrived = self._named, self._arrived
+        ended = dict(named.get(Change.COMPLETION.value, {}))
+        if ended and (both := ended.keys() & [view.job_id for view in arrived]):
+            arrived = [view for view in arrived if view.job_id not in both]
+            ended = {job_id: time for job_id, time in ended.items() if job_id not in both}
         return Changes(
-            arrived=self._arrived,
-            ended=dict(named.get(Change.COMPLETION.value, {})),
+            arrived=arrived,
+            ended=ended,
             passed_epoch=tuple(named.get(Change.EPOCH.value, ())),
             learnt=tuple(named.get(Change.LEARNING.value, ())),
             nodes=Change.NODES.value in named,
@@ -160,10 +164,10 @@ class Rounds:
         if decision.rejected:  # which is of its own doing, and news for the next
             self._named[Change.COMPLETION.value] = dict.fromkeys(decision.rejected, self._agenda.now)
 
-    def ask_anew(self, unseen: Iterable[JobWindow]) -> None:
-        """Ask at the next round whatever was decided, a policy to which some jobs are news."""
-        if unseen := list(unseen):
-            self._arrived, self._named = unseen, defaultdict(dict)
+    def ask_anew(self, unseen: Iterable[JobWindow] | None) -> None:
+        """Ask at the next round whatever was decided; a new policy, to which all jobs are unseen, if they are given."""
+        if unseen is not None:
+            self._arrived, self._named = list(unseen), defaultdict(dict)
         self.has_changed, self._stands_until = True, -inf
         self.call(self._agenda.now)
 

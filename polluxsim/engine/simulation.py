@@ -79,11 +79,10 @@ def simulate(
 
 def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
     """Ask a policy for every decision of a run that is still due, and return its result; raises as `simulate` does."""
-    name = run.scenario.policy_name
     with seldom_collected():
         view = run.view or run.advance()
         while view is not None:
-            with guest(name, view.time):
+            with guest(run.scenario.policy_name, view.time):
                 decision = policy.allocate(view, run.rng)
             run.commit(decision)
             if watcher is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,12 +39,14 @@ class AntMan:
     _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
     _hosts: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
     _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
+    # GPUs of jobs that ran before it was asked first: they are left alone on them.
+    _others: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start who can start."""
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._release(job_id)
-        gpus = all_gpus(view)
+        gpus = self._mine(view)
         started: dict[JobId, Gpus] = {}
         for job in sorted(view.waiting, key=_is_guest):
             if len(found := self._found(view, gpus, job)) == job.num_replicas:
@@ -55,8 +58,22 @@ class AntMan:
 
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
 
+    def _mine(self, view: ClusterView) -> list[Gpu]:
+        """Return the GPUs that are there but for those of others' jobs, of which only the nodes need be known."""
+        gpus = all_gpus(view)
+        for job in view.running:
+            if job.job_id not in self._gpus and job.job_id not in self._others:
+                taken = set(chain(*self._others.values(), *view.shared.values()))
+                free = [gpu for gpu in gpus if gpu not in taken]
+                there = ([gpu for gpu in free if gpu[0] == node][:count] for node, count in job.placement)
+                self._others[job.job_id] = view.shared.get(job.job_id) or tuple(chain(*there))
+        taken = set(chain(*self._others.values()))
+        return [gpu for gpu in gpus if gpu not in taken]
+
     def _reason(self, job: JobView, num_gpus: int) -> Reason:
         """Return why a job has what it has, beside whom."""
+        if job.job_id in self._others:
+            return Reason("runs-on", {})
         mine, guest = self._gpus.get(job.job_id, ()), _is_guest(job)
         there = self._hosts if guest else self._guests
         others = tuple(dict.fromkeys(there[gpu].job_id for gpu in mine if gpu in there))
@@ -68,6 +85,7 @@ class AntMan:
         return Reason("no-room-beside", {**needed, "gpus_left": float(num_gpus - len(self._guests))})
 
     def _release(self, job_id: JobId) -> None:
+        self._others.pop(job_id, None)
         for gpu in self._gpus.pop(job_id, ()):
             for users in (self._hosts, self._guests):
                 if gpu in users and users[gpu].job_id == job_id:

@@ -57,11 +57,12 @@ class Themis:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Hold the auction among the jobs without a lease, if there are any."""
         self._take_note(view)
-        held = {job.job_id: num_replicas(job.placement) for job in view.running if self._until[job.job_id] > view.time}
+        until = self._until
+        held = {job.job_id: num_replicas(job.placement) for job in view.running if until.get(job.job_id, 0) > view.time}
         bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in held}
         won = auctioned(bids, view.num_gpus - sum(held.values()), self.fairness)
         counts = {job_id: gpus for job_id, gpus in (held | won).items() if gpus}
-        until = self._until = dict.fromkeys(counts, view.time + self.lease) | {name: self._until[name] for name in held}
+        self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in held}
         decision = dealt(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
         return replace(decision, valid_until=min(until.values(), default=inf))
 

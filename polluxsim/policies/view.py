@@ -67,7 +67,7 @@ class NodeCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened since the policy was last asked.
+    """What happened since the policy was last asked. A job that came and went meanwhile is not in it.
 
     Attributes
     ----------

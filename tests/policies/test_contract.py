@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import simulate
+from polluxsim.engine.simulation import driven, simulate
 from polluxsim.engine.stage_sharing import Interleaved
+from polluxsim.engine.turns import Simulation
+from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import traits_of
 from polluxsim.run.composing import composed
 from polluxsim.shipped import shipped
 from polluxsim.types import Cluster
+
+if TYPE_CHECKING:
+    from polluxsim.workloads.workload import Job, Workload
 
 CONFIGS = sorted(
     path
@@ -39,6 +48,38 @@ def test_every_policy_config_builds_a_policy_that_completes_jobs(path: Path) -> 
     jobs = [toy_job(f"{i}", 30.0 * i, 1 + i % 4) for i in range(12)]
     result = simulate(toy_workload(*jobs), {"toy": ToyProfile()}, Cluster((4, 2, 1)), policy, settings=RULES)
     assert all(job.jct is not None for job in result.job_records)
+
+
+def come_and_go(*more: Job) -> Workload:
+    """Jobs of which some give up before the round after their submission, and some just at a round."""
+    patience = (None, 5.0, None, None, 30.0, 90.0)
+    jobs = [(30.0 * index, patience[index % 6]) for index in range(24)]
+    return toy_workload(
+        *(
+            toy_job(f"{index}", time, 1 + index % 4, cancel_time=None if left is None else time + left)
+            for index, (time, left) in enumerate(jobs)
+        ),
+        *more,
+    )
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("takes_over", [0.0, 240.0, 2500.0])
+def test_every_policy_bears_jobs_that_come_and_go_unseen(path: Path, takes_over: float) -> None:
+    """From the start, where it takes over with jobs there, and where all that were there had ended."""
+    policy = instantiate(config_of(path))
+    jobs = come_and_go(toy_job("late", 2520.0))
+    scenario = Scenario.under(Fifo(), jobs, {"toy": ToyProfile()}, Cluster((4, 2, 1)), RULES)
+    run = Simulation(scenario)
+    then = replace(scenario, traits=traits_of(policy), policy_name="Other")
+    run.divert(Diversion(takes_over, then, has_new_policy=True))
+    first = Fifo()
+    while (view := run.advance(before=takes_over)) is not None:
+        run.commit(first.allocate(view, run.rng))
+    result = driven(run, policy)
+    by_name = {job.job: job for job in result.job_records}
+    assert by_name["1"].start_time is None
+    assert all(by_name[name].completion_time is not None for name in ("0", "2", "3", "late"))
 
 
 def test_the_shipped_policies_are_these() -> None:
