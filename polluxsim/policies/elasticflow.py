@@ -144,12 +144,13 @@ class ElasticFlow:
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
         """Make plans for all that are or can be admitted; return why the others cannot."""
-        arrived = {job.job_id for job in view.changes.arrived}
+        # Who has GPUs already was admitted by the policy before.
+        arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
         # A plan that is over, of a job that is not.
         self._late |= {job_id for job_id, plan in self._plans.items() if plan.end <= view.time}
         demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
         schedule = self._of_admitted(view, demands)
-        new = {job.job_id: self._demand(view, job) for job in view.changes.arrived}
+        new = {job.job_id: self._demand(view, job) for job in arrived.values()}
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
             if (wider := _beside(schedule, demands, group)) is None:
@@ -173,7 +174,7 @@ class ElasticFlow:
         schedule = Schedule(view)
         order = sorted(demands, key=lambda job_id: (job_id in self._late, demands[job_id].deadline))
         for job_id in order:
-            if job_id not in self._late and not view.changes.nodes:
+            if job_id in self._plans and job_id not in self._late and not view.changes.nodes:
                 schedule.add(job_id, following(self._plans[job_id], view.time))
             elif not schedule.admits(job_id, demands[job_id]):
                 self._late.add(job_id)

@@ -175,18 +175,18 @@ def with_entry(config: DictConfig, group: str, name: str | None, settings: Mappi
 
 def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluster, tuple[int, ...]]:
     """Return the nodes there are or were, and the numbers of those that go; a new node that goes never came."""
+    if new == old and not dropped:
+        return old, ()
+    if None is not old.least_nodes or None is not new.least_nodes:
+        raise InvalidConfigError("nodes that are rented as a policy asks for them cannot be changed, nor dropped")
     both = min(old.num_nodes, new.num_nodes)
     if (
         new.gpus_per_node[:both] != old.gpus_per_node[:both]
         or new.node_types[:both] != old.node_types[:both]
         or new.hosts[:both] != old.hosts[:both]
-        or None is not old.least_nodes
-        or None is not new.least_nodes
     ):
-        what = (
-            f"cluster has nodes {new.groups}, allowed are those there are, {old.groups}, and more or fewer at the end"
-        )
-        raise InvalidConfigError(f"{what}; nodes that are rented cannot be changed")
+        what = f"cluster has nodes {new.groups}, allowed are those there are, {old.groups}, and more or fewer"
+        raise InvalidConfigError(f"{what} at the end")
     nodes = max(old, new, key=lambda cluster: cluster.num_nodes)
     if strange := [node for node in dropped if node not in range(nodes.num_nodes)]:
         raise InvalidConfigError(f"node {strange[0]} is not there, allowed are 0 to {nodes.num_nodes - 1}")

@@ -137,9 +137,20 @@ def test_agents_change_with_the_policy(before: str, after: str) -> None:
     assert (rows.groupby("job").batch_size.nunique() > 1).any() == (after == "pollux")
 
 
+def test_who_takes_over_rented_nodes_goes_on_with_them() -> None:
+    run, whole = (
+        polluxsim.simulate(WORKLOAD, policy=policy, cluster="elastic", progress=False)
+        for policy in ("scaled", "autoscale-goodput")
+    )
+    pd.testing.assert_frame_equal(jobs_of(run.at(0).fork(policy="autoscale-goodput")), jobs_of(whole))
+    assert set(run.at("1h").fork(policy="fifo").jobs.status) == {"completed"}
+    with pytest.raises(polluxsim.PolluxSimError, match="nor dropped"):
+        run.at("1h").fork(drop_nodes=[1])
+
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"cluster": (4, 8)}, "allowed are those there are"),
-    ({"cluster": "elastic"}, "nodes that are rented cannot be changed"),
+    ({"cluster": "elastic"}, "nodes that are rented as a policy asks for them cannot be changed"),
     ({"drop_nodes": [8]}, "node 8 is not there, allowed are 0 to 7"),
     ({"without": ["nobody"]}, "has no job 'nobody'"),
     ({"policy": "nobody"}, "policy=nobody is unknown"),
