@@ -199,7 +199,8 @@ class Simulation(Readings):
         if decision.explain is None:
             return {}
         state = self._state
-        due = state.inquiry.due(self.time, moves.keys(), state.jobs.active)
+        changed = moves.keys() | decision.rejected if decision.rejected else moves.keys()
+        due = state.inquiry.due(self.time, changed, state.jobs.active)
         if not due:
             return {}
         reasons = checked_reasons(decision.explain(due), due)

@@ -132,7 +132,10 @@ class ElasticFlow:
             rejected=tuple(rejected),
             valid_until=min(steps, default=inf),
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
-            explain=lambda jobs: rejected | _reasons(view, plans, late, [name for name in jobs if name in plans]),
+            explain=lambda jobs: (
+                {name: rejected[name] for name in jobs if name in rejected}
+                | _reasons(view, plans, late, [name for name in jobs if name in plans])
+            ),
         )
 
     def _forget(self, jobs: Iterable[JobId]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from polluxsim.models.stages import Stages, beside, interleaved
 from polluxsim.policies.antman import AntMan
 from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.matching import joined, matched, weight
-from polluxsim.policies.muri import Muri
+from polluxsim.policies.muri import Muri, Pack
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.view import Decision
 from polluxsim.storage import Run, read_run, write_run
@@ -402,3 +403,41 @@ def test_why_names_who_shares_which_gpu_since_when_and_whose_it_was() -> None:
     assert began.given_by == {"c": 1}
     ended = next(stage for stage in stages(told, records["c"]) if stage.before)
     assert ended.taken_by == {"d": 1}
+
+
+def test_only_so_many_as_would_fill_the_cluster_in_packs_are_looked_at() -> None:
+    """Nine jobs of both GPUs: the first four are packed, whoever else would fit beside the first."""
+    jobs = tuple(Job.rigid(f"{i}", 0.0, 2, 6000.0 + i, stages=(LOADS, COMPUTES)[i % 2]) for i in range(9))
+    result = run(jobs, Muri(), Interleaved(), Cluster.uniform(1, 2))
+    first = [record for record in result.reason_records if record.time == 60.0]
+    assert {record.job: record.kind for record in first} == {
+        str(i): "in-pack" if i < 4 else "beyond-packs" for i in range(9)
+    }
+
+
+def test_a_pack_that_waits_says_so() -> None:
+    jobs = tuple(Job.rigid(name, 0.0, gpus, 6000.0) for name, gpus in (("a", 2), ("b", 1)))
+    reasons = run(jobs, Muri(falls_apart=False), Interleaved(), Cluster.uniform(1, 2)).reason_records
+    kinds = {record.job: record.kind for record in reasons if record.time == 60.0}
+    assert kinds["a"] != kinds["b"]
+    assert set(kinds.values()) <= {"in-pack", "pack-waits", "beyond-packs"}
+
+
+def test_a_pair_can_be_slower_than_one_after_the_other() -> None:
+    busy, other, loads = (
+        SimpleNamespace(job_id=name, stages=stages)
+        for name, stages in zip("abc", (Stages(1.0, 0.0, 1.0, 0.0), Stages(1.0, 0.0, 1.0, 0.0), LOADS), strict=True)
+    )
+    assert Pack((busy, other), 0).is_slower_than_in_turn
+    assert not Pack((busy, loads), 0).is_slower_than_in_turn
+    assert not Pack((busy,), 0).is_slower_than_in_turn
+
+
+def test_priority_zero_is_a_guarantee() -> None:
+    """It goes before one of less that was submitted earlier."""
+    jobs = tuple(
+        Job.rigid(name, at, 2, 600.0, priority=priority)
+        for name, at, priority in (("less", 0.0, -1.0), ("zero", 1.0, 0.0))
+    )
+    records = {record.job: record for record in run(jobs, AntMan(), Leftovers(), Cluster.uniform(1, 2)).job_records}
+    assert (records["zero"].start_time, records["less"].start_time) == (60.0, 660.0)

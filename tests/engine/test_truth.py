@@ -21,3 +21,10 @@ def test_a_pace_is_computed_once() -> None:
     assert TRUTH.pace(*TWO_GPUS) is TRUTH.pace(*TWO_GPUS)
     assert TRUTH.pace(*TWO_GPUS).at(0) == (1.0, 1.0)
     assert TRUTH.optimiser_step_time(*TWO_GPUS) == 2.0
+
+
+def test_the_speed_alone_is_that_of_one_gpu_at_its_largest_batch() -> None:
+    profile = ToyProfile()
+    most = profile.application.max_atomic_batch_size
+    assert Truth(profile).speed_alone == most / profile.step_time((1,), most).step_time
+    assert Truth(ToyProfile(seconds=4.0)).speed_alone == pytest.approx(Truth(profile).speed_alone / 4)

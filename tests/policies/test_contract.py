@@ -53,17 +53,17 @@ def test_every_policy_config_builds_a_policy_that_completes_jobs(path: Path) -> 
 def come_and_go(*more: Job) -> Workload:
     """Jobs of which some give up before the round after their submission, and some just at a round."""
     patience = (None, 5.0, None, None, 30.0, 90.0)
-    says = ({}, {"deadline": 400.0}, {"user": "ada", "queue": "a"}, {"priority": -1.0})
+    says = ({}, {"user": "ada", "queue": "a"}, {"deadline": 200.0}, {"priority": -1.0})
     jobs = []
     for index in range(24):
         time, left, said = 30.0 * index, patience[index % 6], says[index % 4]
-        said |= {"deadline": time + 400.0} if "deadline" in said else {}
+        said |= {"deadline": time + 200.0} if "deadline" in said else {}
         jobs.append(toy_job(f"{index}", time, 1 + index % 4, cancel_time=None if left is None else time + left, **said))
     return toy_workload(*jobs, *more)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("takes_over", [0.0, 240.0, 2500.0])
+@pytest.mark.parametrize("takes_over", [0.0, 120.0, 240.0, 2500.0])
 def test_every_policy_bears_jobs_that_come_and_go_unseen(path: Path, takes_over: float) -> None:
     """From the start, where it takes over with jobs there, and where all that were there had ended."""
     policy = instantiate(config_of(path))

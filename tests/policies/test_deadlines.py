@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import begun, clusters, ended
+from drawn import AskedEveryRound, begun, clusters, ended
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import simulate
+from polluxsim.engine.simulation import driven, simulate
+from polluxsim.engine.turns import Simulation
 from polluxsim.errors import InvalidAllocationError
 from polluxsim.look.table import metrics_in_words
 from polluxsim.look.why.words import sentence
@@ -222,3 +225,30 @@ def test_why_says_what_is_promised(policy: Policy, job: str, words: str) -> None
     first = next(record for record in ended(start, policy).reason_records if record.job == job)
     assert words in sentence(first)
     assert "the policy says" not in sentence(first)
+
+
+@pytest.mark.parametrize("time", [300.0, 360.0, 420.0, 480.0])
+def test_elasticflow_lets_jobs_that_run_go_on_and_rejects_those_that_wait(time: float) -> None:
+    """Where it takes over, neither of them can meet its deadline; whenever it is asked, it says why."""
+    jobs = [
+        elastic("runs", 0.0, 600.0, 300.0, 4), elastic("waits", 1.0, 600.0, 300.0, 4), elastic("none", 2.0, 600.0, None),
+    ]  # fmt: skip
+    first, then = (
+        Scenario.under(policy, toy_workload(*jobs), {}, Cluster.uniform(1, 4), RULES)
+        for policy in (Fifo(), ElasticFlow())
+    )
+    going, fifo = Simulation(first), AskedEveryRound(Fifo())
+    while (view := going.advance(before=time)) is not None:
+        going.commit(fifo.allocate(view, going.rng))
+    going.divert(Diversion(time, then, has_new_policy=True))
+    result = driven(going, ElasticFlow())
+    assert {job.job: job.status for job in result.job_records} == {
+        "runs": Status.COMPLETED, "waits": Status.REJECTED, "none": Status.COMPLETED,
+    }  # fmt: skip
+    *_, last = (each for each in result.reason_records if each.job == "waits")
+    assert (last.time, last.kind) == (time, "not-admitted")
+
+
+def test_jobs_without_a_deadline_begin_small_so_that_all_can() -> None:
+    result = run(ElasticFlow(), *(elastic(name, 0.0, 600.0, None, 4) for name in "ab"))
+    assert [job.start_time for job in result.job_records] == [60.0, 60.0]

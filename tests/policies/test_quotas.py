@@ -170,3 +170,27 @@ def test_why_says_whose_gpus_they_are(policy: Policy, job: str, time: float, wor
     records = [record for record in ended(start, policy).reason_records if (record.job, record.time) == (job, time)]
     assert words in sentence(records[0])
     assert "the policy says" not in sentence(records[0])
+
+
+def test_a_queue_that_gave_back_what_it_borrowed_gives_no_more() -> None:
+    """Two owners in one round: the second takes the GPU of a queue that has none of its own, though that is older."""
+    jobs = [
+        Job.rigid("old", 0.0, 1, 600.0, queue="text"),
+        Job.rigid("own", 1.0, 2, 600.0, queue="vision"),
+        Job.rigid("lent", 2.0, 1, 600.0, queue="vision"),
+        Job.rigid("first", 70.0, 1, 600.0, queue="speech"),
+        Job.rigid("second", 71.0, 1, 600.0, queue="speech"),
+    ]
+    result = run(Quotas({"vision": 2, "speech": 2}), *jobs)
+    assert {change.job for change in result.allocation_records if not change.gpus and change.time == 120.0} == {
+        "old",
+        "lent",
+    }
+
+
+def test_a_job_as_large_as_its_quota_of_a_type_may_have_it() -> None:
+    cluster = Cluster.of_groups([[4, 2, "k80"], [1, 2, "v100"]])
+    policy = Quotas({"vision": {"v100": 2}}, borrowing=False)
+    job = Job.rigid("a", 0.0, 2, 600.0, queue="vision")
+    (record,) = simulate(toy_workload(job), {}, cluster, policy, settings=RULES).job_records
+    assert record.completion_time == 660.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 from drawn import BY_CLOCK, PROFILES, AskedEveryRound, cases
@@ -19,9 +20,9 @@ from polluxsim.policies.backfill import Easy
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.scaling import Forecast, GoodputUse, PendingGpus, Scale, Scaled
+from polluxsim.policies.scaling import Forecast, GoodputUse, PendingGpus, Scale, Scaled, _gains
 from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import Policy
+from polluxsim.policies.view import NodeCounts, Policy
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload
 
@@ -157,3 +158,14 @@ def test_a_run_under_way_can_be_copied() -> None:
     assert deepcopy(policy) == policy
     scale: Scale = deepcopy(policy).scale
     assert scale == Forecast()
+
+
+def test_what_gpus_add_goes_by_the_nodes_that_they_take() -> None:
+    """Goodput that is that of the GPUs of one node, be it on two: the second one adds nothing."""
+    job = SimpleNamespace(goodput=SimpleNamespace(best=lambda nodes, gpus: (3.0 * gpus / nodes, None)), max_replicas=8)
+    assert list(_gains(job, NodeCounts(1, 1, 4, (4, 4, 4, 4)))) == [1.0] * 4 + [0.0] * 4
+
+
+def test_a_forecast_holds_until_an_hour_begins_or_comes_into_sight() -> None:
+    scale = Forecast(ahead=600.0)
+    assert [scale.until(time) for time in (0.0, 2999.0, 3000.0, 3500.0)] == [3000.0, 3000.0, 3600.0, 3600.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -228,3 +229,43 @@ def test_who_goes_first_does_so_in_a_schedule_of_least_mean_completion_time(
         if time <= best * (1 + 1e-9)
     ]
     assert sorted(first) in firsts
+
+
+def test_shares_that_differ_become_times_that_differ() -> None:
+    """All of the only GPU is for who trains four times as fast there."""
+    profiles = {"fast": ToyProfile(epochs=(1e6,)), "slow": ToyProfile(seconds=4.0, epochs=(1e6,))}
+    jobs = toy_workload(*(replace(toy_job(name), application=name) for name in ("slow", "fast")))
+    rules_of_time = EngineSettings(restart_delay=0.0, horizon=3660.0)
+    result = simulate(jobs, profiles, Cluster((1,)), RoundsOfShares(rules.MaxSum()), settings=rules_of_time)
+    assert {job.job: job.run_time for job in result.job_records} == pytest.approx(
+        {"slow": 0.0, "fast": 3600.0}, abs=120
+    )
+
+
+def test_shares_stand_until_their_time_is_up_and_no_longer() -> None:
+    jobs, profiles = toy_workload(toy_job("a"), toy_job("b", 100.0)), {"toy": ToyProfile(epochs=(5000.0,))}
+    policy = RoundsOfShares(rules.GandivaFair(), idle_newcomers=True, reset_interval=960.0)
+    assert simulate(jobs, profiles, Cluster((4,)), policy).job_records[1].start_time == 1020.0
+
+
+def test_time_in_a_start_is_not_time_had() -> None:
+    """Half a round is where counting begins; the start takes 30 s of the first."""
+    rules_of_time = EngineSettings(restart_delay=30.0, horizon=300.0, reasons="rounds")
+    profiles = {"toy": ToyProfile(epochs=(1e6,))}
+    policy = RoundsOfShares(rules.GandivaFair())
+    result = simulate(toy_workload(toy_job("a")), profiles, Cluster((1,)), policy, settings=rules_of_time)
+    had = [dict(record.numbers)["time_had"] for record in result.reason_records]
+    assert had[:4] == [30.0, 60.0, 120.0, 180.0]
+
+
+def test_nobody_has_more_than_all_the_time() -> None:
+    demand = demand_of([[1.0], [1.0]], [1.0, 1.0], [3.0], [100.0, 100.0])
+    assert rules.GandivaFair().of(demand, Solver(demand)).tolist() == [[1.0], [1.0]]
+
+
+@given(demands())
+@settings(max_examples=20)
+def test_the_least_makespan_may_be_longer_than_where_the_search_begins(demand: Demand) -> None:
+    rows = demand.speeds / demand.left[:, None]
+    time = (1 / (rows * rules.MinMakespan(shortest=0.1, longest=1.0).of(demand, Solver(demand))).sum(axis=1)).max()
+    assert time <= max(1.06 / best(demand, np.zeros_like(rows), rows), 0.11)

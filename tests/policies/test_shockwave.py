@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import inf, log
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polluxsim.policies.shockwave.market import BASES, LOG_OF_NOTHING, Window, fair_rounds, planned_rounds
+from polluxsim.policies.shockwave.policy import Shockwave
 from polluxsim.policies.shockwave.prospects import Prospect, Target, time_left
 
 
@@ -93,3 +95,11 @@ def test_a_target_is_the_mean_of_estimates_and_a_little_more_of_the_newest() -> 
             target.stand()
     assert target.time == pytest.approx(0.9 * 125 + 0.1 * 200)
     assert target.time < inf
+
+
+def test_who_could_be_done_in_the_window_is_weighed_by_far_the_most() -> None:
+    window, policy = Window(20, 60.0, 4, 1e-3), Shockwave()
+    short, long = (SimpleNamespace(left=left) for left in (59.0, 60.0))
+    assert policy._weight(1.05, short, window) == pytest.approx(1.05**100)
+    assert policy._weight(1.05, long, window) == pytest.approx(1.05**12)
+    assert policy._weight(1.0, long, window) == 1.0

@@ -17,7 +17,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.look.why.words import sentence
 from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
 from polluxsim.policies.sia.configurations import configurations
-from polluxsim.policies.sia.placing import place
+from polluxsim.policies.sia.placing import _Nodes, place
 from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.sia.programme import Programme
 from polluxsim.policies.view import ClusterView, JobSnapshot
@@ -166,3 +166,12 @@ def test_every_bootstrap_completes_what_is_asked(bootstrap):
         polluxsim.workload("one-job", application="bert"), policy=Sia(bootstrap=bootstrap), cluster=CLUSTER
     )
     assert run.jobs.status.tolist() == ["completed"]
+
+
+def test_whole_nodes_are_found_where_there_are_just_enough() -> None:
+    nodes = _Nodes({0: 4, 1: 4, 2: 2}, {})
+    assert nodes.find(1, 3, ()) == ((0, 3),)
+    assert nodes.find(2, 8, ()) == ((0, 4), (1, 4))
+    nodes.take(((0, 3),))
+    assert nodes.find(1, 1, ()) == ((0, 1),)  # the fullest node with room
+    assert nodes.find(2, 8, ()) == ()
