@@ -77,13 +77,14 @@ class Training:
     def replace_agents(self) -> None:
         """Give every active job an agent as the policy asks for now; of a job that trains, it sees how that goes.
 
-        One that holds GPUs of several types loses them if its new agent cannot divide a batch among these.
+        One loses its GPUs if its new agent cannot use so many, or not of several types at once.
         """
         state, now = self._state, self._state.agenda.now
         for job in state.jobs.active.values():
             job.pass_epochs(now)
             agent = state.scenario.agents.new(job.job, job.truth)
-            if agent.divide is None and isinstance(job.pace, MixedPace):
+            cannot_divide = agent.divide is None and isinstance(job.pace, MixedPace)
+            if cannot_divide or job.tenure.num_replicas > agent.max_replicas:
                 self.carry_out((Move(job, (), None),), ())
             job.take_agent(agent, now)
             state.jobs.changes_agent(job)

@@ -21,9 +21,10 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError
 from polluxsim.models.batch_size import split_batch_size, split_by_weight
-from polluxsim.models.profile import Application, StepTime
+from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.las import LeastAttainedService
+from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.view import Traits, traits_of
 from polluxsim.types import Cluster, Placement
 
@@ -268,3 +269,35 @@ def test_who_cannot_divide_a_batch_any_more_loses_gpus_of_several_types_and_keep
     assert (job.num_restarts, job.lost_work) == (1, 0.0)
     # 180 s at three speeds and the best of 80 examples on two fast GPUs, of which all 4,000 steps would take longer.
     assert job.completion_time < 240 + time_of(run(after, None, typed()))
+
+
+class Unmeasured(ToyProfile):
+    """A toy of which nothing is known with fewer than two examples on a GPU."""
+
+    @property
+    def application(self) -> Application:
+        return replace(super().application, min_atomic_batch_size=2)
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        if atomic_batch_size < 2:
+            raise ProfileRangeError(f"{atomic_batch_size} examples")
+        return super().step_time(gpus_by_node, atomic_batch_size)
+
+
+def test_who_holds_more_gpus_than_its_batch_can_be_divided_among_starts_again_on_fewer() -> None:
+    """As a policy takes over under which batch sizes stay: 10 examples cannot be on 16 GPUs."""
+    jobs, cluster = toy_workload(toy_job("a")), Cluster((16,))
+    before, after = Pollux(), Fifo()
+    first, then = (
+        Scenario.under(policy, jobs, {"toy": Unmeasured(epochs=(9e4,), max_atomic_batch_size=40)}, cluster, RULES)
+        for policy in (before, after)
+    )
+    going = Simulation(first, 1)
+    while going.allocation.get("a", ((0, 0),))[0][1] <= 10:
+        view = going.advance()
+        assert view is not None
+        going.commit(before.allocate(view, going.rng))
+    going.divert(Diversion(going.time + 60.0, then, has_new_policy=True))
+    (job,) = ended(going, after).job_records
+    assert job.status == "completed"
+    assert (job.num_replicas, job.lost_work, job.work) == (1, 0.0, 9e4)

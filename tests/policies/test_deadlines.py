@@ -231,8 +231,10 @@ def test_why_says_what_is_promised(policy: Policy, job: str, words: str) -> None
 def test_elasticflow_lets_jobs_that_run_go_on_and_rejects_those_that_wait(time: float) -> None:
     """Where it takes over, neither of them can meet its deadline; whenever it is asked, it says why."""
     jobs = [
-        elastic("runs", 0.0, 600.0, 300.0, 4), elastic("waits", 1.0, 600.0, 300.0, 4), elastic("none", 2.0, 600.0, None),
-    ]  # fmt: skip
+        elastic("runs", 0.0, 600.0, 300.0, 4),
+        elastic("waits", 1.0, 600.0, 300.0, 4),
+        elastic("none", 2.0, 600.0, None),
+    ]
     first, then = (
         Scenario.under(policy, toy_workload(*jobs), {}, Cluster.uniform(1, 4), RULES)
         for policy in (Fifo(), ElasticFlow())
