@@ -60,6 +60,8 @@ def _otherwise(run: Run, job: JobRecord, time: float) -> str:
     try:
         moment = Moment(run, time)
         trial = Trial(moment, job.job)
+        if not trial.is_there:
+            return f"It was gone before the next round, at {clock(moment.time)}."
         least = trial.least()
     except PolluxSimError as error:
         return f"What would have let it run is not known: {error}."

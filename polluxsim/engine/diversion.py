@@ -45,7 +45,8 @@ class Diversion(NamedTuple):
     seed
         Of the policy's random generator from now on; None lets it go on.
     altered
-        Active jobs as they are from now on: with another duration, or while they wait, another request.
+        Active jobs as they are from now on: with another duration, or while they wait, another request. One that ends
+        at this instant ends.
     overtaken
         Waiting jobs, each with the one before which it is as if it had been submitted.
     chance
@@ -107,7 +108,7 @@ class Detour:
         state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else None)
 
     def _change_jobs(self, diversion: Diversion) -> None:
-        for job in diversion.altered:
+        for job in (each for each in diversion.altered if each.job_id in self._state.jobs.active):
             self._training.go_on_as(self._state.jobs.alter(job, self._state.scenario))
         for name, other in diversion.overtaken:
             self._state.jobs.put_before(name, other)

@@ -55,9 +55,16 @@ class Trial:
         self._moment, self._job_id = moment, job_id
         run, self._policy = moment.copied()
         self._scenario = run.scenario
+        run.divert(Diversion(moment.time, self._scenario))
+        run.advance()  # what ends at the instant of the round has ended
         jobs = {job.job_id: job for job, _ in run.active(moment.time)}
         self._job: Job | None = jobs.get(job_id)
         self.ahead = [*jobs][: [*jobs, job_id].index(job_id)]
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether the job has not ended before the round."""
+        return self._job is not None
 
     def least(self) -> LeastChange | None:
         """Return the least change of each kind; None if the job is not there, or runs without any."""

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from polluxsim.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
+from polluxsim.metrics.target import read_target
 from polluxsim.records import JobRecord, Result, RoundRecord, Status
 
 
@@ -59,3 +61,19 @@ def test_nodes_cost_what_they_did_by_the_last_round_and_their_price_from_then_on
     )
     assert summarise(Result(jobs, rounds, (), end_time=9000.0)).cost == 1.0 + 4.0 * 2
     assert summarise(Result(jobs, (), (), end_time=9000.0)).cost == 0.0
+
+
+@pytest.mark.parametrize(("sign", "met"), [("<", [True, False, False]), ("<=", [True, True, False])])
+def test_a_target_is_met_below_its_bound_and_at_it_where_it_says_so(sign: str, met: list[bool]) -> None:
+    target = read_target(f"p90 wait {sign} 10 min")
+    assert [target.is_met(value) for value in (599.0, 600.0, 601.0)] == met
+
+
+def test_what_is_no_target_is_told() -> None:
+    for text, words in (
+        ("p90", "allowed is"),
+        ("p90 wait < soon", "bounds wait by"),
+        ("makespan < 0", "bounds makespan"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            read_target(text)

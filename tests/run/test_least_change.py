@@ -58,3 +58,19 @@ def test_the_command_says_it(
     for brief in ([], ["--brief"]):
         assert main(["why", "run", name, "3000", *brief]) == 0
         assert ("it would have run with" in " ".join(capsys.readouterr().out.split())) == (not brief)
+
+
+@pytest.mark.parametrize("cancelled", [110, 120])
+def test_who_gives_up_before_the_next_round_or_at_it_is_gone(
+    cancelled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.csv").write_text(
+        f"name,time,num_replicas,duration,cancel_time\na,0,4,7200,\nb,10,4,600,{cancelled}\nc,20,4,600,\n"
+    )
+    settings = ["workload.path=jobs.csv", "cluster.num_nodes=1", "hydra.run.dir=run"]
+    assert main(["run", "policy=fifo", *settings]) == 0
+    assert main(["why", "run", "b", "100"]) == 0
+    assert "It was gone before the next round, at 0:02:00." in " ".join(capsys.readouterr().out.split())
+    assert main(["when", "run", "--at", "120", "--forks", "2"]) == 0
+    assert main(["whatif", "run", "--at", "120", "policy=srtf"]) == 0

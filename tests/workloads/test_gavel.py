@@ -172,3 +172,11 @@ def test_a_plan_is_not_lost_in_a_workload_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="changes its batch size by a plan"):
         write_workload(workload, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_the_last_epoch_of_several_steps_is_expected_at_the_first_size() -> None:
+    """Which is what the published simulator believes, whatever it trains at."""
+    course = Course("LM", "gns", 5, 9, (2, 4))
+    assert list(map(course.expected_size, range(9))) == [5, 5, 10, 10, 20, 20, 20, 20, 5]
+    once = Course("LM", "gns", 5, 9, (4,))
+    assert list(map(once.expected_size, range(9))) == [5] * 4 + [10] * 5

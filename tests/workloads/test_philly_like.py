@@ -185,3 +185,8 @@ def test_every_application_of_a_size_class_needs_a_profile(source: PhillyLike | 
     for name in PROFILES:
         with pytest.raises(UnknownApplicationError, match=f"the size classes need profiles of {name}, there are"):
             source.load({other: profile for other, profile in PROFILES.items() if other != name})
+
+
+def test_the_largest_request_may_be_one_gpu() -> None:
+    jobs = PhillyLike(num_jobs=40, largest_request=1).load(PROFILES).jobs
+    assert {job.num_replicas for job in jobs} == {1}

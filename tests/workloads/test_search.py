@@ -86,6 +86,7 @@ def test_proposals_stay_within_the_ranges() -> None:
 def test_the_surrogate_is_best_at_common_values(rate: float, momentum: float, decay: float) -> None:
     best = surrogate_accuracy(HyperParameters(0.1, 0.9, 5e-4))
     assert best == pytest.approx(0.95)
+    assert surrogate_accuracy(HyperParameters(1.0, 0.9, 5e-4)) == pytest.approx(0.95 / 1.1)
     assert 0 < surrogate_accuracy(HyperParameters(rate, momentum, decay)) <= best + 1e-12
 
 

@@ -1,0 +1,111 @@
+"""Whatever befalls its jobs, a run under any policy can be looked at and led another way by every command.
+
+`POLLUXSIM_ODD_RUNS=200 pytest tests/test_odd_runs.py` draws so many runs, in place of a few; each is named by its seed.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from run_check import inconsistencies
+
+from polluxsim.cli.main import main
+from polluxsim.look.run_cluster import cluster_of
+from polluxsim.shipped import shipped
+from polluxsim.storage import read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUNS = int(os.environ.get("POLLUXSIM_ODD_RUNS", "6"))
+
+POLICIES = sorted({path.stem for path in (shipped("configs") / "policy").glob("*.yaml")} - {"replay", "synergy"})
+WORLDS = (
+    ("cluster.num_nodes=2",),
+    ("cluster.num_nodes=3", "engine.horizon=2000"),
+    ("cluster=sia-64",),
+    ("cluster.num_nodes=3", "cluster/failures=rsc-1", "cluster.failures.rate=60000", "engine/checkpoints=interval"),
+    ("cluster.num_nodes=3", "cluster/spot=reclaimed", "cluster.spot.rate=20000", "engine/checkpoints=epoch"),
+    ("cluster=elastic",),
+    ("cluster.num_nodes=2", "engine/sharing=interleaved"),
+    ("cluster.num_nodes=2", "engine/sharing=leftovers"),
+)
+NOT_FOR_IT = ("has no profile, and", "engine.sharing is null, and", "allowed are times before", "cannot be changed")
+"""What a command may say of a run that it is not for."""
+PLOTS = ("jct-cdf", "jct-by-application", "usage", "fairness-cdf")
+
+
+def write_jobs(path: Path, rng: random.Random) -> list[str]:
+    """Write jobs that wait for others, give up, are late or take too long; return their names."""
+    rows: list[dict[str, object]] = []
+    time, share_profiled = 0, rng.choice((0.0, 0.8, 1.0))
+    for index in range(12):
+        time += rng.choice((0, 0, 10, 60, 300, 900))
+        row: dict[str, object] = {"name": f"j{index}", "time": time, "num_replicas": rng.choice((1, 1, 2, 4, 8))}
+        if rng.random() < share_profiled:
+            name, batch_size = rng.choice((("cifar10", 128), ("ncf", 32768), ("bert", 24), ("cifar10", 512)))
+            row |= {"application": name, "batch_size": batch_size, "num_replicas": rng.choice((1, 2, 4))}
+        else:
+            row["duration"] = rng.choice((30, 600, 4000, 20000))
+        row |= {"user": rng.choice(("ada", "bob", "")), "queue": rng.choice(("", "a", "b"))}
+        row |= {"priority": rng.choice(("", 1, -1)), "deadline": rng.choice(("", "", time + 100, time + 3000))}
+        row["cancel_time"] = time + rng.choice((0, 5, 100, 2000)) if rng.random() < 0.3 else ""
+        row["time_limit"] = rng.choice((50, 600, 5000)) if rng.random() < 0.25 else ""
+        row["after"] = rng.choice(rows)["name"] if rows and rng.random() < 0.25 else ""
+        rows.append(row)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return [str(row["name"]) for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_every_command_bears_an_odd_run(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(seed)
+
+    def bears(*command: str) -> bool:
+        """Return whether a command did it; it may refuse in a line what is not for it."""
+        status = main(list(command))
+        said = capsys.readouterr().err
+        if status == 0:
+            return True
+        assert status == 2, (command, said)
+        print(said)
+        assert any(
+            words in said for words in (*NOT_FOR_IT, "never had a GPU", "which this needs", "have no application")
+        )
+        return False
+
+    names = write_jobs(tmp_path / "jobs.csv", rng)
+    world = rng.choice(WORLDS)
+    while not bears(
+        "run", f"policy={(policy := rng.choice(POLICIES))}", "workload.path=jobs.csv", *world, "hydra.run.dir=run"
+    ):
+        names = write_jobs(tmp_path / "jobs.csv", rng)
+    run = read_run(tmp_path / "run")
+    assert inconsistencies(run.result, cluster_of(run).gpus_per_node) == [], (policy, world)
+    assert bears("table", "run")
+    assert bears("report", "run", "-o", "run.html")
+    assert bears("trace", "run", "-o", "run.json")
+    for name in names:
+        assert bears("why", "run", name)
+        assert bears("why", "run", name, rng.choice(("0", "59", "60", "700", "1999", "20h")))
+    for kind in PLOTS:
+        bears("plot", kind, "run", "-o", f"{kind}.svg")
+    bears("plot", "job", "run", "--job", rng.choice(names), "-o", "job.svg")
+    at = rng.choice(("0", "60", "600", "1500"))
+    bears("whatif", "run", "--at", at, "--drop-node", "1", "-o", "fewer")
+    for other in rng.sample(POLICIES, 4):
+        if bears("whatif", "run", "--at", at, f"policy={other}", "-o", other):
+            future = read_run(tmp_path / other / "otherwise")
+            assert inconsistencies(future.result, cluster_of(future).gpus_per_node) == [], (policy, world, at, other)
+            assert bears("compare", f"{other}/as-it-was", f"{other}/otherwise")
