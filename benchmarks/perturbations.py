@@ -200,6 +200,9 @@ PERTURBATIONS: Mapping[str, Callable[[Base], Iterable[Sample]]] = {
     "applications at even odds": even_odds,
 }
 
+RUN_AGAIN = {"no restart delay", "restart delay 31 s", "noise frozen at its start"}
+"""Perturbations for which something is simulated again."""
+
 OTHER_ARM = "another arm"
 """The wrong policy, interval, slowdown or phase: values of the arm it is compared with, or of one that turns it."""
 
@@ -217,20 +220,27 @@ Matrix = dict[str, dict[str, bool | None]]
 """Of every judged number, what the verdict is as it is and under each perturbation that concerns it."""
 
 
-def matrix(experiment: Experiment, inputs: Inputs, place: Place) -> Matrix:
+def matrix(experiment: Experiment, inputs: Inputs, place: Place, *, until_red: bool = False) -> Matrix:
+    """Return the verdicts of an experiment; if so wanted, only until each has turned red, what is cheap before runs."""
     plan: Plan = planned(experiment, inputs, 1)
     runs = gathered(experiment, inputs, plan.runs, make(plan.runs, place))
     base = Base(runs, list(measure(runs)), place, inputs)
     published = [judged_here(runs, row) for row in over_the_same_workloads(runs)]
     found = {label(finding): {"as it is": finding.verdict.passed} for finding in verdicts(base.samples, published)}
-    for name, perturbation in PERTURBATIONS.items():
-        for finding in verdicts(perturbation(base), published):
-            found[label(finding)][name] = finding.verdict.passed
     for row in (row for row in published if row.measured.kind is not Kind.EVERY_JOB):
         others = [finding for samples in other_arms(base, row) for finding in verdicts(samples, [row])]
         passed = [finding.verdict.passed for finding in others]
         for finding in others[:1]:
             found[label(finding)][OTHER_ARM] = None if None in passed else all(passed)
+    for name in sorted(PERTURBATIONS, key=RUN_AGAIN.__contains__):
+        if until_red and all(False in cells.values() for cells in judged(found).values()):
+            break
+        for finding in verdicts(PERTURBATIONS[name](base), published):
+            found[label(finding)][name] = finding.verdict.passed
+    return judged(found)
+
+
+def judged(found: Matrix) -> Matrix:
     return {row: cells for row, cells in found.items() if any(cell is not None for cell in cells.values())}
 
 
@@ -266,22 +276,23 @@ def table(title: str, found: Matrix) -> str:
     return f"## {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def one_workload(osdi21: Path, folder: Path) -> Path:
-    """Return a folder like the artifact's with workload 6 only."""
-    for path in sorted(osdi21.glob(f"workloads*/workload-{WORKLOAD}.csv")):
-        (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
-        (folder / path.parent.name / path.name).write_bytes(path.read_bytes())
-    for path in sorted(osdi21.glob("results-*")):
-        if not (folder / path.name).exists():
-            (folder / path.name).symlink_to(path.resolve())
+def one_workload(osdi21: Path, folder: Path, number: str = WORKLOAD) -> Path:
+    """Return a folder like the artifact's with one workload of each set: links, so that runs are those of it."""
+    for path in (*osdi21.glob(f"workloads*/workload-{number}.csv"), *osdi21.glob("results-*")):
+        link = folder / path.relative_to(osdi21)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.symlink_to(path.resolve())
     return folder
 
 
-def matrices(osdi21: Path, out: Path, chosen: Iterable[str]) -> Iterator[tuple[Experiment, Matrix]]:
+def matrices(
+    osdi21: Path, out: Path, chosen: Iterable[str], *, until_red: bool = False
+) -> Iterator[tuple[Experiment, Matrix]]:
     inputs = Inputs(osdi21, one_workload(osdi21, out / "artifact"))
     for name in chosen:
         experiment = read_experiment(name)
-        yield experiment, matrix(experiment, inputs, Place(out / "runs"))
+        yield experiment, matrix(experiment, inputs, Place(out / "runs"), until_red=until_red)
 
 
 def main() -> None:

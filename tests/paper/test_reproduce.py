@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from perturbations import matrices
+from perturbations import matrices, one_workload
 from published_runs import COLUMNS, rows
 
 from polluxsim.cli.main import main
@@ -199,20 +199,11 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*names(), *systems()]
 
 
-def of_workload(osdi21: Path, folder: Path, number: str) -> Path:
-    """Return a folder like the artifact's with one workload of each set, and its published times."""
-    for path in osdi21.glob(f"workloads*/workload-{number}.csv"):
-        (folder / path.parent.name).mkdir(parents=True)
-        (folder / path.parent.name / path.name).symlink_to(path)
-    (folder / "results-jobload").symlink_to(osdi21 / "results-jobload")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def baselines(osdi21: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Return options by which workload 3 is run; runs are kept from test to test."""
     folder = tmp_path_factory.mktemp("measured")
-    artifact = of_workload(osdi21, folder / "artifact", "3")
+    artifact = one_workload(osdi21, folder / "artifact", "3")
     return ("--profiles", str(osdi21), "--workloads", str(artifact), "--seeds", "1", "--out", str(folder))
 
 
@@ -249,25 +240,25 @@ def test_the_values_of_published_runs_are_those_of_the_artifact(osdi21: Path) ->
 
 
 @pytest.mark.slow
-def test_published_values_are_met_on_the_measured_data(osdi21: Path, tmp_path: Path) -> None:
+def test_published_values_are_met_on_the_measured_data(osdi21: Path, made: Path) -> None:
     """Table 2: the published runs' values are met, and of the paper's those that the published runs meet too."""
-    data = ("--profiles", str(osdi21), "--workloads", str(osdi21), "--seeds", "1", "--out", str(tmp_path))
+    data = ("--profiles", str(osdi21), "--workloads", str(osdi21), "--seeds", "1", "--out", str(made))
     assert reproduce("table2", "fig6", "fig7", *data) == 0
-    table = numbers(tmp_path, "table2")
+    table = numbers(made, "table2")
     by_paper = table["source"].str.startswith("paper")
     assert set(table[~by_paper]["passed"]) == {"True"}
     assert table[table["passed"] == "False"]["note"].all()
-    assert set(numbers(tmp_path, "fig6")["passed"]) == {"True"}
-    fairness = numbers(tmp_path, "fig7").set_index(["metric", "arm"])
+    assert set(numbers(made, "fig6")["passed"]) == {"True"}
+    fairness = numbers(made, "fig7").set_index(["metric", "arm"])
     assert fairness.loc[("jobs with ρ < 2", "Pollux p=-1"), "passed"] == "True"
 
 
 @pytest.mark.slow
-def test_published_means_of_tiresias_and_optimus_are_exact(osdi21: Path, tmp_path: Path) -> None:
+def test_published_means_of_tiresias_and_optimus_are_exact(osdi21: Path, made: Path) -> None:
     """Figure 8a's baselines, on the workloads at hand at every load but 1, which fidelity has."""
-    data = ("--profiles", str(osdi21), "--workloads", str(osdi21), "--seeds", "1", "--out", str(tmp_path))
+    data = ("--profiles", str(osdi21), "--workloads", str(osdi21), "--seeds", "1", "--out", str(made))
     assert reproduce("fig8a", *data) == 0
-    table = numbers(tmp_path, "fig8a")
+    table = numbers(made, "fig8a")
     means = table[(table["metric"] == "average JCT") & (table["against"] == "")].set_index("arm")
     for load in ("0.5", "2"):
         for policy in ("Optimus", "Tiresias"):
@@ -277,10 +268,9 @@ def test_published_means_of_tiresias_and_optimus_are_exact(osdi21: Path, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
-def test_every_verdict_can_turn_red(osdi21: Path, tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_every_verdict_can_turn_red(osdi21: Path, made: Path, name: str) -> None:
     """By a perturbation that concerns it: the wrong policy, frozen noise, no restart delay, half the jobs and so on."""
-    folder = tmp_path_factory.getbasetemp() / "perturbed"
-    ((_, found),) = matrices(osdi21, folder, [name])
+    ((_, found),) = matrices(osdi21, made, [name], until_red=True)
     assert found
     assert [row for row, cells in found.items() if False not in cells.values()] == []
 
