@@ -28,3 +28,8 @@ def test_the_speed_alone_is_that_of_one_gpu_at_its_largest_batch() -> None:
     most = profile.application.max_atomic_batch_size
     assert Truth(profile).speed_alone == most / profile.step_time((1,), most).step_time
     assert Truth(ToyProfile(seconds=4.0)).speed_alone == pytest.approx(Truth(profile).speed_alone / 4)
+
+
+def test_an_epoch_has_as_many_steps_as_its_progress_over_what_each_is_worth() -> None:
+    assert [TRUTH.steps_in(epoch, 20) for epoch in (0, 1)] == [50.0, 100.0]
+    assert [TRUTH.steps_in(epoch, 10) for epoch in (0, 1)] == [100.0, 200.0]

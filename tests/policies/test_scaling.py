@@ -74,6 +74,13 @@ def test_a_gang_that_is_put_to_poor_use_gets_its_nodes_all_the_same() -> None:
     assert all(job.completion_time is not None for job in result.job_records)
 
 
+def test_one_node_is_kept_where_one_is_used_best() -> None:
+    """Of its two GPUs a job uses the half that is aimed at; of four it would use a quarter."""
+    jobs = [toy_job("small", 0.0, 1, "slow")]
+    result = simulate(toy_workload(*jobs), PROFILES, elastic(Cluster((2, 2, 2, 2))), Scaled(Fifo(), GoodputUse(), 0.0))
+    assert {record.nodes for record in result.round_records[1:]} == {1}
+
+
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), min_size=1, max_size=8))
 @settings(max_examples=60)
 def test_nobody_waits_longer_than_a_node_takes_to_start(given: list[tuple[int, int, int]]) -> None:

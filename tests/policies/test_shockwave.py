@@ -52,6 +52,12 @@ def test_a_plan_is_as_good_as_the_best(jobs: list[Prospect], rounds: int, gpus: 
     assert value(jobs, weights, tuple(found), window) >= best - 2e-3 * abs(best) - 1e-6
 
 
+def test_nobody_is_planned_more_rounds_than_its_epochs_take() -> None:
+    """One that needs a round more gets that, however much it weighs."""
+    nearly_done, at_its_start = Prospect(1, 2, 1, 0.0, 120.0, 120.0), Prospect(1, 9, 0, 0.0, 900.0, 4000.0)
+    assert planned_rounds([nearly_done, at_its_start], [99.0, 1.0], [0, 0], Window(5, 120.0, 1, 0.0)) == [1, 4]
+
+
 @given(st.lists(prospects(), min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 4), st.data())
 def test_a_fair_plan_leaves_nobody_more_than_it_can_spare(
     jobs: list[Prospect], rounds: int, gpus: int, data: st.DataObject

@@ -124,6 +124,34 @@ def test_batch_sizes_stay_within_their_limits(model: str, mode: str, epochs: int
         assert mode != "static" or set(sizes) == {first}
 
 
+@pytest.mark.parametrize(
+    ("model", "first", "critical"),
+    [
+        ("LM", 5, [range(10)]),
+        ("ResNet-18", 16, [range(10), range(150, 160), range(250, 260)]),
+        ("ResNet-18", 256, [range(20), range(150, 160), range(250, 260)]),
+        ("ResNet-50", 16, [range(start, start + 10) for start in range(0, 300, 30)]),
+        ("Recommendation", 512, [range(30)]),
+        ("Recommendation", 2048, [range(40)]),
+        ("Recommendation", 4096, [range(10)]),
+        ("Transformer", 16, [range(300)]),
+    ],
+)
+def test_accordion_keeps_the_first_size_where_gradients_change_fast(
+    model: str, first: int, critical: list[range]
+) -> None:
+    """By Shockwave's simulator; its users' plans trust the first 30 % of epochs to be so, too."""
+    course = Course(model, "accordion", first, 300)
+    small = {epoch for span in critical for epoch in span}
+    assert [course.size(epoch) for epoch in range(300)] == [
+        first if epoch in small else course.largest for epoch in range(300)
+    ]
+    small |= {*range(91)} | ({*range(60, 70), *range(80, 90)} if model == "Recommendation" else set())
+    assert [course.expected_size(epoch) for epoch in range(300)] == [
+        first if epoch in small else course.largest for epoch in range(300)
+    ]
+
+
 @given(st.integers(1, 4), st.lists(st.sampled_from([5, 10, 20, 80]), min_size=1, max_size=30), st.floats(0, 500))
 def test_an_epoch_is_an_epoch_at_any_size(gpus: int, sizes: list[int], lag: float) -> None:
     sizes = [5, *sizes]
