@@ -101,11 +101,13 @@ def _is_compiled(function: ast.FunctionDef) -> bool:
 
 
 def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's body; not of functions within it, of annotations, or of what an error says."""
+    """Yield the nodes of a function's body; not of functions within it, annotations, errors' words, zips' guards."""
     left: list[ast.AST] = list(function.body)
     while left:
         node = left.pop()
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Raise | ast.JoinedStr):
+            continue
+        if isinstance(node, ast.keyword) and node.arg == "strict":
             continue
         yield node
         left += [child for name, child in _children(node) if name != "annotation"]
@@ -257,7 +259,8 @@ def main() -> None:
     os.chdir(ROOT)
     chosen = random.Random(options.seed).sample([site for room in options.rooms for site in sites(room)], options.count)
     arguments = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-seed=0"]
-    pytest.main([*arguments, *(f"tests/{room}" for room in options.rooms)], plugins=[Bench(chosen, options.limit)])
+    folders = [f"{top}/{room}" for top in ("tests", "polluxsim") for room in options.rooms]
+    pytest.main([*arguments, *folders], plugins=[Bench(chosen, options.limit)])
 
 
 if __name__ == "__main__":
