@@ -22,55 +22,26 @@ if TYPE_CHECKING:
 
 
 class Workers(NamedTuple):
-    """The GPUs of one type, of a job that has several at once.
-
-    Attributes
-    ----------
-    gpu_type
-        By name.
-    gpus
-        How many.
-    examples
-        On each of them in a pass.
-    time
-        Of a pass, if the others were no slower [s].
-    """
+    """The GPUs of one type, of a job that has several at once."""
 
     gpu_type: str
     gpus: int
-    examples: int
-    time: float
+    examples: int  # on each of them in a pass
+    time: float  # of a pass, if the others were no slower [s]
 
 
 class Observation(NamedTuple):
-    """What an agent sees of its running job.
+    """What an agent sees of its running job."""
 
-    Attributes
-    ----------
-    num_nodes, num_replicas
-        Where the job runs.
-    atomic_batch_size
-        Examples per GPU and pass.
-    step_time
-        Measured times of a pass [s].
-    statistics
-        Gradient statistics measured now.
-    gpu_type
-        Type of the GPUs, by name.
-    epoch
-        From 0.
-    workers
-        The GPUs of each type, where it has several at once.
-    """
-
+    # Where the job runs.
     num_nodes: int
     num_replicas: int
-    atomic_batch_size: int
-    step_time: StepTime
-    statistics: GradientStatistics
+    atomic_batch_size: int  # examples per GPU and pass
+    step_time: StepTime  # measured times of a pass [s]
+    statistics: GradientStatistics  # measured now
     gpu_type: str = ANY.name
-    epoch: int = 0
-    workers: tuple[Workers, ...] = ()
+    epoch: int = 0  # from 0
+    workers: tuple[Workers, ...] = ()  # the GPUs of each type, where it has several at once
 
 
 class Agent(Protocol):

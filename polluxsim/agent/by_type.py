@@ -18,21 +18,11 @@ if TYPE_CHECKING:
 
 
 class OnType(NamedTuple):
-    """A job on one GPU type.
-
-    Attributes
-    ----------
-    agent
-        Learns there.
-    speed
-        Examples a second on one GPU, which is known at submission.
-    gpus_per_node
-        GPUs of the largest node of the type.
-    """
+    """A job on one GPU type."""
 
     agent: AdaptiveAgent
-    speed: float
-    gpus_per_node: int
+    speed: float  # examples a second on one GPU, which is known at submission
+    gpus_per_node: int  # GPUs of the largest node of the type
 
 
 class AgentByType:

@@ -30,27 +30,14 @@ LEAVES_JOBS = ("cut_off", "rejected")
 
 
 class Standing(NamedTuple):
-    """A policy on a scenario.
-
-    Attributes
-    ----------
-    policy
-        Its name.
-    means
-        By metric, over seeds, in the unit it is shown in.
-    changes
-        Against the best of that metric, by pairs of seeds, as a share of it; without the best.
-    left
-        Jobs that it did not serve, over all seeds.
-    best_at
-        Metrics of which nobody has a better mean.
-    """
+    """A policy on a scenario."""
 
     policy: str
-    means: Mapping[str, Measured]
+    means: Mapping[str, Measured]  # by metric, over seeds, in the unit it is shown in
+    # Against the best of that metric, by pairs of seeds, as a share of it; without the best.
     changes: Mapping[str, Measured]
-    left: int
-    best_at: frozenset[str]
+    left: int  # jobs that it did not serve, over all seeds
+    best_at: frozenset[str]  # metrics of which nobody has a better mean
 
 
 class Flip(NamedTuple):
@@ -63,25 +50,14 @@ class Flip(NamedTuple):
 
 
 class Leaderboard(NamedTuple):
-    """All of an arena.
+    """All of an arena."""
 
-    Attributes
-    ----------
-    standings
-        By scenario, the best first.
-    overall
-        By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of,
-        the least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
-    flips
-        Of the ranking, the clearest first.
-    absent
-        Why policies could not play.
-    """
-
-    standings: Mapping[str, Sequence[Standing]]
+    standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
+    # By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of, the
+    # least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
     overall: Mapping[str, tuple[float, int]]
-    flips: Sequence[Flip]
-    absent: Mapping[Player, str]
+    flips: Sequence[Flip]  # of the ranking, the clearest first
+    absent: Mapping[Player, str]  # why policies could not play
 
 
 def leaderboard(played: Played) -> Leaderboard:

@@ -35,18 +35,10 @@ class Player(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of it.
+    """What came of it."""
 
-    Attributes
-    ----------
-    runs
-        A row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder.
-    absent
-        Why a policy could not play a scenario.
-    """
-
-    runs: list[dict[str, Any]]
-    absent: Mapping[Player, str]
+    runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
+    absent: Mapping[Player, str]  # why a policy could not play a scenario
 
 
 class Place(NamedTuple):

@@ -11,19 +11,11 @@ from polluxsim.shipped import shipped
 
 
 class Scenario(NamedTuple):
-    """A difference from the default run.
-
-    Attributes
-    ----------
-    name, title
-        What it is called, and what it is.
-    overrides
-        Hydra's.
-    """
+    """A difference from the default run."""
 
     name: str
-    title: str
-    overrides: tuple[str, ...]
+    title: str  # what it is
+    overrides: tuple[str, ...]  # Hydra's
 
 
 class Suite(NamedTuple):

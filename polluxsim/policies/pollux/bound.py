@@ -23,21 +23,11 @@ PRICE_STEPS = 60
 
 
 class Relaxation(NamedTuple):
-    """What a single pool of all GPUs would give.
+    """What a single pool of all GPUs would give."""
 
-    Attributes
-    ----------
-    bound
-        At least the largest sum of scores that any allocation reaches.
-    price
-        Score that one more GPU is worth.
-    gpus
-        GPUs of each job in the relaxed optimum, or nearly, shape (J,).
-    """
-
-    bound: float
-    price: float
-    gpus: NDArray[np.int64]
+    bound: float  # at least the largest sum of scores that any allocation reaches
+    price: float  # score that one more GPU is worth
+    gpus: NDArray[np.int64]  # GPUs of each job in the relaxed optimum, or nearly, shape (J,)
 
 
 def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Relaxation:

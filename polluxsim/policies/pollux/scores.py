@@ -30,20 +30,11 @@ class Scale:
 
     The fitness is a rising function of the sum, over jobs, of sign(p)·exp(p·log x − offset); near p = 0 of
     (x^p − 1)/p, which tends to log x.
-
-    Attributes
-    ----------
-    power
-        The exponent p of the power mean.
-    offset
-        Subtracted from every exponent, so that the terms that decide neither overflow nor vanish.
-    near_zero
-        Whether |p| is so small that the second form is used.
     """
 
-    power: float
-    offset: float
-    near_zero: bool
+    power: float  # the exponent p of the power mean
+    offset: float  # subtracted from every exponent, so that the terms that decide neither overflow nor vanish
+    near_zero: bool  # whether |p| is so small that the second form is used
 
     def scores(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the score of each logarithm, any shape; larger is better."""
@@ -101,21 +92,11 @@ def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class ScoreTables:
-    """A job's score by what it is given; −∞ is what it cannot be given.
+    """A job's score by what it is given; −∞ is what it cannot be given."""
 
-    Attributes
-    ----------
-    keep
-        Score of the present placement, shape (J,).
-    single
-        Score of k GPUs of one node in a new placement, shape (J, K + 1).
-    several
-        Score of k GPUs of several nodes in a new placement, shape (J, K + 1).
-    """
-
-    keep: NDArray[np.float64]
-    single: NDArray[np.float64]
-    several: NDArray[np.float64]
+    keep: NDArray[np.float64]  # score of the present placement, shape (J,)
+    single: NDArray[np.float64]  # score of k GPUs of one node in a new placement, shape (J, K + 1)
+    several: NDArray[np.float64]  # score of k GPUs of several nodes in a new placement, shape (J, K + 1)
 
 
 def trim(problem: Problem) -> Problem:

@@ -21,34 +21,18 @@ if TYPE_CHECKING:
 
 
 class Demand(NamedTuple):
-    """Jobs i in order of submission, and GPU types k, as arrays.
+    """Jobs i in order of submission, and GPU types k, as arrays."""
 
-    Attributes
-    ----------
-    jobs, types
-        Their names.
-    speeds
-        True speed of each job on each type, 0 where it cannot run, of shape (jobs, types) [optimiser steps/s].
-    widths
-        GPUs of each gang.
-    gpus
-        GPUs of each type.
-    prices
-        Rent of a GPU of each type [$/h], 0 where nobody says.
-    left
-        Optimiser steps that each job has left at the batch size it trains at now.
-    ages
-        Time since submission [s].
-    """
-
+    # Their names.
     jobs: Sequence[JobId]
     types: Sequence[str]
+    # True speed of each job on each type, 0 where it cannot run, of shape (jobs, types) [optimiser steps/s].
     speeds: Array
-    widths: Array
-    gpus: Array
-    prices: Array
-    left: Array
-    ages: Array
+    widths: Array  # GPUs of each gang
+    gpus: Array  # GPUs of each type
+    prices: Array  # rent of a GPU of each type [$/h], 0 where nobody says
+    left: Array  # optimiser steps that each job has left at the batch size it trains at now
+    ages: Array  # time since submission [s]
 
     @classmethod
     def of(cls, view: ClusterView) -> Demand:

@@ -23,24 +23,12 @@ _GAP = 1e-3
 
 
 class Window(NamedTuple):
-    """The rounds that are planned at a time.
+    """The rounds that are planned at a time."""
 
-    Attributes
-    ----------
-    rounds
-        How many.
-    length
-        Of each [s].
-    gpus
-        GPUs there are.
-    weight_of_longest
-        What a second of the longest job's rest counts against mean utility.
-    """
-
-    rounds: int
-    length: float
-    gpus: int
-    weight_of_longest: float
+    rounds: int  # how many
+    length: float  # of each [s]
+    gpus: int  # GPUs there are
+    weight_of_longest: float  # what a second of the longest job's rest counts against mean utility
 
 
 def planned_rounds(

@@ -15,30 +15,14 @@ if TYPE_CHECKING:
 
 
 class Prospect(NamedTuple):
-    """What is expected of a job now.
+    """What is expected of a job now."""
 
-    Attributes
-    ----------
-    width
-        GPUs of its gang.
-    epochs
-        Its epochs.
-    done
-        How many of them it has completed, fewer than all.
-    spent
-        Time that these took, as planned [s].
-    epoch_time
-        Mean time of these and the present one [s].
-    left
-        Expected time that it still trains, at least 1 s [s].
-    """
-
-    width: int
-    epochs: int
-    done: int
-    spent: float
-    epoch_time: float
-    left: float
+    width: int  # GPUs of its gang
+    epochs: int  # its epochs
+    done: int  # how many of them it has completed, fewer than all
+    spent: float  # time that these took, as planned [s]
+    epoch_time: float  # mean time of these and the present one [s]
+    left: float  # expected time that it still trains, at least 1 s [s]
 
 
 def prospect(view: ClusterView, job: JobView) -> Prospect:
