@@ -37,20 +37,8 @@ def planned_rounds(
     """Return how many of the window's rounds each job gets.
 
     Largest is the mean over jobs of weight × log (part of all epochs done after the window), less what the longest job
-    has left. All rounds are alike and the logarithm is concave, so that a count for each job does.
-
-    Parameters
-    ----------
-    jobs
-        What is expected of each.
-    weights
-        Of their utilities.
-    least
-        Rounds that each is to have at least.
-    window
-        The rounds there are.
-
-    Source: Zheng et al., Shockwave (NSDI '23), §4, whose programme has a binary for every job and round.
+    has left; each has its least rounds. All rounds are alike and the logarithm is concave, so that a count for each job
+    does. Source: Zheng et al., Shockwave (NSDI '23), §4, whose programme has a binary for every job and round.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
 

@@ -68,7 +68,7 @@ class Programme:
         return needed & ~np.isnan(self.costs)
 
     def value(self, chosen: NDArray[np.int64]) -> float:
-        """Return the sum of costs of a choice, −1 is none, shape (J,)."""
+        """Return the sum of costs of a choice, shape (J,); −1 is none."""
         jobs = np.flatnonzero(chosen >= 0)
         return float(self.costs[jobs, chosen[jobs]].sum()) + self.waiting_cost * len(chosen)
 
