@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.shares.rules import Shares
+    from polluxsim.policies.shares.rules import Rule
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId, Placement
 
@@ -58,7 +58,7 @@ class RoundsOfShares:
     Source: Narayanan et al., Gavel (OSDI '20), §5, as Shockwave's simulator (NSDI '23) runs it.
     """
 
-    shares: Shares
+    shares: Rule
     reset_interval: float = 1000.0
     idle_newcomers: bool = False
     overtaking: bool = True

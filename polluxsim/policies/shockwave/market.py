@@ -42,7 +42,7 @@ def planned_rounds(
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
 
-    count, lines = len(jobs), _lines()
+    count = len(jobs)
     # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
     n, e, u, rest = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
     longest = np.eye(1, 4 * count + 1, k=4 * count)
@@ -51,7 +51,7 @@ def planned_rounds(
     left = np.array([job.left / window.length for job in jobs])
     rows = [epoch * e - n, -epoch * e - rest, rest - longest, np.array([[job.width for job in jobs]]) @ n]
     limits = [np.zeros(count), -left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
-    for slope, start in lines:
+    for slope, start in _lines():
         rows.append(u - slope * e / epochs[:, None])
         limits.append(start + slope * done / epochs)
     worth = np.array(weights) @ u / (count * window.rounds)
