@@ -86,16 +86,9 @@ class Agent(Protocol):
 
 
 class FixedBatchAgent:
-    """Keeps the total batch size its user asked for and learns nothing.
+    """Keeps the total batch size its user asked for [examples] and learns nothing.
 
-    Parameters
-    ----------
-    application
-        Limits of the atomic batch size.
-    batch_size
-        Total batch size [examples].
-    by_type
-        The limits on each type of GPU, by its name, where they differ.
+    Limits of the atomic batch size are the application's, or on each type of GPU, by name, others where they differ.
     """
 
     learns = plans = False
@@ -129,15 +122,7 @@ class FixedBatchAgent:
 
 
 class PlanningAgent(FixedBatchAgent):
-    """Chooses the batch size of each epoch as its job planned, and learns nothing.
-
-    Parameters
-    ----------
-    application, batch_size
-        As of `FixedBatchAgent`.
-    plan
-        What the job planned; an epoch is a stretch of it.
-    """
+    """Chooses the batch size of each epoch, a stretch of what its job planned, and learns nothing."""
 
     plans = True
 

@@ -26,14 +26,10 @@ class OnType(NamedTuple):
 
 
 class AgentByType:
-    """Learns the throughput of a job on each type, and its gradient statistics on all.
+    """Learns the throughput of a job on each type that it can use, and its gradient statistics on all.
 
-    On a type that was not tried yet, goodput is that of the first one that was, times the ratio of speeds on one GPU.
-
-    Parameters
-    ----------
-    by_type
-        The types that the job can use, by name, in the cluster's order.
+    On a type that was not tried yet, goodput is that of the first one that was, in the cluster's order, times the ratio
+    of speeds on one GPU.
 
     Source: Sia (SOSP '23), §3.3, and its published simulator.
     """
