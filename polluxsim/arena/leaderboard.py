@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
@@ -79,11 +80,14 @@ def _samples(played: Played, scenario: str) -> Samples:
 
 
 def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing]:
-    left: dict[str, int] = {}
+    left = Counter[str]()
     for row in played.runs:
         if row["scenario"] == scenario:
-            left[row["policy"]] = left.get(row["policy"], 0) + sum(row.get(name) or 0 for name in LEAVES_JOBS)
-    means = {policy: dict(_means(samples, policy)) for policy in left}
+            left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
+    means = {
+        policy: {metric: mean for metric in METRICS if (mean := samples.measured((metric, policy, ""))) is not None}
+        for policy in left
+    }
     best = {metric: _best(means, metric, left) for metric in METRICS}
     found = []
     for policy, known in means.items():
@@ -92,12 +96,6 @@ def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing
         }
         found.append(Standing(policy, known, dict(_changes(samples, policy, best)), left[policy], frozenset(best_at)))
     return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
-
-
-def _means(samples: Samples, policy: str) -> Iterator[tuple[str, Measured]]:
-    for metric in METRICS:
-        if (mean := samples.measured((metric, policy, ""))) is not None:
-            yield metric, mean
 
 
 def _best(means: Mapping[str, Mapping[str, Measured]], metric: str, left: Mapping[str, int]) -> str | None:

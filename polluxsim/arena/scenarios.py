@@ -27,16 +27,7 @@ class Suite(NamedTuple):
 
 
 def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
-    """Return a suite.
-
-    Parameters
-    ----------
-    name
-        `quick` or `full`.
-    only
-        Names of its scenarios; all by default.
-    seeds
-        How many; by default as many as the suite has.
+    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another.
 
     Raises
     ------
