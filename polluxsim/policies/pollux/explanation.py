@@ -25,13 +25,7 @@ ROUNDING = 1e-9
 
 
 class Explanation:
-    """Explains one round's answer, job by job, at the cost of those that are asked about.
-
-    Parameters
-    ----------
-    view, problem, answer
-        What the policy saw, how it put it, and what the search found.
-    """
+    """Explains one round's answer, job by job, at the cost of those that are asked about."""
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view, self._problem, self._answer = view, problem, answer
@@ -61,8 +55,7 @@ class Explanation:
         for job_id in asked:
             numbers = self._numbers(rows[job_id])
             if (model := limits[job_id]) is not None:
-                limit = model.application.most_replicas(model.application.max_batch_size)
-                numbers["application_limit"] = limit
+                numbers["application_limit"] = model.application.most_replicas(model.application.max_batch_size)
             reasons[job_id] = self._reason(rows[job_id], numbers)
         return reasons
 

@@ -15,6 +15,8 @@ from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from polluxsim.policies.pollux.problem import Problem
@@ -117,13 +119,13 @@ class PolluxByRemaining(Pollux):
 
     def _problem(self, view: ClusterView) -> Problem:
         problem = super()._problem(view)
-        shifts = [self.strength / self.p * log(rank) for rank in self._ranks(view, problem).tolist()]
+        by_name = {job.job_id: job for job in view.jobs}
+        ranks = self._ranks(view, problem, [by_name[job_id] for job_id in problem.job_ids])
+        shifts = [self.strength / self.p * log(rank) for rank in ranks.tolist()]
         return replace(problem, shifts=np.array(shifts))
 
-    def _ranks(self, view: ClusterView, problem: Problem) -> NDArray[np.float64]:
+    def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return each job's rank in time left over the number of jobs, shape (J,); the shortest one's is 1."""
-        by_name = {job.job_id: job for job in view.jobs}
-        jobs = [by_name[job_id] for job_id in problem.job_ids]
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
         # Time left on the fair share. Of a job that has not run nothing is known: it is in the middle.
         left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])

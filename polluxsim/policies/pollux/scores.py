@@ -128,7 +128,9 @@ def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
     power = problem.fairness_power
     if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
         return Scale(power, 0.0, near_zero=power != 0.0)
-    best = np.maximum.accumulate(_best_logs(logs, problem), axis=1) * power
+    tables = score_tables(problem, logs)
+    best = pooled_scores(tables.keep, tables.single, tables.several, problem.placements.sum(axis=1))
+    best = np.maximum.accumulate(best, axis=1) * power
     if power > 0:
         return Scale(power, float(best.max()), near_zero=False)
     low, high = float(best.min(axis=1).max()), float(best.max())
@@ -137,12 +139,14 @@ def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
     return Scale(power, _least_bottleneck(best, low, high, int(problem.gpus_per_node.sum())), near_zero=False)
 
 
-def _best_logs(logs: NDArray[np.float64], problem: Problem) -> NDArray[np.float64]:
-    """Return each job's largest logarithm at every number of GPUs it may have, shape (J, K + 1)."""
-    tables = score_tables(problem, logs)
-    best = np.maximum(tables.single, tables.several)
-    jobs, present = np.arange(len(best)), problem.placements.sum(axis=1)
-    best[jobs, present] = np.maximum(best[jobs, present], tables.keep)
+@kernel
+def pooled_scores(keep, single, several, present):  # type: ignore[no-untyped-def]
+    """Return each job's best score at every number of GPUs, whatever the nodes, shape (J, K + 1)."""
+    best = np.empty(single.shape)
+    for j in range(len(keep)):
+        for k in range(single.shape[1]):
+            best[j, k] = max(single[j, k], several[j, k])
+        best[j, present[j]] = max(best[j, present[j]], keep[j])
     return best
 
 

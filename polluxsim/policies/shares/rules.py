@@ -43,10 +43,6 @@ class Rule(ABC):
         return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
 
 
-def _worth(demand: Demand, *, agnostic: bool) -> Array:
-    return (demand.speeds > 0).astype(float) if agnostic else demand.speeds
-
-
 def _at_most_one(shares: Array) -> Array:
     scaled: Array = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
     return scaled
@@ -74,7 +70,7 @@ class MaxMin(Rule):
 
 def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
     """Return what a share is worth: GPUs × speed over that with an equal share, of shape (jobs, types)."""
-    worth = _worth(demand, agnostic=agnostic)
+    worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
     return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
 
 

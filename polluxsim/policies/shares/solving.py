@@ -73,8 +73,6 @@ class Solver:
         """Return shares that make Σ rows·x of all jobs as large as can be."""
         worth = rows[self._jobs, self._types] / float(rows.max())
         best = _optimum(-worth, self._base)
-        if self._method == "vertex":
-            return self._shares(best)
         total = float(worth @ best)
         return self._middle(self._base.and_(-worth[None, :], np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])), best)
 
