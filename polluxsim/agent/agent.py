@@ -50,39 +50,31 @@ class Agent(Protocol):
     @property
     def learns(self) -> bool:
         """Return whether observations can change what it says; if not, nothing is asked of it between placements."""
-        ...
 
     @property
     def plans(self) -> bool:
         """Return whether it may choose another batch size in another epoch, though it learns nothing."""
-        ...
 
     @property
     def max_replicas(self) -> int:
         """Return the most GPUs the job may be given now."""
-        ...
 
     @property
     def goodput(self) -> GoodputModel | None:
         """Return what has been learnt, None before the first fit or where nothing is."""
-        ...
 
     @property
     def divide(self) -> Divide | None:
         """Return what divides a batch among GPUs of several types; None where a job has those of one at a time."""
-        ...
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
         """Return what has been learnt of a GPU type, or can be said of it by what was learnt of others."""
-        ...
 
     def observe(self, observation: Observation) -> None:
         """Take note of how the job runs."""
-        ...
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the batch size for a placement on so many nodes and GPUs of a type, in an epoch."""
-        ...
 
 
 class FixedBatchAgent:

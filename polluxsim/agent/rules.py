@@ -67,7 +67,6 @@ class BatchRule(Protocol):
     @property
     def controller(self) -> Controller | None:
         """As above."""
-        ...
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -85,7 +84,6 @@ class BatchRule(Protocol):
         statistics
             Measured last; None before.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -116,17 +116,9 @@ def _given(made: World | Job) -> list[str]:
 
 
 def drawn(number: int, *, with_rigid: bool) -> World:
-    """Return a world, always the same for a number.
-
-    Parameters
-    ----------
-    number
-        Which world.
-    with_rigid
-        Whether jobs without a profile may be in it.
-    """
+    """Return a world, always the same for a number; `with_rigid` says whether jobs without a profile may be in it."""
     rng = np.random.default_rng([STREAM, number])
-    nodes = (1,) if number % ONE_GPU == 0 else _nodes(rng)
+    nodes = (1,) if number % ONE_GPU == 0 else tuple(rng.integers(1, 5, size=rng.integers(1, 5)).tolist())
     least = int(rng.integers(1, len(nodes) + 1)) if rng.random() < 0.15 else None
     outages = () if least is not None else tuple(_outage(node, rng) for node in range(len(nodes)) if rng.random() < 0.1)
     most, count = sum(nodes[:least]), int(rng.integers(1, 9))
@@ -137,10 +129,6 @@ def drawn(number: int, *, with_rigid: bool) -> World:
     else:
         jobs = [job(index, 25.0 * int(rng.integers(0, 41))) for index in range(count)]
     return World(nodes, tuple(jobs), outages, least, float(rng.choice([0.0, 0.0, 0.4])))
-
-
-def _nodes(rng: np.random.Generator) -> tuple[int, ...]:
-    return tuple(int(gpus) for gpus in rng.integers(1, 5, size=rng.integers(1, 5)))
 
 
 def _outage(node: int, rng: np.random.Generator) -> tuple[int, float, float]:

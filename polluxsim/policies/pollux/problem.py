@@ -119,11 +119,9 @@ class Search(Protocol):
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return a good allocation; the generator is the only source of chance."""
-        ...
 
     def stands_still(self, problem: Problem) -> bool:
         """Return whether it would change nothing in this problem, nor in one with smaller restart factors."""
-        ...
 
 
 @kernel

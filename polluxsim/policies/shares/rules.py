@@ -20,15 +20,9 @@ if TYPE_CHECKING:
 
 
 class Rule(ABC):
-    """Says which part of the time each job is to have on each GPU type.
+    """Says which part of the time each job is to have on each GPU type."""
 
-    Attributes
-    ----------
-    agnostic
-        Whether it takes GPU types for alike: then no type is filled before the others.
-    """
-
-    agnostic: bool = False
+    agnostic: bool = False  # whether it takes GPU types for alike: then no type is filled before the others
 
     @abstractmethod
     def of(self, demand: Demand, solve: Solver) -> Array:
