@@ -137,7 +137,7 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
     for name, policies in served.items():
         for winner, loser in combinations(policies, 2):
             change = samples[name].measured((RANKED, winner, loser))
-            if change is None or not is_real(change.estimate) or change.estimate.value >= 0:
+            if change is None or not is_real(change.estimate):
                 continue
             if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
                 wins[winner, loser] = name, change.estimate.value

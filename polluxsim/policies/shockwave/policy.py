@@ -75,10 +75,9 @@ class Shockwave:
         by_length = sorted(order, key=lambda job: -prospects[job.job_id].left)
         planned = [job for job in order if self._planned[job.job_id]]
         running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
-        before = dict(self._planned)
+        explain = partial(_reasons, running, self._planned, prospects, self._weights)
         self._rounds_left -= 1
         self._planned = {name: max(rounds - (name in running), 0) for name, rounds in self._planned.items()}
-        explain = partial(_reasons, running, before, prospects, self._weights)
         return Decision(placements_by_type(view, running, jobs), explain=explain)
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
