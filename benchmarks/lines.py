@@ -62,13 +62,13 @@ NEW = {
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
         policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py policies/growing.py
         policies/hadar.py policies/jsa.py policies/las.py policies/multifactor.py policies/muri.py policies/online.py
-        policies/plans.py policies/pollux/idle.py policies/pollux/lengths.py policies/pollux/remaining.py
+        policies/plans.py policies/pollux/idle.py policies/pollux/remaining.py
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
         policies/reservations.py policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
         policies/venn.py models/convergence.py models/nonnegative.py engine/reports.py
         look/why/gang_words.py""",
-    "batch sizes by rules and plans": "agent/rules.py agent/ruled.py agent/balancing.py models/planned.py",
+    "batch sizes by rules and plans": "agent/rules.py agent/ruled.py models/planned.py",
     "workloads of other simulators, rigid loads, lists of nodes": """workloads/batch_plans.py workloads/elasticflow.py
         workloads/gavel.py workloads/gavel_lists.py workloads/muri.py workloads/rigid_like.py workloads/node_list.py
         models/scaling.py""",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -82,7 +82,8 @@ class AdaptiveAgent:
         if (nodes, replicas, atomic) not in self._observed:
             self._observed[nodes, replicas, atomic] = step_time
             self._most_observed = max(self._most_observed, replicas)
-            self._fit()
+            if not self._known:
+                self._params = self._fit()
         elif statistics == self._statistics:
             return
         self.follow(statistics)
@@ -90,8 +91,8 @@ class AdaptiveAgent:
     def follow(self, statistics: GradientStatistics) -> None:
         """Take note of the gradient statistics, on whatever GPUs they were measured."""
         self._statistics = statistics
-        assumed = ALL_NOISE if self._maximises_throughput else statistics
         if self._params is not None:
+            assumed = ALL_NOISE if self._maximises_throughput else statistics
             self._model = GoodputModel(self._application, self._params, assumed)
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
@@ -105,23 +106,15 @@ class AdaptiveAgent:
         return split_batch_size(application, batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> AdaptiveAgent:
-        new = object.__new__(type(self))
-        new.__dict__ |= self.__dict__  # models, statistics and θ_sys never change
+        new = copy(self)  # models, statistics and θ_sys never change
         new._observed = self._observed.copy()
         return new
 
-    def _fit(self) -> None:
-        if self._known:
-            return
+    def _fit(self) -> ThroughputParams:
         nodes, replicas, atomic = zip(*self._observed, strict=True)
         times = self._observed.values()
-        self._params = fit_throughput(
-            nodes,
-            replicas,
-            atomic,
-            [time.step_time - time.sync_time for time in times],
-            [time.step_time for time in times],
-        )
+        grad_times = [time.step_time - time.sync_time for time in times]
+        return fit_throughput(nodes, replicas, atomic, grad_times, [time.step_time for time in times])
 
 
 class ElasticAgent(AdaptiveAgent):

@@ -22,55 +22,26 @@ if TYPE_CHECKING:
 
 
 class Workers(NamedTuple):
-    """The GPUs of one type, of a job that has several at once.
-
-    Attributes
-    ----------
-    gpu_type
-        By name.
-    gpus
-        How many.
-    examples
-        On each of them in a pass.
-    time
-        Of a pass, if the others were no slower [s].
-    """
+    """The GPUs of one type, of a job that has several at once."""
 
     gpu_type: str
     gpus: int
-    examples: int
-    time: float
+    examples: int  # on each of them in a pass
+    time: float  # of a pass, if the others were no slower [s]
 
 
 class Observation(NamedTuple):
-    """What an agent sees of its running job.
+    """What an agent sees of its running job."""
 
-    Attributes
-    ----------
-    num_nodes, num_replicas
-        Where the job runs.
-    atomic_batch_size
-        Examples per GPU and pass.
-    step_time
-        Measured times of a pass [s].
-    statistics
-        Gradient statistics measured now.
-    gpu_type
-        Type of the GPUs, by name.
-    epoch
-        From 0.
-    workers
-        The GPUs of each type, where it has several at once.
-    """
-
+    # Where the job runs.
     num_nodes: int
     num_replicas: int
-    atomic_batch_size: int
-    step_time: StepTime
-    statistics: GradientStatistics
+    atomic_batch_size: int  # examples per GPU and pass
+    step_time: StepTime  # measured times of a pass [s]
+    statistics: GradientStatistics  # measured now
     gpu_type: str = ANY.name
-    epoch: int = 0
-    workers: tuple[Workers, ...] = ()
+    epoch: int = 0  # from 0
+    workers: tuple[Workers, ...] = ()  # the GPUs of each type, where it has several at once
 
 
 class Agent(Protocol):
@@ -79,52 +50,37 @@ class Agent(Protocol):
     @property
     def learns(self) -> bool:
         """Return whether observations can change what it says; if not, nothing is asked of it between placements."""
-        ...
 
     @property
     def plans(self) -> bool:
         """Return whether it may choose another batch size in another epoch, though it learns nothing."""
-        ...
 
     @property
     def max_replicas(self) -> int:
         """Return the most GPUs the job may be given now."""
-        ...
 
     @property
     def goodput(self) -> GoodputModel | None:
         """Return what has been learnt, None before the first fit or where nothing is."""
-        ...
 
     @property
     def divide(self) -> Divide | None:
         """Return what divides a batch among GPUs of several types; None where a job has those of one at a time."""
-        ...
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
         """Return what has been learnt of a GPU type, or can be said of it by what was learnt of others."""
-        ...
 
     def observe(self, observation: Observation) -> None:
         """Take note of how the job runs."""
-        ...
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the batch size for a placement on so many nodes and GPUs of a type, in an epoch."""
-        ...
 
 
 class FixedBatchAgent:
-    """Keeps the total batch size its user asked for and learns nothing.
+    """Keeps the total batch size its user asked for [examples] and learns nothing.
 
-    Parameters
-    ----------
-    application
-        Limits of the atomic batch size.
-    batch_size
-        Total batch size [examples].
-    by_type
-        The limits on each type of GPU, by its name, where they differ.
+    Limits of the atomic batch size are the application's, or on each type of GPU, by name, others where they differ.
     """
 
     learns = plans = False
@@ -158,15 +114,7 @@ class FixedBatchAgent:
 
 
 class PlanningAgent(FixedBatchAgent):
-    """Chooses the batch size of each epoch as its job planned, and learns nothing.
-
-    Parameters
-    ----------
-    application, batch_size
-        As of `FixedBatchAgent`.
-    plan
-        What the job planned; an epoch is a stretch of it.
-    """
+    """Chooses the batch size of each epoch, a stretch of what its job planned, and learns nothing."""
 
     plans = True
 

@@ -18,32 +18,18 @@ if TYPE_CHECKING:
 
 
 class OnType(NamedTuple):
-    """A job on one GPU type.
-
-    Attributes
-    ----------
-    agent
-        Learns there.
-    speed
-        Examples a second on one GPU, which is known at submission.
-    gpus_per_node
-        GPUs of the largest node of the type.
-    """
+    """A job on one GPU type."""
 
     agent: AdaptiveAgent
-    speed: float
-    gpus_per_node: int
+    speed: float  # examples a second on one GPU, which is known at submission
+    gpus_per_node: int  # GPUs of the largest node of the type
 
 
 class AgentByType:
-    """Learns the throughput of a job on each type, and its gradient statistics on all.
+    """Learns the throughput of a job on each type that it can use, and its gradient statistics on all.
 
-    On a type that was not tried yet, goodput is that of the first one that was, times the ratio of speeds on one GPU.
-
-    Parameters
-    ----------
-    by_type
-        The types that the job can use, by name, in the cluster's order.
+    On a type that was not tried yet, goodput is that of the first one that was, in the cluster's order, times the ratio
+    of speeds on one GPU.
 
     Source: Sia (SOSP '23), §3.3, and its published simulator.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from math import isnan
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.agent.agent import Divide, Observation
-    from polluxsim.agent.balancing import Controller
-    from polluxsim.agent.rules import BatchRule
+    from polluxsim.agent.rules import BatchRule, Controller
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Application
     from polluxsim.types import BatchChoice, Crew, DividedBatch
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 class RuledAgent(FixedBatchAgent):
     """Chooses the batch size by a rule, within its application's limits; an application's own batch size is kept.
 
-    Parameters
-    ----------
-    application, batch_size, by_type
-        As of `FixedBatchAgent`; the batch size is that of the start.
-    rule
-        What it goes by.
+    What it takes is as of `FixedBatchAgent`; the batch size is that of the start.
     """
 
     def __init__(
@@ -68,9 +63,7 @@ class RuledAgent(FixedBatchAgent):
         return round(min(max(size, limits.init_batch_size), limits.max_batch_size))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RuledAgent:
-        new = object.__new__(type(self))
-        new.__dict__ |= self.__dict__  # nothing of it changes but for what is replaced
-        return new
+        return copy(self)  # nothing of it changes but for what is replaced
 
 
 class BalancingAgent(RuledAgent):

@@ -4,15 +4,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from polluxsim.agent.balancing import Controller
 from polluxsim.errors import InvalidConfigError
 from polluxsim.models.batch_size import ROUNDING_SLACK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.agent.agent import Workers
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.profile import Application
+
+
+class Controller(NamedTuple):
+    """A proportional controller of the examples that workers have in a step.
+
+    Its gain and dead band are as of `OmniLearn`; a change of less than an example is let be, too.
+
+    Source: Tyagi and Sharma (ACSOS 2020): a worker's error is its time less the mean of all, and its examples change by
+    its examples a second times that.
+    """
+
+    gain: float
+    dead_band: float
+
+    def parts(self, workers: Sequence[Workers]) -> tuple[float, ...] | None:
+        """Return what one worker of each type is to have next, in proportion; None if they keep what they have.
+
+        >>> from polluxsim.agent.agent import Workers
+        >>> Controller(1.0, 0.05).parts([Workers("a100", 1, 64, 1.0), Workers("t4", 1, 64, 3.0)])
+        (128.0, 42.666666666666664)
+        """
+        mean = sum(each.gpus * each.time for each in workers) / sum(each.gpus for each in workers)
+        changes = [self.gain * (mean / each.time - 1) for each in workers]
+        # Less than an example would only move back and forth with rounding.
+        moved = max(abs(change) * each.examples for each, change in zip(workers, changes, strict=True))
+        if moved < 1 or max(map(abs, changes)) <= self.dead_band:
+            return None
+        return tuple(each.examples * (1 + change) for each, change in zip(workers, changes, strict=True))
 
 
 class BatchRule(Protocol):
@@ -37,7 +67,6 @@ class BatchRule(Protocol):
     @property
     def controller(self) -> Controller | None:
         """As above."""
-        ...
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -55,7 +84,6 @@ class BatchRule(Protocol):
         statistics
             Measured last; None before.
         """
-        ...
 
 
 @dataclass(frozen=True)

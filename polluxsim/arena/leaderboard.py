@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,27 +31,14 @@ LEAVES_JOBS = ("cut_off", "rejected")
 
 
 class Standing(NamedTuple):
-    """A policy on a scenario.
-
-    Attributes
-    ----------
-    policy
-        Its name.
-    means
-        By metric, over seeds, in the unit it is shown in.
-    changes
-        Against the best of that metric, by pairs of seeds, as a share of it; without the best.
-    left
-        Jobs that it did not serve, over all seeds.
-    best_at
-        Metrics of which nobody has a better mean.
-    """
+    """A policy on a scenario."""
 
     policy: str
-    means: Mapping[str, Measured]
+    means: Mapping[str, Measured]  # by metric, over seeds, in the unit it is shown in
+    # Against the best of that metric, by pairs of seeds, as a share of it; without the best.
     changes: Mapping[str, Measured]
-    left: int
-    best_at: frozenset[str]
+    left: int  # jobs that it did not serve, over all seeds
+    best_at: frozenset[str]  # metrics of which nobody has a better mean
 
 
 class Flip(NamedTuple):
@@ -63,25 +51,14 @@ class Flip(NamedTuple):
 
 
 class Leaderboard(NamedTuple):
-    """All of an arena.
+    """All of an arena."""
 
-    Attributes
-    ----------
-    standings
-        By scenario, the best first.
-    overall
-        By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of,
-        the least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
-    flips
-        Of the ranking, the clearest first.
-    absent
-        Why policies could not play.
-    """
-
-    standings: Mapping[str, Sequence[Standing]]
+    standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
+    # By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of, the
+    # least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
     overall: Mapping[str, tuple[float, int]]
-    flips: Sequence[Flip]
-    absent: Mapping[Player, str]
+    flips: Sequence[Flip]  # of the ranking, the clearest first
+    absent: Mapping[Player, str]  # why policies could not play
 
 
 def leaderboard(played: Played) -> Leaderboard:
@@ -103,11 +80,14 @@ def _samples(played: Played, scenario: str) -> Samples:
 
 
 def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing]:
-    left: dict[str, int] = {}
+    left = Counter[str]()
     for row in played.runs:
         if row["scenario"] == scenario:
-            left[row["policy"]] = left.get(row["policy"], 0) + sum(row.get(name) or 0 for name in LEAVES_JOBS)
-    means = {policy: dict(_means(samples, policy)) for policy in left}
+            left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
+    means = {
+        policy: {metric: mean for metric in METRICS if (mean := samples.measured((metric, policy, ""))) is not None}
+        for policy in left
+    }
     best = {metric: _best(means, metric, left) for metric in METRICS}
     found = []
     for policy, known in means.items():
@@ -116,12 +96,6 @@ def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing
         }
         found.append(Standing(policy, known, dict(_changes(samples, policy, best)), left[policy], frozenset(best_at)))
     return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
-
-
-def _means(samples: Samples, policy: str) -> Iterator[tuple[str, Measured]]:
-    for metric in METRICS:
-        if (mean := samples.measured((metric, policy, ""))) is not None:
-            yield metric, mean
 
 
 def _best(means: Mapping[str, Mapping[str, Measured]], metric: str, left: Mapping[str, int]) -> str | None:
@@ -163,7 +137,7 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
     for name, policies in served.items():
         for winner, loser in combinations(policies, 2):
             change = samples[name].measured((RANKED, winner, loser))
-            if change is None or not is_real(change.estimate) or change.estimate.value >= 0:
+            if change is None or not is_real(change.estimate):
                 continue
             if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
                 wins[winner, loser] = name, change.estimate.value

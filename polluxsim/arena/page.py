@@ -39,13 +39,6 @@ class Dot(NamedTuple):
     told: str
 
 
-class Tick(NamedTuple):
-    """A mark of the axis."""
-
-    x: float
-    label: str
-
-
 class Panel(NamedTuple):
     """What the page shows of a scenario."""
 
@@ -54,7 +47,7 @@ class Panel(NamedTuple):
     metrics: Sequence[str]
     standings: Sequence[Standing]
     dots: Sequence[Dot]
-    ticks: Sequence[Tick]
+    ticks: Sequence[tuple[float, str]]
     height: int
 
 
@@ -90,7 +83,7 @@ def _panel(name: str, title: str, standings: Sequence[Standing]) -> Panel:
 
     dots = [_dot(one, ROW * row + 16, place) for row, one in enumerate(known)]
     step = next(step for step in STEPS if (reach - back) / step <= 7)
-    ticks = [Tick(place(number * step), f"+{100 * number * step:.0f} %") for number in range(int(reach / step) + 1)]
+    ticks = [(place(number * step), f"+{100 * number * step:.0f} %") for number in range(int(reach / step) + 1)]
     metrics = [metric for metric in METRICS if any(metric in one.means for one in standings)]
     return Panel(name, title, metrics, standings, dots, ticks, ROW * len(known) + 34)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from polluxsim.arena.scenarios import Scenario, Suite
+    from polluxsim.arena.scenarios import Suite
     from polluxsim.sweeps.plan import Entry
 
 CONFIGS, RUNS = "policies", "runs"
@@ -35,18 +35,10 @@ class Player(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of it.
+    """What came of it."""
 
-    Attributes
-    ----------
-    runs
-        A row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder.
-    absent
-        Why a policy could not play a scenario.
-    """
-
-    runs: list[dict[str, Any]]
-    absent: Mapping[Player, str]
+    runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
+    absent: Mapping[Player, str]  # why a policy could not play a scenario
 
 
 class Place(NamedTuple):
@@ -107,14 +99,11 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[P
     for scenario in suite.scenarios:
         for policy in policies:
             for seed in suite.seeds:
-                overrides = _overrides(policy, scenario, seed)
+                ours = (f"policy={quoted(policy.label)}", f"seed={seed}", "engine.reasons=none")
+                overrides = (*scenario.overrides, *ours)
                 entry = entry_of(overrides, composing.compose(overrides), place.folder / RUNS)
                 plan.setdefault(Player(policy.label, scenario.name), {})[seed] = entry
     return plan
-
-
-def _overrides(policy: NamedPolicy, scenario: Scenario, seed: int) -> tuple[str, ...]:
-    return (*scenario.overrides, f"policy={quoted(policy.label)}", f"seed={seed}", "engine.reasons=none")
 
 
 def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place) -> None:

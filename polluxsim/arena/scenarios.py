@@ -11,19 +11,11 @@ from polluxsim.shipped import shipped
 
 
 class Scenario(NamedTuple):
-    """A difference from the default run.
-
-    Attributes
-    ----------
-    name, title
-        What it is called, and what it is.
-    overrides
-        Hydra's.
-    """
+    """A difference from the default run."""
 
     name: str
-    title: str
-    overrides: tuple[str, ...]
+    title: str  # what it is
+    overrides: tuple[str, ...]  # Hydra's
 
 
 class Suite(NamedTuple):
@@ -35,16 +27,7 @@ class Suite(NamedTuple):
 
 
 def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
-    """Return a suite.
-
-    Parameters
-    ----------
-    name
-        `quick` or `full`.
-    only
-        Names of its scenarios; all by default.
-    seeds
-        How many; by default as many as the suite has.
+    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another.
 
     Raises
     ------

@@ -74,9 +74,8 @@ def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
 
 def _is_told_apart(one: Standing) -> bool:
     """Return whether a policy is worse than the best by its interval, or has none."""
-    return (
-        RANKED not in one.changes or one.changes[RANKED].estimate.low is None or is_real(one.changes[RANKED].estimate)
-    )
+    change = one.changes.get(RANKED)
+    return change is None or change.estimate.low is None or is_real(change.estimate)
 
 
 def _flip(flip: Flip) -> str:

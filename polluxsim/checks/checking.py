@@ -66,9 +66,8 @@ def found(
 ) -> Iterator[Finding]:
     """Yield what `check` returns as it is found; `begins` is told the number of each world before it begins."""
     guest = named_policy(policy) if isinstance(policy, str) else policy
-    with_rigid = not traits_of(guest.make()).needs_profiles
     known = set()
-    for finding in _everywhere(guest, worlds, timeout, begins, with_rigid=with_rigid):
+    for finding in _everywhere(guest, worlds, timeout, begins):
         if finding.kind not in known:
             known.add(finding.kind)
             again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
@@ -78,13 +77,9 @@ def found(
 
 
 def _everywhere(
-    guest: NamedPolicy,
-    worlds: Iterable[int],
-    timeout: float | None,
-    begins: Callable[[int], object],
-    *,
-    with_rigid: bool,
+    guest: NamedPolicy, worlds: Iterable[int], timeout: float | None, begins: Callable[[int], object]
 ) -> Iterator[Finding]:
+    with_rigid = not traits_of(guest.make()).needs_profiles
     yield from _on_empty(guest, timeout)
     for number in worlds:
         begins(number)

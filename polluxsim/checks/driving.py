@@ -36,13 +36,11 @@ GRACE = 2.0
 
 
 class FoundError(Exception):
-    """A run showed a fault; the argument is the finding."""
+    """A run showed a fault."""
 
-    @property
-    def finding(self) -> Finding:
-        """Return it."""
-        found: Finding = self.args[0]
-        return found
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.finding = finding
 
 
 class DecisionTimeoutError(BaseException):
@@ -50,13 +48,7 @@ class DecisionTimeoutError(BaseException):
 
 
 class Noted:
-    """A policy as it is, of which it is noted whether decisions of its stand.
-
-    Attributes
-    ----------
-    stood
-        Whether one did so far.
-    """
+    """A policy as it is, of which it is noted whether a decision of its stood so far."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -108,16 +100,7 @@ def salted(world: World, salt: int) -> World:
 
 
 def driven(world: World, policy: Policy, timeout: float | None = None) -> Result:
-    """Return the result of a run.
-
-    Parameters
-    ----------
-    world
-        Where.
-    policy
-        Who decides.
-    timeout
-        Longest time a decision may take [s]; None for any.
+    """Return the result of a run in a world; a decision may take no longer than the timeout [s].
 
     Raises
     ------

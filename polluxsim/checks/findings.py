@@ -63,15 +63,7 @@ def of_answer(error: InvalidAllocationError) -> Finding:
 
 
 def as_test(finding: Finding, policy: str) -> str:
-    """Return a test that fails as long as the fault is there.
-
-    Parameters
-    ----------
-    finding
-        The fault.
-    policy
-        The policy, as its user named it.
-    """
+    """Return a test that fails as long as the fault is there, of a policy as its user named it."""
     name = re.sub(r"\W+", "_", str(finding.fault))
     if finding.world is None:
         return (

@@ -63,17 +63,7 @@ class Decided(NamedTuple):
 
 
 def growing(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
-    """Yield what is found of a policy's decision times.
-
-    Parameters
-    ----------
-    guest
-        The policy.
-    timeout
-        Longest time a decision may take [s]; None for any.
-    with_rigid
-        Whether the jobs may be without profiles.
-    """
+    """Yield what is found of a policy's decision times; arguments as of `checking.found` and `worlds.drawn`."""
     try:
         yield from _confirmed(lambda: _by_jobs(guest, timeout, with_rigid=with_rigid))
         yield from _confirmed(lambda: _by_rounds(guest, timeout, with_rigid=with_rigid))

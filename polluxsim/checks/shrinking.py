@@ -24,15 +24,7 @@ MOST_SECONDS = 30.0
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
-    """Return a finding of the same kind in a world from which nothing more can be left out.
-
-    Parameters
-    ----------
-    finding, world
-        What was found where.
-    checked
-        Returns what a world shows.
-    """
+    """Return a finding of the same kind in a world from which nothing more can be left out, by what worlds show."""
     tries, has_shrunk, started = 0, True, monotonic()
     while has_shrunk:
         has_shrunk = False

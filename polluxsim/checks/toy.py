@@ -17,22 +17,11 @@ class ToyProfile:
     """Every optimiser step takes `seconds`, whatever the placement, and a batch of M is worth M/M0 steps.
 
     So on K GPUs with a batch of K·M0 a job makes K/seconds M0-steps a second: perfect scaling.
-
-    Parameters
-    ----------
-    name
-        Of the application.
-    seconds
-        Time of a step [s].
-    epochs
-        Progress at the end of each epoch [M0-steps].
-    init_batch_size, max_atomic_batch_size
-        As of `Application` [examples].
     """
 
     name: str = "toy"
     seconds: float = 1.0
-    epochs: Sequence[float] = (100.0, 200.0)
+    epochs: Sequence[float] = (100.0, 200.0)  # progress at the end of each [M0-steps]
     init_batch_size: int = 10
     max_atomic_batch_size: int = 640
 

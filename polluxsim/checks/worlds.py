@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -92,67 +93,49 @@ class World:
         """Return what is simulated under a policy of such a name."""
         outages = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
         cluster = Cluster(self.nodes, self.least_nodes, failures=Listed(outages) if outages else None)
-        if not traits.shares_gpus:
-            settings = EngineSettings(interference=self.interference, horizon=HORIZON)
-            return Scenario(Workload(self.jobs), PROFILES, cluster, settings, traits, name)
-        settings = EngineSettings(sharing=Crowd(), horizon=HORIZON)
-        jobs = (replace(job, stages=stages) for job, stages in zip(self.jobs, cycle(STAGES), strict=False))
-        return Scenario(Workload(tuple(jobs)), PROFILES, cluster, settings, traits, name)
+        jobs, settings = self.jobs, EngineSettings(interference=self.interference, horizon=HORIZON)
+        if traits.shares_gpus:
+            jobs = tuple(replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False))
+            settings = EngineSettings(sharing=Crowd(), horizon=HORIZON)
+        return Scenario(Workload(jobs), PROFILES, cluster, settings, traits, name)
 
     def __repr__(self) -> str:
         """Return it as code that makes it, without what is as it is anyway."""
-        said = [f"nodes={self.nodes}", f"jobs=({', '.join(map(_code, self.jobs))},)"]
-        said += [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)[2:]
-            if getattr(self, field.name) != field.default
-        ]
+        jobs = ", ".join(f"Job({', '.join(_given(job))})" for job in self.jobs)
+        said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_given(self)[2:]]
         return f"World({', '.join(said)})"
 
 
-def _code(job: Job) -> str:
-    said = [
-        f"{field.name}={getattr(job, field.name)!r}"
-        for field in fields(job)
-        if field.default is MISSING or getattr(job, field.name) != field.default
+def _given(made: World | Job) -> list[str]:
+    """Return as code the arguments that something was made with, but for those that are as they are anyway."""
+    return [
+        f"{field.name}={getattr(made, field.name)!r}"
+        for field in fields(made)
+        if field.default is MISSING or getattr(made, field.name) != field.default
     ]
-    return f"Job({', '.join(said)})"
 
 
 def drawn(number: int, *, with_rigid: bool) -> World:
-    """Return a world, always the same for a number.
-
-    Parameters
-    ----------
-    number
-        Which world.
-    with_rigid
-        Whether jobs without a profile may be in it.
-    """
+    """Return a world, always the same for a number; `with_rigid` says whether jobs without a profile may be in it."""
     rng = np.random.default_rng([STREAM, number])
-    nodes = (1,) if number % ONE_GPU == 0 else _nodes(rng)
+    nodes = (1,) if number % ONE_GPU == 0 else tuple(rng.integers(1, 5, size=rng.integers(1, 5)).tolist())
     least = int(rng.integers(1, len(nodes) + 1)) if rng.random() < 0.15 else None
     outages = () if least is not None else tuple(_outage(node, rng) for node in range(len(nodes)) if rng.random() < 0.1)
     most, count = sum(nodes[:least]), int(rng.integers(1, 9))
+    job = partial(_job, most=most, rng=rng, with_rigid=with_rigid)
     if number % TIES == 1:
-        alike = _job(0, 0.0, most, rng, with_rigid=with_rigid)
-        jobs = [_renamed(alike, index) for index in range(count)]
+        alike = job(0, 0.0)
+        jobs = [replace(alike, job_id=f"job-{index}") for index in range(count)]
     else:
-        jobs = [
-            _job(index, 25.0 * int(rng.integers(0, 41)), most, rng, with_rigid=with_rigid) for index in range(count)
-        ]
+        jobs = [job(index, 25.0 * int(rng.integers(0, 41))) for index in range(count)]
     return World(nodes, tuple(jobs), outages, least, float(rng.choice([0.0, 0.0, 0.4])))
-
-
-def _nodes(rng: np.random.Generator) -> tuple[int, ...]:
-    return tuple(int(gpus) for gpus in rng.integers(1, 5, size=rng.integers(1, 5)))
 
 
 def _outage(node: int, rng: np.random.Generator) -> tuple[int, float, float]:
     return node, float(rng.integers(0, 1200)), float(rng.integers(1, 900))
 
 
-def _job(index: int, time: float, most: int, rng: np.random.Generator, *, with_rigid: bool) -> Job:
+def _job(index: int, time: float, *, most: int, rng: np.random.Generator, with_rigid: bool) -> Job:
     gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
     said = _said(time, gpus, rng) if rng.random() < 0.5 else {}
     if with_rigid and rng.random() < 0.6:
@@ -174,7 +157,3 @@ def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
         "max_replicas": [None, gpus, gpus + 3],
     }
     return {name: values[rng.integers(len(values))] for name, values in choices.items()}
-
-
-def _renamed(job: Job, index: int) -> Job:
-    return Job(**{field.name: getattr(job, field.name) for field in fields(job)} | {"job_id": f"job-{index}"})

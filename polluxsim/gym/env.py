@@ -149,12 +149,9 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     def _info(self) -> dict[str, Any]:
         if self.run is None:
             return {}
-        info = {"time": self.run.time, "jobs": self._num_jobs, "seed": self._seed, "action_mask": self._mask()}
+        jobs = 0 if self._turn is None else len(self._turn.view.jobs)
+        info = {"time": self.run.time, "jobs": jobs, "seed": self._seed, "action_mask": self._mask()}
         return info if self.run.standstill is None else {**info, "standstill": self.run.standstill}
-
-    @property
-    def _num_jobs(self) -> int:
-        return 0 if self._turn is None else len(self._turn.view.jobs)
 
 
 def _layout(settings: dict[str, Any]) -> Layout:

@@ -21,7 +21,6 @@ class Agent(Protocol):
 
     def __call__(self, observation: Observation, mask: NDArray[np.int8]) -> int:
         """Return one of the actions that the mask allows, by what is seen."""
-        ...
 
 
 @dataclass(frozen=True)

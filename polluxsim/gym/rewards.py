@@ -37,19 +37,11 @@ class Stay:
     done: float = 0.0
 
 
-def _jobs(stay: Stay, now: float) -> float:
-    return stay.job.submit_time - now
-
-
-def _slowdown(stay: Stay, now: float) -> float:
-    return (stay.job.submit_time - now) / stay.alone
-
-
-def _goodput(stay: Stay, now: float) -> float:
-    return stay.done * stay.alone * stay.job.num_replicas
-
-
-REWARDS: Mapping[str, Callable[[Stay, float], float]] = {"jobs": _jobs, "slowdown": _slowdown, "goodput": _goodput}
+REWARDS: Mapping[str, Callable[[Stay, float], float]] = {
+    "jobs": lambda stay, now: stay.job.submit_time - now,
+    "slowdown": lambda stay, now: (stay.job.submit_time - now) / stay.alone,
+    "goodput": lambda stay, now: stay.done * stay.alone * stay.job.num_replicas,
+}
 """What a stay is worth up to now [s], by the name of the reward."""
 
 
@@ -82,7 +74,8 @@ class Ledger:
     def earned(self, run: Simulation, view: ClusterView | None) -> float:
         """Return by how much the score rose since this was last asked for; `view` is the run's, None at its end."""
         if view is not None:
-            self._arrive(view)
+            for job in view.changes.arrived:
+                self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
         self._close(run)
         if view is not None and self._follows_work:
             for stay in self._open.values():
@@ -91,10 +84,6 @@ class Ledger:
         score = self._closed + sum([worth(stay, now) for stay in self._open.values()])
         earned, self._last = score - self._last, score
         return earned
-
-    def _arrive(self, view: ClusterView) -> None:
-        for job in view.changes.arrived:
-            self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
 
     def _close(self, run: Simulation) -> None:
         for record in run.ended(self._num_ended):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.agent import Workers
-from polluxsim.agent.balancing import Controller
-from polluxsim.agent.rules import BatchRule, FixedBatch, OmniLearn
+from polluxsim.agent.rules import BatchRule, Controller, FixedBatch, OmniLearn
 from polluxsim.checks.toy import PROFILES
 from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.scenario import Scenario

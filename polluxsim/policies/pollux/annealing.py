@@ -121,24 +121,12 @@ class AnnealingSearch:
 
 
 class Relaxed(NamedTuple):
-    """A problem and what a single pool of its GPUs would give.
+    """A problem and what a single pool of its GPUs would give."""
 
-    Attributes
-    ----------
-    tables
-        What each job scores.
-    present
-        GPUs of each job before the round, shape (J,).
-    pool
-        The relaxation.
-    fits
-        Whether the terms of no change fit the scale, so that their sum can be compared with the bound.
-    """
-
-    tables: ScoreTables
-    present: NDArray[np.int64]
+    tables: ScoreTables  # what each job scores
+    present: NDArray[np.int64]  # GPUs of each job before the round, shape (J,)
     pool: Relaxation
-    fits: bool
+    fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
 
     def proves_no_change(self, tolerance: float) -> bool:
         """Return whether no allocation is better than the present one, by more than a share `tolerance` of its sum."""
@@ -147,21 +135,11 @@ class Relaxed(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The rows that a job may have in an allocation better than the start, by [job, option].
+    """The rows that a job may have in an allocation better than the start, by [job, option]."""
 
-    Attributes
-    ----------
-    kinds
-        KEEP, SINGLE or SEVERAL, shape (J, L).
-    gpus
-        GPUs, shape (J, L).
-    lengths
-        How many options each job has, shape (J,).
-    """
-
-    kinds: NDArray[np.int64]
-    gpus: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    kinds: NDArray[np.int64]  # KEEP, SINGLE or SEVERAL, shape (J, L)
+    gpus: NDArray[np.int64]  # shape (J, L)
+    lengths: NDArray[np.int64]  # how many options each job has, shape (J,)
 
 
 def _relax(problem: Problem, logs: NDArray[np.float64], scale: Scale) -> Relaxed:

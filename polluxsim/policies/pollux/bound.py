@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.kernels import helper, kernel
+from polluxsim.policies.pollux.scores import pooled_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,21 +24,11 @@ PRICE_STEPS = 60
 
 
 class Relaxation(NamedTuple):
-    """What a single pool of all GPUs would give.
+    """What a single pool of all GPUs would give."""
 
-    Attributes
-    ----------
-    bound
-        At least the largest sum of scores that any allocation reaches.
-    price
-        Score that one more GPU is worth.
-    gpus
-        GPUs of each job in the relaxed optimum, or nearly, shape (J,).
-    """
-
-    bound: float
-    price: float
-    gpus: NDArray[np.int64]
+    bound: float  # at least the largest sum of scores that any allocation reaches
+    price: float  # score that one more GPU is worth
+    gpus: NDArray[np.int64]  # GPUs of each job in the relaxed optimum, or nearly, shape (J,)
 
 
 def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Relaxation:
@@ -48,17 +39,6 @@ def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Rel
         dealt, gpus = deal_gpus(best, num_gpus)
         bound = min(bound, dealt)
     return Relaxation(bound, price, gpus)
-
-
-@kernel
-def pooled_scores(keep, single, several, present):  # type: ignore[no-untyped-def]
-    """Return each job's best score at every number of GPUs, whatever the nodes, shape (J, K + 1)."""
-    best = np.empty(single.shape)
-    for j in range(len(keep)):
-        for k in range(single.shape[1]):
-            best[j, k] = max(single[j, k], several[j, k])
-        best[j, present[j]] = max(best[j, present[j]], keep[j])
-    return best
 
 
 @kernel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, logs_of, power_mean
+from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, power_mean
 from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
@@ -25,13 +25,7 @@ ROUNDING = 1e-9
 
 
 class Explanation:
-    """Explains one round's answer, job by job, at the cost of those that are asked about.
-
-    Parameters
-    ----------
-    view, problem, answer
-        What the policy saw, how it put it, and what the search found.
-    """
+    """Explains one round's answer, job by job, at the cost of those that are asked about."""
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view, self._problem, self._answer = view, problem, answer
@@ -61,14 +55,14 @@ class Explanation:
         for job_id in asked:
             numbers = self._numbers(rows[job_id])
             if (model := limits[job_id]) is not None:
-                limit = model.application.most_replicas(model.application.max_batch_size)
-                numbers["application_limit"] = limit
+                numbers["application_limit"] = model.application.most_replicas(model.application.max_batch_size)
             reasons[job_id] = self._reason(rows[job_id], numbers)
         return reasons
 
     def _numbers(self, row: int) -> dict[str, float]:
         problem, gpus = self._problem, int(self._gpus[row])
-        now = float(problem.speedups[row, int(self._spread[row]), gpus])
+        several = int((self._answer.allocation[row] > 0).sum() > 1)
+        now = float(problem.speedups[row, several, gpus])
         factor = float(problem.restart_factors[row])
         limit = int(problem.max_replicas[row])
         numbers = {
@@ -120,29 +114,14 @@ class Explanation:
         return worth
 
     @cached_property
-    def _spread(self) -> NDArray[np.bool_]:
-        spread: NDArray[np.bool_] = (self._answer.allocation > 0).sum(axis=1) > 1
-        return spread
-
-    @cached_property
     def _logs(self) -> NDArray[np.float64]:
-        """Return the logarithm of what each job has, shape (J,), as the fitness counts it."""
-        rows = np.arange(len(self._gpus))
-        speedups = self._problem.speedups[rows, self._spread.astype(int), self._gpus]
-        worth = np.where(self._changed, speedups * self._problem.restart_factors, speedups)
-        return logs_of(worth) + self._shifts
+        return self._problem.logs_in(self._answer.allocation)
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
         """Return the logarithm of what each job would have with one GPU fewer; those without any keep none."""
         fewer = [self._worth(row, gpus - 1) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
-        return logs_of(np.array(fewer)) + self._shifts
-
-    @cached_property
-    def _shifts(self) -> NDArray[np.float64]:
-        """Return what is added to each job's logarithm, shape (J,)."""
-        shifts = self._problem.shifts
-        return np.zeros(len(self._gpus)) if shifts is None else shifts
+        return self._problem.logs_of(np.array(fewer))
 
     def _least_missed(self, row: int) -> int | None:
         """Return the job whose loss of a GPU would cost the fitness least, None if nobody else has one."""
@@ -150,8 +129,7 @@ class Explanation:
         others[row] = False
         if not others.any():
             return None
-        losses = np.where(others, self._losses, np.inf)
-        return int(losses.argmin())
+        return int(np.where(others, self._losses, np.inf).argmin())
 
     @cached_property
     def _losses(self) -> NDArray[np.float64]:
@@ -162,12 +140,13 @@ class Explanation:
         now, fewer = power * self._logs, power * self._logs_fewer
         # Counted from the largest term, so that nothing overflows; what vanishes beside it decides nothing.
         largest = max(float(now.max()), float(fewer.max()))
-        pairs = zip(now.tolist(), fewer.tolist(), strict=True)
         sign = 1.0 if power > 0.0 else -1.0
+        pairs = zip(now.tolist(), fewer.tolist(), strict=True)
         return np.array([sign * (exp(one - largest) - exp(other - largest)) for one, other in pairs])
 
     def _fitness_exchange(self, row: int, other: int) -> float:
         logs = self._logs.copy()
-        logs[row] = log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR) + self._shifts[row]
+        shift = 0.0 if self._problem.shifts is None else self._problem.shifts[row]
+        logs[row] = log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR) + shift
         logs[other] = self._logs_fewer[other]
         return float(power_mean(logs, self._problem.fairness_power))

@@ -34,24 +34,14 @@ CHAIN = 0.6
 
 
 class Journal(NamedTuple):
-    """The rows that a move has touched, as they were before it.
+    """The rows that a move has touched, as they were before it."""
 
-    Attributes
-    ----------
-    size
-        How many jobs are touched and how many of them wait for a row, shape (2,).
-    jobs, waiting
-        Those jobs, shape (J,) each.
-    touched
-        Whether a job is among them, shape (J,).
-    nodes, gpus, node_count, scores
-        Their rows: nodes and GPUs, shape (J, W), how many nodes, and the scores, shape (J,); by touched job.
-    """
-
-    size: np.ndarray
+    size: np.ndarray  # how many jobs are touched and how many of them wait for a row, shape (2,)
+    # Those jobs, shape (J,) each.
     jobs: np.ndarray
     waiting: np.ndarray
-    touched: np.ndarray
+    touched: np.ndarray  # whether a job is among them, shape (J,)
+    # Their rows: nodes and GPUs, shape (J, W), how many nodes, and the scores, shape (J,); by touched job.
     nodes: np.ndarray
     gpus: np.ndarray
     node_count: np.ndarray

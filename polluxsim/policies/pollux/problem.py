@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -77,21 +76,24 @@ class Problem:
 
         Source: Pollux (OSDI '21), §4.2, eqs. 13 and 14.
         """
+        return float(power_mean(self.logs_in(allocation), self.fairness_power))
+
+    def logs_in(self, allocation: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the logarithm of what each job has in an allocation, shape (J,), as the fitness counts it."""
+        several = ((allocation > 0).sum(axis=1) > 1).astype(int)
+        speedups = self.speedups[np.arange(len(allocation)), several, allocation.sum(axis=1)]
         changed = (allocation != self.placements).any(axis=1)
-        speedups = self._speedups_of(allocation) * np.where(changed, self.restart_factors, 1.0)
-        logs = logs_of(speedups)
-        return float(power_mean(logs if self.shifts is None else logs + self.shifts, self.fairness_power))
+        return self.logs_of(speedups * np.where(changed, self.restart_factors, 1.0))
+
+    def logs_of(self, speedups: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return each job's log(speedup + floor), shifted, shape (J,); NumPy's own logarithm hangs on the processor."""
+        logs = np.array([math.log(speedup + SPEEDUP_FLOOR) for speedup in speedups.tolist()])
+        return logs if self.shifts is None else logs + self.shifts
 
     def unchanged(self) -> Answer:
         """Return the allocation before the round as an optimum."""
         fitness = self.fitness(self.placements)
         return Answer(self.placements, fitness, fitness)
-
-    def _speedups_of(self, allocation: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return each job's speedup in an allocation, shape (J,), restarts apart."""
-        several = ((allocation > 0).sum(axis=1) > 1).astype(int)
-        of_each: NDArray[np.float64] = self.speedups[np.arange(len(allocation)), several, allocation.sum(axis=1)]
-        return of_each
 
 
 class Answer(NamedTuple):
@@ -117,11 +119,9 @@ class Search(Protocol):
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return a good allocation; the generator is the only source of chance."""
-        ...
 
     def stands_still(self, problem: Problem) -> bool:
         """Return whether it would change nothing in this problem, nor in one with smaller restart factors."""
-        ...
 
 
 @kernel
@@ -140,11 +140,6 @@ def log_values(speedups, factors):  # type: ignore[no-untyped-def]
                         before, log = value, np.log(value)
                     logs[j, changed, several, k] = log
     return logs
-
-
-def logs_of(speedups: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return log(speedup + floor) of each job, shape (J,), one by one: NumPy's own hangs on the processor."""
-    return np.array([math.log(speedup + SPEEDUP_FLOOR) for speedup in speedups.tolist()])
 
 
 @kernel
@@ -203,7 +198,7 @@ class SpeedupTables:
         Source: artifact of Pollux (OSDI '21).
         """
         num_gpus, num_nodes = view.num_gpus, len(view.gpus_per_node)
-        share = ceil(num_gpus / len(jobs))
+        share = math.ceil(num_gpus / len(jobs))
         present = {job.job_id for job in jobs}
         self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
         limits = [min(job.max_replicas, num_gpus) for job in jobs]
@@ -214,7 +209,10 @@ class SpeedupTables:
             if job.goodput is None:
                 row[:, : most + 1] = np.arange(most + 1) / share
                 continue
-            row[:, : most + 1] = self._known(job.job_id, job.goodput).speedups(most, share)
+            known = self._goodputs.get(job.job_id)
+            if known is None or known.model is not job.goodput:
+                known = self._goodputs[job.job_id] = _KnownGoodputs(job.goodput, known)
+            row[:, : most + 1] = known.speedups(most, share)
         speedups *= num_nodes / num_gpus
         return speedups
 
@@ -222,12 +220,6 @@ class SpeedupTables:
         """Return a job's goodput on its fair share when last built [M0-equivalent examples/s]; None before its fit."""
         known = self._goodputs.get(job_id)
         return None if known is None else known.fair
-
-    def _known(self, job_id: JobId, model: GoodputModel) -> _KnownGoodputs:
-        known = self._goodputs.get(job_id)
-        if known is None or known.model is not model:
-            known = self._goodputs[job_id] = _KnownGoodputs(model, known)
-        return known
 
 
 class _KnownGoodputs:
@@ -237,16 +229,12 @@ class _KnownGoodputs:
         self.model = model
         limits = model.application
         self._most = limits.max_batch_size // limits.min_atomic_batch_size
-        self._fair: tuple[int, float] = (0, 0.0)
+        # GPUs of the fair share that speedups were last asked over, and the goodput on them.
+        self._share, self.fair = 0, 0.0
         self._goodputs = np.zeros((2, 0))
         self._table: GoodputTable | None = None
         if before is not None and before.model.params is model.params and before.model.application is limits:
             self._table = before._table  # new gradient statistics leave the times as they are
-
-    @property
-    def fair(self) -> float:
-        """Return the goodput on the fair share that speedups were last asked over."""
-        return self._fair[1]
 
     def speedups(self, max_replicas: int, share: int) -> NDArray[np.float64]:
         """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""
@@ -254,9 +242,9 @@ class _KnownGoodputs:
             if self._table is None or self._table.max_replicas < max_replicas:
                 self._table = GoodputTable(self.model.application, self.model.params, max_replicas)
             self._goodputs = self._table.best(self.model.statistics)
-        if self._fair[0] != share:
-            self._fair = (share, self.model.best(1, min(share, self._most))[0])
-        return self._goodputs[:, : max_replicas + 1] / self._fair[1]
+        if self._share != share:
+            self._share, self.fair = share, self.model.best(1, min(share, self._most))[0]
+        return self._goodputs[:, : max_replicas + 1] / self.fair
 
 
 def build_problem(

@@ -24,73 +24,37 @@ NOTHING = np.int64(0)
 
 
 class Round(NamedTuple):
-    """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job.
+    """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job."""
 
-    Attributes
-    ----------
-    placements
-        GPUs before the round, shape (J, N).
-    present_nodes
-        The nodes of each present placement, then −1, shape (J, W).
-    present_count
-        How many those are, shape (J,).
-    keep, single, several
-        Scores, as `ScoreTables` says.
-    gpus_per_node
-        GPUs of each node, shape (N,).
-    exclusive
-        Whether a node may have one multi-node job at most.
-    single_choice, several_choice
-        GPUs with the best score after their price among 0 to k (2 to k), by [price level, job, k], shape (2,
-        J, K + 1); at level 0 GPUs are free, at level 1 they have the price.
-    price
-        Price of a GPU at each level, shape (2,).
-    ideal
-        The best of each job's scores after their price, shape (J,).
-    """
-
-    placements: np.ndarray
-    present_nodes: np.ndarray
-    present_count: np.ndarray
+    placements: np.ndarray  # GPUs before the round, shape (J, N)
+    present_nodes: np.ndarray  # the nodes of each present placement, then −1, shape (J, W)
+    present_count: np.ndarray  # how many those are, shape (J,)
+    # Scores, as `ScoreTables` says.
     keep: np.ndarray
     single: np.ndarray
     several: np.ndarray
-    gpus_per_node: np.ndarray
-    exclusive: bool
+    gpus_per_node: np.ndarray  # GPUs of each node, shape (N,)
+    exclusive: bool  # whether a node may have one multi-node job at most
+    # GPUs with the best score after their price among 0 to k (2 to k), by [price level, job, k], shape (2, J, K + 1);
+    # at level 0 GPUs are free, at level 1 they have the price.
     single_choice: np.ndarray
     several_choice: np.ndarray
-    price: np.ndarray
-    ideal: np.ndarray
+    price: np.ndarray  # price of a GPU at each level, shape (2,)
+    ideal: np.ndarray  # the best of each job's scores after their price, shape (J,)
 
 
 class Packing(NamedTuple):
-    """An allocation with its books.
+    """An allocation with its books."""
 
-    Attributes
-    ----------
-    rows
-        GPUs by [job, node], shape (J, N).
-    nodes, node_count
-        The nodes of each job, shape (J, W), and how many, shape (J,).
-    scores
-        Score of each job, shape (J,).
-    losses
-        By how much each job's score, after its price, falls short of its ideal, shape (J,).
-    free
-        Free GPUs of each node, shape (N,).
-    owner
-        The multi-node job of each node or −1, shape (N,).
-    residents, resident_count
-        The jobs on each node, shape (N, most GPUs of a node), and how many, shape (N,).
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # GPUs by [job, node], shape (J, N)
+    # The nodes of each job, shape (J, W), and how many, shape (J,).
     nodes: np.ndarray
     node_count: np.ndarray
-    scores: np.ndarray
-    losses: np.ndarray
-    free: np.ndarray
-    owner: np.ndarray
+    scores: np.ndarray  # score of each job, shape (J,)
+    losses: np.ndarray  # by how much each job's score, after its price, falls short of its ideal, shape (J,)
+    free: np.ndarray  # free GPUs of each node, shape (N,)
+    owner: np.ndarray  # the multi-node job of each node or −1, shape (N,)
+    # The jobs on each node, shape (N, most GPUs of a node), and how many, shape (N,).
     residents: np.ndarray
     resident_count: np.ndarray
 

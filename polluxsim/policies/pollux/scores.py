@@ -30,20 +30,11 @@ class Scale:
 
     The fitness is a rising function of the sum, over jobs, of sign(p)·exp(p·log x − offset); near p = 0 of
     (x^p − 1)/p, which tends to log x.
-
-    Attributes
-    ----------
-    power
-        The exponent p of the power mean.
-    offset
-        Subtracted from every exponent, so that the terms that decide neither overflow nor vanish.
-    near_zero
-        Whether |p| is so small that the second form is used.
     """
 
-    power: float
-    offset: float
-    near_zero: bool
+    power: float  # the exponent p of the power mean
+    offset: float  # subtracted from every exponent, so that the terms that decide neither overflow nor vanish
+    near_zero: bool  # whether |p| is so small that the second form is used
 
     def scores(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the score of each logarithm, any shape; larger is better."""
@@ -101,21 +92,11 @@ def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class ScoreTables:
-    """A job's score by what it is given; −∞ is what it cannot be given.
+    """A job's score by what it is given; −∞ is what it cannot be given."""
 
-    Attributes
-    ----------
-    keep
-        Score of the present placement, shape (J,).
-    single
-        Score of k GPUs of one node in a new placement, shape (J, K + 1).
-    several
-        Score of k GPUs of several nodes in a new placement, shape (J, K + 1).
-    """
-
-    keep: NDArray[np.float64]
-    single: NDArray[np.float64]
-    several: NDArray[np.float64]
+    keep: NDArray[np.float64]  # score of the present placement, shape (J,)
+    single: NDArray[np.float64]  # score of k GPUs of one node in a new placement, shape (J, K + 1)
+    several: NDArray[np.float64]  # score of k GPUs of several nodes in a new placement, shape (J, K + 1)
 
 
 def trim(problem: Problem) -> Problem:
@@ -147,7 +128,9 @@ def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
     power = problem.fairness_power
     if abs(power) * np.abs(logs).max() < SMALL_EXPONENT:
         return Scale(power, 0.0, near_zero=power != 0.0)
-    best = np.maximum.accumulate(_best_logs(logs, problem), axis=1) * power
+    tables = score_tables(problem, logs)
+    best = pooled_scores(tables.keep, tables.single, tables.several, problem.placements.sum(axis=1))
+    best = np.maximum.accumulate(best, axis=1) * power
     if power > 0:
         return Scale(power, float(best.max()), near_zero=False)
     low, high = float(best.min(axis=1).max()), float(best.max())
@@ -156,12 +139,14 @@ def choose_scale(logs: NDArray[np.float64], problem: Problem) -> Scale:
     return Scale(power, _least_bottleneck(best, low, high, int(problem.gpus_per_node.sum())), near_zero=False)
 
 
-def _best_logs(logs: NDArray[np.float64], problem: Problem) -> NDArray[np.float64]:
-    """Return each job's largest logarithm at every number of GPUs it may have, shape (J, K + 1)."""
-    tables = score_tables(problem, logs)
-    best = np.maximum(tables.single, tables.several)
-    jobs, present = np.arange(len(best)), problem.placements.sum(axis=1)
-    best[jobs, present] = np.maximum(best[jobs, present], tables.keep)
+@kernel
+def pooled_scores(keep, single, several, present):  # type: ignore[no-untyped-def]
+    """Return each job's best score at every number of GPUs, whatever the nodes, shape (J, K + 1)."""
+    best = np.empty(single.shape)
+    for j in range(len(keep)):
+        for k in range(single.shape[1]):
+            best[j, k] = max(single[j, k], several[j, k])
+        best[j, present[j]] = max(best[j, present[j]], keep[j])
     return best
 
 

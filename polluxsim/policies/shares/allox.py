@@ -42,15 +42,13 @@ class AlloX(Rule):
             raise InvalidConfigError(f"policy.shares.oldest is {self.oldest:g}, allowed is a number above 0, up to 1")
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])
         free = demand.gpus - (shares == 1).sum(axis=0)
         waiting = np.flatnonzero(shares.sum(axis=1) != 1)
         oldest = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
         some = oldest[: max(int(self.oldest * len(demand.jobs)), int(free.sum()))]
-        for job, gpu_type in matched(
-            demand.left[some, None], demand.speeds[some], demand.ages[some], free, demand.types
-        ):
+        left, speeds, ages = demand.left[some, None], demand.speeds[some], demand.ages[some]
+        for job, gpu_type in matched(left, speeds, ages, free, demand.types):
             shares[some[job], gpu_type] = 1 / demand.widths[some[job]]
         self._last = dict(zip(demand.jobs, shares, strict=True))
         return shares.copy()
@@ -59,18 +57,8 @@ class AlloX(Rule):
 def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
     """Return which job goes first on each GPU, as pairs of a job and a type.
 
-    Parameters
-    ----------
-    left
-        Steps that each job has left, of shape (jobs, 1).
-    speeds
-        Of shape (jobs, types) [steps/s]; 0 where a job cannot run.
-    ages
-        Time since submission, which only orders what is equal but for rounding [s].
-    free
-        GPUs of each type.
-    types
-        Their names, by which the GPUs are ordered.
+    Steps left have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order what
+    is equal but for rounding. GPUs are ordered by the names of their types.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (slow to load)
 

@@ -21,34 +21,18 @@ if TYPE_CHECKING:
 
 
 class Demand(NamedTuple):
-    """Jobs i in order of submission, and GPU types k, as arrays.
+    """Jobs i in order of submission, and GPU types k, as arrays."""
 
-    Attributes
-    ----------
-    jobs, types
-        Their names.
-    speeds
-        True speed of each job on each type, 0 where it cannot run, of shape (jobs, types) [optimiser steps/s].
-    widths
-        GPUs of each gang.
-    gpus
-        GPUs of each type.
-    prices
-        Rent of a GPU of each type [$/h], 0 where nobody says.
-    left
-        Optimiser steps that each job has left at the batch size it trains at now.
-    ages
-        Time since submission [s].
-    """
-
+    # Their names.
     jobs: Sequence[JobId]
     types: Sequence[str]
+    # True speed of each job on each type, 0 where it cannot run, of shape (jobs, types) [optimiser steps/s].
     speeds: Array
-    widths: Array
-    gpus: Array
-    prices: Array
-    left: Array
-    ages: Array
+    widths: Array  # GPUs of each gang
+    gpus: Array  # GPUs of each type
+    prices: Array  # rent of a GPU of each type [$/h], 0 where nobody says
+    left: Array  # optimiser steps that each job has left at the batch size it trains at now
+    ages: Array  # time since submission [s]
 
     @classmethod
     def of(cls, view: ClusterView) -> Demand:
@@ -56,28 +40,23 @@ class Demand(NamedTuple):
         gpus = gpus_by_type(view)
         rows = [(job, [speed(view, job, name) for name in gpus]) for job in view.jobs]
         jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
-        speeds = np.array(known).reshape(len(jobs), len(gpus))
+        fastest = [max(zip(row, gpus, strict=True))[1] for row in known]
+        left = [steps_left(view, job, gpu_type) for job, gpu_type in zip(jobs, fastest, strict=True)]
         return cls(
             [job.job_id for job in jobs],
             list(gpus),
-            speeds,
+            np.array(known).reshape(len(jobs), len(gpus)),
             np.array([float(job.num_replicas) for job in jobs]),
             np.array([float(count) for count in gpus.values()]),
             np.array([float(gpu.price) for gpu in view.types.values()]),
-            np.array(
-                [
-                    steps_left(view, job, max(zip(row, gpus, strict=True))[1])
-                    for job, row in zip(jobs, known, strict=True)
-                ]
-            ),
+            np.array(left),
             np.array([view.time - job.submit_time for job in jobs]),
         )
 
     @property
     def equal_share(self) -> Array:
         """Return the part of all GPUs that each type is."""
-        total = float(self.gpus.sum())
-        return self.gpus / total
+        return self.gpus / float(self.gpus.sum())
 
     def named(self, shares: Array) -> dict[JobId, dict[str, float]]:
         """Return shares, of shape (jobs, types), by name."""

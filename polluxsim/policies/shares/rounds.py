@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.shares.rules import Shares
+    from polluxsim.policies.shares.rules import Rule
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId, Placement
 
@@ -27,27 +27,13 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """What a job met when its turn came in the queue of a type.
-
-    Attributes
-    ----------
-    gpu_type
-        The type.
-    position
-        Its place in the queue, from 1.
-    left
-        GPUs of the type that were left.
-    is_taken
-        Whether it gets its gang there.
-    ahead
-        The nearest jobs ahead that were taken.
-    """
+    """What a job met when its turn came in the queue of a type."""
 
     gpu_type: str
-    position: int
-    left: int
-    is_taken: bool
-    ahead: tuple[JobId, ...]
+    position: int  # its place in the queue, from 1
+    left: int  # GPUs of the type that were left
+    is_taken: bool  # whether it gets its gang there
+    ahead: tuple[JobId, ...]  # the nearest jobs ahead that were taken
 
 
 @dataclass
@@ -72,7 +58,7 @@ class RoundsOfShares:
     Source: Narayanan et al., Gavel (OSDI '20), §5, as Shockwave's simulator (NSDI '23) runs it.
     """
 
-    shares: Shares
+    shares: Rule
     reset_interval: float = 1000.0
     idle_newcomers: bool = False
     overtaking: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,53 +14,27 @@ from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.shares.solving import NEARLY_OPTIMAL, Solver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from polluxsim.policies.shares.demand import Array
     from polluxsim.policies.view import ClusterView
     from polluxsim.types import JobId
 
-    Named = Mapping[JobId, Mapping[str, float]]
-
-
-class Shares(Protocol):
-    """Says which part of the time each job is to have on each GPU type."""
-
-    @property
-    def agnostic(self) -> bool:
-        """Return whether it takes GPU types for alike: then no type is filled before the others."""
-        ...
-
-    def shares(self, view: ClusterView, solver: str) -> Named:
-        """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
-
-        Parameters
-        ----------
-        view
-            The cluster now.
-        solver
-            Which of all optima is taken, where there are several: one of `solving.SOLVERS`.
-        """
-        ...
-
 
 class Rule(ABC):
-    """Shares that are an array computed from another; most do not take GPU types for alike."""
+    """Says which part of the time each job is to have on each GPU type."""
 
-    agnostic: bool = False
+    agnostic: bool = False  # whether it takes GPU types for alike: then no type is filled before the others
 
     @abstractmethod
     def of(self, demand: Demand, solve: Solver) -> Array:
         """Return the shares, of shape (jobs, types)."""
 
-    def shares(self, view: ClusterView, solver: str) -> Named:
-        """Return the shares by job and type; a job that can run nowhere now has none."""
+    def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
+        """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
+
+        A job that can run nowhere now has none. Of several optima, one of `solving.SOLVERS` says which is taken.
+        """
         demand = Demand.of(view)
         return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
-
-
-def _worth(demand: Demand, *, agnostic: bool) -> Array:
-    return (demand.speeds > 0).astype(float) if agnostic else demand.speeds
 
 
 def _at_most_one(shares: Array) -> Array:
@@ -85,13 +59,12 @@ class MaxMin(Rule):
     agnostic: bool = False
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         return solve.greatest_least(max_min_rows(demand, agnostic=self.agnostic))
 
 
 def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
     """Return what a share is worth: GPUs × speed over that with an equal share, of shape (jobs, types)."""
-    worth = _worth(demand, agnostic=agnostic)
+    worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
     return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
 
 
@@ -110,7 +83,6 @@ class MaxSum(Rule):
     by_cost: bool = False
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         if not self.by_cost:
             return solve.greatest_sum(demand.speeds)
         if not demand.prices.all():
@@ -138,9 +110,7 @@ class MinMakespan(Rule):
         check_above_zero(shortest=self.shortest, longest=self.longest)
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
-        fastest = 1 / solve.least(demand.speeds / demand.left[:, None])
-        time = self._found(fastest)
+        time = self._found(1 / solve.least(demand.speeds / demand.left[:, None]))
         return solve.with_at_least(demand.speeds, demand.left / time)
 
     def _found(self, fastest: float) -> float:
@@ -172,7 +142,6 @@ class FinishTimeFairness(Rule):
     _before: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         alone = (demand.speeds * isolated(demand)).sum(axis=1)
         times_alone = self._added_up(demand, alone) + demand.left / alone
         low, high = 0.0, 1.0
@@ -216,7 +185,6 @@ class Isolated(Rule):
     agnostic = True
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         return isolated(demand)
 
 
@@ -227,7 +195,6 @@ class GandivaFair(Rule):
     agnostic = True
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         return _at_most_one(np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1)))
 
 
@@ -238,7 +205,6 @@ class Proportional(Rule):
     agnostic = True
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         equal = np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1))
         return equal / max(float(equal.sum(axis=1).max()), 1.0)
 
@@ -251,7 +217,6 @@ class FirstCome(Rule):
     """
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         shares, free = np.zeros_like(demand.speeds), demand.gpus.copy()
         for job, width in enumerate(demand.widths):
             speeds = np.where(free >= width, demand.speeds[job], 0.0)
@@ -270,7 +235,6 @@ class WaterFilling(Rule):
     """
 
     def of(self, demand: Demand, solve: Solver) -> Array:
-        """Return the shares, of shape (jobs, types)."""
         rows = max_min_rows(demand, agnostic=False)
         levels, is_full = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
         while not is_full.all():

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError
-
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
@@ -37,19 +35,9 @@ class Half(NamedTuple):
 
 
 class Solver:
-    """Finds shares of one demand.
-
-    Parameters
-    ----------
-    demand
-        Who asks for what.
-    method
-        Which of all optima is taken, one of `SOLVERS`.
-    """
+    """Finds shares of one demand; of all optima the one that a method takes, of `SOLVERS`."""
 
     def __init__(self, demand: Demand, method: str = "centre") -> None:
-        if method not in SOLVERS:
-            raise InvalidConfigError(f"policy.solver is {method!r}, allowed are {', '.join(SOLVERS)}")
         self._demand = demand
         self._method = method
         # Only where a job can run has it a share.
@@ -59,24 +47,14 @@ class Solver:
     def least(self, rows: Array) -> float:
         """Return the most that the least of all jobs' Σ rows·x can be.
 
-        Parameters
-        ----------
-        rows
-            What a share is worth to each job on each type, of shape (jobs, types).
+        `rows` are what a share is worth to each job on each type, of shape (jobs, types).
         """
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
     def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
         """Return how far Σ rows·x of the jobs that are not full can be raised alike, and who stands in the way.
 
-        Parameters
-        ----------
-        rows
-            As above.
-        levels
-            What full jobs keep.
-        is_full
-            Whose is not raised, of shape (jobs,).
+        Jobs that are full, of shape (jobs,), keep their levels.
         """
         scale = float(rows.max())
         free = np.where(is_full, 0.0, 1.0)
@@ -95,8 +73,6 @@ class Solver:
         """Return shares that make Σ rows·x of all jobs as large as can be."""
         worth = rows[self._jobs, self._types] / float(rows.max())
         best = _optimum(-worth, self._base)
-        if self._method == "vertex":
-            return self._shares(best)
         total = float(worth @ best)
         return self._middle(self._base.and_(-worth[None, :], np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])), best)
 
@@ -147,12 +123,7 @@ def _solved(costs: Array, half: Half) -> OptimizeResult:
 def centre(half: Half, inside: Array) -> Array:
     """Return the analytic centre of what half-spaces enclose: the largest product of the distances to all of them.
 
-    Parameters
-    ----------
-    half
-        The half-spaces.
-    inside
-        A point of theirs, which is returned where they enclose nothing of any width.
+    Where they enclose nothing of any width, the point that is known to be inside is returned.
 
     Source: damped Newton steps on Σ log slack from Chebyshev's centre, as Boyd and Vandenberghe, "Convex Optimization"
     (2004), §8.5 and §9.5.

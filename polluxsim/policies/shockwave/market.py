@@ -23,24 +23,12 @@ _GAP = 1e-3
 
 
 class Window(NamedTuple):
-    """The rounds that are planned at a time.
+    """The rounds that are planned at a time."""
 
-    Attributes
-    ----------
-    rounds
-        How many.
-    length
-        Of each [s].
-    gpus
-        GPUs there are.
-    weight_of_longest
-        What a second of the longest job's rest counts against mean utility.
-    """
-
-    rounds: int
-    length: float
-    gpus: int
-    weight_of_longest: float
+    rounds: int  # how many
+    length: float  # of each [s]
+    gpus: int  # GPUs there are
+    weight_of_longest: float  # what a second of the longest job's rest counts against mean utility
 
 
 def planned_rounds(
@@ -49,24 +37,12 @@ def planned_rounds(
     """Return how many of the window's rounds each job gets.
 
     Largest is the mean over jobs of weight × log (part of all epochs done after the window), less what the longest job
-    has left. All rounds are alike and the logarithm is concave, so that a count for each job does.
-
-    Parameters
-    ----------
-    jobs
-        What is expected of each.
-    weights
-        Of their utilities.
-    least
-        Rounds that each is to have at least.
-    window
-        The rounds there are.
-
-    Source: Zheng et al., Shockwave (NSDI '23), §4, whose programme has a binary for every job and round.
+    has left; each has its least rounds. All rounds are alike and the logarithm is concave, so that a count for each job
+    does. Source: Zheng et al., Shockwave (NSDI '23), §4, whose programme has a binary for every job and round.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
 
-    count, lines = len(jobs), _lines()
+    count = len(jobs)
     # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
     n, e, u, rest = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
     longest = np.eye(1, 4 * count + 1, k=4 * count)
@@ -75,7 +51,7 @@ def planned_rounds(
     left = np.array([job.left / window.length for job in jobs])
     rows = [epoch * e - n, -epoch * e - rest, rest - longest, np.array([[job.width for job in jobs]]) @ n]
     limits = [np.zeros(count), -left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
-    for slope, start in lines:
+    for slope, start in _lines():
         rows.append(u - slope * e / epochs[:, None])
         limits.append(start + slope * done / epochs)
     worth = np.array(weights) @ u / (count * window.rounds)

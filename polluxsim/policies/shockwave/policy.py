@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from polluxsim.policies.shockwave.prospects import Target, prospect
 from polluxsim.policies.view import Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
 
@@ -74,10 +75,9 @@ class Shockwave:
         by_length = sorted(order, key=lambda job: -prospects[job.job_id].left)
         planned = [job for job in order if self._planned[job.job_id]]
         running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
-        before = dict(self._planned)
+        explain = partial(_reasons, running, self._planned, prospects, self._weights)
         self._rounds_left -= 1
         self._planned = {name: max(rounds - (name in running), 0) for name, rounds in self._planned.items()}
-        explain = _Explanation(running, before, prospects, self._weights)
         return Decision(placements_by_type(view, running, jobs), explain=explain)
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
@@ -131,20 +131,17 @@ def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
     return running
 
 
-@dataclass(frozen=True)
-class _Explanation:
-    """Says what the plan has for a job. Kinds: `planned`, `spare`, and `later`."""
-
-    running: Mapping[JobId, str]
-    planned: Mapping[JobId, int]
-    prospects: Mapping[JobId, Prospect]
-    weights: Mapping[JobId, float]
-
-    def __call__(self, jobs: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Return the reasons of some jobs."""
-        return {job: self._reason(job) for job in jobs}
-
-    def _reason(self, job: JobId) -> Reason:
-        kind = ("planned" if self.planned[job] else "spare") if job in self.running else "later"
-        numbers = {"rounds": self.planned[job], "remaining_time": self.prospects[job].left, "weight": self.weights[job]}
-        return Reason(f"market-{kind}", numbers)
+def _reasons(
+    running: Collection[JobId],
+    planned: Mapping[JobId, int],
+    prospects: Mapping[JobId, Prospect],
+    weights: Mapping[JobId, float],
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Say what the plan has for the jobs asked about. Kinds: `planned`, `spare`, and `later`."""
+    reasons = {}
+    for job in asked:
+        kind = ("planned" if planned[job] else "spare") if job in running else "later"
+        numbers = {"rounds": planned[job], "remaining_time": prospects[job].left, "weight": weights[job]}
+        reasons[job] = Reason(f"market-{kind}", numbers)
+    return reasons

@@ -15,30 +15,14 @@ if TYPE_CHECKING:
 
 
 class Prospect(NamedTuple):
-    """What is expected of a job now.
+    """What is expected of a job now."""
 
-    Attributes
-    ----------
-    width
-        GPUs of its gang.
-    epochs
-        Its epochs.
-    done
-        How many of them it has completed, fewer than all.
-    spent
-        Time that these took, as planned [s].
-    epoch_time
-        Mean time of these and the present one [s].
-    left
-        Expected time that it still trains, at least 1 s [s].
-    """
-
-    width: int
-    epochs: int
-    done: int
-    spent: float
-    epoch_time: float
-    left: float
+    width: int  # GPUs of its gang
+    epochs: int  # its epochs
+    done: int  # how many of them it has completed, fewer than all
+    spent: float  # time that these took, as planned [s]
+    epoch_time: float  # mean time of these and the present one [s]
+    left: float  # expected time that it still trains, at least 1 s [s]
 
 
 def prospect(view: ClusterView, job: JobView) -> Prospect:
@@ -58,14 +42,7 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
     """Return the expected time of the epochs left, if batch sizes are drawn by shares that are not known [s].
 
     The shares have a Dirichlet distribution, by which all planned sizes are equally likely before any epoch is seen.
-
-    Parameters
-    ----------
-    sizes, times
-        Planned batch size and time of each epoch [examples; s].
-    done
-        Epochs that are complete; they and the present one are seen.
-
+    `sizes` and `times` are each epoch's as planned [examples; s]; those done and the present one are seen.
     Source: Zheng et al., Shockwave (NSDI '23), §5.
 
     >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
@@ -74,15 +51,12 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
     epochs, planned, seen = len(sizes), Counter(sizes), Counter(sizes[: done + 1])
     weights = {size: epochs / len(planned) + seen[size] for size in planned}
     scale = epochs / sum(weights.values())
-    left = {size: _without(weight * scale, seen[size]) for size, weight in weights.items()}
+    scaled = {size: weight * scale for size, weight in weights.items()}
+    # Less one for every epoch seen, as long as there is one to take.
+    left = {size: weight - min(seen[size], floor(weight)) for size, weight in scaled.items()}
     means = {size: sum(t for s, t in zip(sizes, times, strict=True) if s == size) / planned[size] for size in planned}
     expected = sum(left[size] * means[size] for size in planned)
     return expected * (epochs - done) / max(floor(sum(left.values()) + 1), epochs - done)
-
-
-def _without(weight: float, seen: int) -> float:
-    """Return a weight less one for every epoch seen, as long as there is one to take."""
-    return weight - min(seen, floor(weight))
 
 
 class Target:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.types import num_replicas
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -17,17 +19,14 @@ class Configuration(NamedTuple):
     nodes: int
     gpus: int
 
+    def __str__(self) -> str:
+        return f"{self.gpus} {self.gpu_type}"
+
 
 def configurations(view: ClusterView, gangs: Iterable[int] = ()) -> list[Configuration]:
     """Return all configurations: powers of two on a node and a whole node, then several whole nodes; and odd gangs.
 
-    Parameters
-    ----------
-    view
-        The cluster; a type's largest nodes count as its nodes.
-    gangs
-        GPUs of the jobs that run on no other number.
-
+    A type's largest nodes count as its nodes; `gangs` are the GPUs of jobs that run on no other number.
     Source: Sia (SOSP '23), §3.2.
     """
     found = []
@@ -56,5 +55,5 @@ def present(view: ClusterView, job: JobView, known: Sequence[Configuration]) -> 
     """Return the place of the configuration that a job has now, None if it has none."""
     if not job.placement:
         return None
-    now = Configuration(view.type_of(job.placement), len(job.placement), sum(gpus for _, gpus in job.placement))
+    now = Configuration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))
     return known.index(now) if now in known else None

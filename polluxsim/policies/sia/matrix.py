@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 class Matrix:
     """Fills the matrix of a round; what a job's models say is computed once.
 
-    Parameters
-    ----------
-    guesses
-        Whether goodput on a type that a job never ran on is guessed from others; else it may have one GPU of it.
+    Goodput on a type that a job never ran on is guessed from others, or else it may have one GPU of it.
     """
 
     def __init__(self, *, guesses: bool) -> None:
@@ -62,14 +59,12 @@ class Matrix:
         """Fill the row of a job that can have several numbers of GPUs."""
         least = job.min_replicas or 1
         most = max(job.max_replicas, least)
-        allowed = (gpus >= least) & (gpus <= most)
         for name, model in job.goodputs.items():
             if model is None or (isinstance(model, ScaledGoodput) and not self._guesses):
-                here = np.flatnonzero((types == name) & (gpus == least))
-                row[here] = least
-                continue
-            here = np.flatnonzero(allowed & (types == name))
-            row[here] = self._table(job.job_id, name, model, int(most)).of(model, gpus[here], several[here])
+                row[(types == name) & (gpus == least)] = least
+            else:
+                here = (types == name) & (gpus >= least) & (gpus <= most)
+                row[here] = self._table(job.job_id, name, model, int(most)).of(model, gpus[here], several[here])
 
     def _table(self, job_id: JobId, gpu_type: str, model: Goodput, most: int) -> _Table:
         key, learnt = (job_id, gpu_type), model.model if isinstance(model, ScaledGoodput) else model
@@ -82,7 +77,7 @@ class Matrix:
 def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], types: NDArray[np.str_]) -> None:
     """Fill the row of a job that runs on as many GPUs as it asks for, at known speeds."""
     for name, speed in job.speeds.items():
-        row[np.flatnonzero((types == name) & (gpus == job.num_replicas))] = speed * job.num_replicas
+        row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
 
 
 class _Table:

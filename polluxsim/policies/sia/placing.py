@@ -15,24 +15,11 @@ if TYPE_CHECKING:
 def place(
     sizes: Mapping[int, int], wanted: Mapping[JobId, tuple[int, int]], held: Mapping[JobId, Placement]
 ) -> dict[JobId, Placement]:
-    """Return placements of the jobs on one type.
+    """Return placements on the nodes of one type, of so many nodes and GPUs each; all fit as far as their number goes.
 
-    Parameters
-    ----------
-    sizes
-        GPUs of each node of the type, by number.
-    wanted
-        Nodes and GPUs of each job; all fit as far as their number goes.
-    held
-        Placements of jobs that want as many nodes and GPUs as they have.
-
-    Returns
-    -------
-    dict
-        They keep theirs. Where parts of nodes lie so that another job does not fit, jobs on parts move: all are placed
-        anew, the largest first, each where it was if it can be. Gangs of odd sizes may be split.
-
-    Source: Sia (SOSP '23), §3.5.
+    Jobs that want as many nodes and GPUs as they have keep what they held. Where parts of nodes lie so that another job
+    does not fit, jobs on parts move: all are placed anew, the largest first, each where it was if it can be. Gangs of
+    odd sizes may be split. Source: Sia (SOSP '23), §3.5.
     """
     kept = {job: held[job] for job in wanted if job in held}
     return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}

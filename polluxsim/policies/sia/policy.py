@@ -12,11 +12,10 @@ import numpy as np
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.problem import restart_factor
 from polluxsim.policies.sia.configurations import configurations, present
-from polluxsim.policies.sia.explanation import reasons
 from polluxsim.policies.sia.matrix import Matrix
 from polluxsim.policies.sia.placing import place
 from polluxsim.policies.sia.programme import Programme
-from polluxsim.policies.view import Decision, Traits
+from polluxsim.policies.view import Decision, Reason, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 
 BOOTSTRAPS = ("ratio", "none", "oracle")
 """What a job's goodput is on a type that it never ran on."""
+
+NEAREST = 3
+"""Jobs that are named as those to which a configuration was lost."""
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Sia:
             placements,
             fitness=fitness,
             upper_bound=max(fitness, none - bound) if fitness > 0 else None,
-            explain=partial(reasons, programme, jobs, known, chosen),
+            explain=partial(_reasons, programme, jobs, known, chosen),
         )
 
     def _solved(self, programme: Programme) -> tuple[NDArray[np.int64], float]:
@@ -145,3 +147,38 @@ def _placements(
         sizes = {node: view.gpus_per_node[node] for node in view.nodes_of(name)}
         placements |= place(sizes, {job.job_id: (each.nodes, each.gpus) for job, each in here}, held)
     return placements
+
+
+def _reasons(
+    programme: Programme,
+    jobs: Sequence[JobView],
+    known: Sequence[Configuration],
+    chosen: NDArray[np.int64],
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Say of the jobs asked about which configuration won, and which would be worth most to them.
+
+    Kinds: `best-configuration`, where nothing is worth more; `lost-configuration`, where a better one lost to the
+    others, who hold most of its type; `no-configuration`, where none is allowed. Figures name configurations: `has 8
+    t4` is worth in the one chosen, `best 2 a100-40` in the one worth most.
+    """
+    rows = {job.job_id: row for row, job in enumerate(jobs)}
+    return {job_id: _reason(programme, jobs, known, chosen, rows[job_id]) for job_id in asked}
+
+
+def _reason(
+    programme: Programme, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64], row: int
+) -> Reason:
+    costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
+    if np.isnan(costs).all():
+        return Reason("no-configuration", {})
+    best = int(np.nanargmin(costs))
+    numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
+    if now >= 0 and costs[best] >= costs[now]:
+        return Reason("best-configuration", numbers)
+    numbers[f"best {known[best]}"] = float(worths[best])
+    numbers["saving"] = float((costs[now] if now >= 0 else 0.0) - costs[best])
+    others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
+    holders = [other for other in others if programme.types[chosen[other]] == programme.types[best]]
+    holders.sort(key=lambda other: -int(programme.gpus[chosen[other]]))
+    return Reason("lost-configuration", numbers, tuple(jobs[other].job_id for other in holders[:NEAREST]))

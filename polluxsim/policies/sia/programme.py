@@ -26,33 +26,16 @@ WHOLE = 1e-6
 
 @dataclass(frozen=True)
 class Programme:
-    """Choose configurations so that the sum of costs is least; it costs something, too, to give a job none.
+    """Choose configurations so that the sum of costs is least; it costs something, too, to give a job none."""
 
-    Attributes
-    ----------
-    worths
-        Worth of each job in each configuration, restarts counted, shape (J, C); NaN where it is not allowed.
-    gpus
-        GPUs of each configuration, shape (C,).
-    types
-        Type of each configuration as a number from 0, shape (C,).
-    capacities
-        GPUs of each type, shape (T,).
-    kept
-        Configuration that a job must keep, −1 where it need not, shape (J,).
-    power
-        The exponent p: with p < 0 the sum of worth^p is made least, else largest.
-    waiting_cost
-        Cost of a job without GPUs; one replica of the slowest configuration costs 1.
-    """
-
+    # Worth of each job in each configuration, restarts counted, shape (J, C); NaN where it is not allowed.
     worths: NDArray[np.float64]
-    gpus: NDArray[np.int64]
-    types: NDArray[np.int64]
-    capacities: NDArray[np.int64]
-    kept: NDArray[np.int64]
-    power: float
-    waiting_cost: float
+    gpus: NDArray[np.int64]  # GPUs of each configuration, shape (C,)
+    types: NDArray[np.int64]  # type of each configuration as a number from 0, shape (C,)
+    capacities: NDArray[np.int64]  # GPUs of each type, shape (T,)
+    kept: NDArray[np.int64]  # configuration that a job must keep, −1 where it need not, shape (J,)
+    power: float  # the exponent p: with p < 0 the sum of worth^p is made least, else largest
+    waiting_cost: float  # cost of a job without GPUs; one replica of the slowest configuration costs 1
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
@@ -85,7 +68,7 @@ class Programme:
         return needed & ~np.isnan(self.costs)
 
     def value(self, chosen: NDArray[np.int64]) -> float:
-        """Return the sum of costs of a choice, −1 is none, shape (J,)."""
+        """Return the sum of costs of a choice, shape (J,); −1 is none."""
         jobs = np.flatnonzero(chosen >= 0)
         return float(self.costs[jobs, chosen[jobs]].sum()) + self.waiting_cost * len(chosen)
 
