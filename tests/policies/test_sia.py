@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,13 @@ import polluxsim
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.why.words import sentence
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.goodput import GoodputModel
+from polluxsim.models.profile import Application
+from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
 from polluxsim.policies.sia.configurations import configurations
+from polluxsim.policies.sia.matrix import Matrix
 from polluxsim.policies.sia.placing import _Nodes, place
 from polluxsim.policies.sia.policy import Sia
 from polluxsim.policies.sia.programme import Programme
@@ -42,6 +48,23 @@ def test_configurations_are_parts_of_a_node_and_whole_nodes():
         (2, 16),
         (1, 3),
     ]
+
+
+def test_a_batch_size_that_changed_is_worth_what_it_is_anew() -> None:
+    """An agent by a rule takes another, and its job's model of times stays the same."""
+    known = configurations(view(Cluster.uniform(2, 4)), gangs=())
+    params = ThroughputParams(0.1, 0.01, 0.3, 0.02, 0.1, 0.01, 1.5)
+    tables, rows = Matrix(guesses=True), []
+    for size in (128, 1024):
+        application = Application("a", 128, 2048, 32, 256, 1, fixed_batch_size=size)
+        model = GoodputModel(application, params, GradientStatistics(1.0, 900.0))
+        oracle = SimpleNamespace(application=application)
+        job = SimpleNamespace(
+            job_id="j", goodputs={known[0].gpu_type: model}, oracle=oracle, min_replicas=1, max_replicas=8
+        )
+        rows.append(tables.fill([job], known))
+        np.testing.assert_array_equal(rows[-1], Matrix(guesses=True).fill([job], known))
+    assert (rows[0] < rows[1]).any()
 
 
 @pytest.mark.parametrize("power", [-0.5, -2.0, 0.5])
