@@ -66,7 +66,7 @@ NEW = {
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
         policies/reservations.py policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
-        policies/venn.py models/convergence.py models/nonnegative.py engine/reports.py
+        policies/venn.py models/convergence.py models/nonnegative.py
         look/why/gang_words.py""",
     "batch sizes by rules and plans": "agent/rules.py agent/ruled.py agent/balancing.py models/planned.py",
     "workloads of other simulators, rigid loads, lists of nodes": """workloads/batch_plans.py workloads/elasticflow.py
