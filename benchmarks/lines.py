@@ -51,7 +51,7 @@ ROOMS = {
 
 NEW = {
     "failures, checkpoints, restarts by application": """engine/failures.py engine/outages.py engine/crashes.py
-        engine/losses.py engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
+        engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
         look/pauses.py look/starts.py""",
     "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py policies/pools.py
         policies/per_type.py policies/pollux/several_types.py workloads/fitting.py models/overlap.py""",

@@ -15,7 +15,7 @@ from polluxsim.engine.twins import twin
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
-    from polluxsim.engine.losses import Losses
+    from polluxsim.engine.tenure import Losses
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement

@@ -7,7 +7,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.columns import Records
-from polluxsim.engine.losses import NO_LOSSES
 from polluxsim.engine.tenure import Tenure
 from polluxsim.records import (
     AllocationRecord,
@@ -189,7 +188,8 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, s
     settings
         The rules of the run.
     """
-    tenure, losses, work, is_complete = Tenure(), NO_LOSSES, 0.0, status is Status.COMPLETED
+    tenure, work, is_complete = Tenure(), 0.0, status is Status.COMPLETED
+    losses = tenure.losses
     if active is not None:
         rule, all_work = settings.time_rule, active.truth.epoch_ends[-1]
         tenure, losses = active.tenure, active.losses_at(now, rule)

@@ -214,8 +214,7 @@ class Simulation(Readings):
         has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
-            if moves:
-                self._crashes.expect(moves)
+            self._crashes.expect(move.job for move in moves if move.placement)
         state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 
