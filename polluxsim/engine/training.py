@@ -11,7 +11,7 @@ from polluxsim.engine.jobs import in_order
 from polluxsim.engine.mixed import MixedPace
 from polluxsim.engine.moves import Move
 from polluxsim.engine.rounds import check_range
-from polluxsim.engine.sharing import Tenant, tenant_of
+from polluxsim.engine.sharing import tenant_of
 from polluxsim.policies.view import Change
 from polluxsim.records import Status
 
@@ -154,13 +154,13 @@ class Training:
 
     def _share(self) -> dict[ActiveJob, None]:
         """Judge until the next round whom others, and CPUs and memory, slow down; return for whom that changed."""
-        state, board = self._state, self._state.nodes.board
+        state, nodes, board = self._state, self._state.nodes, self._state.nodes.board
         for job_id in board.held:
             state.jobs.placed[job_id].tenure.cede(board.ceded(job_id), state.agenda.now)
         running, lost = state.jobs.running, None
         hosts = hosted(state, running) if state.scenario.cluster.hosts else None
         if (sharing := state.scenario.settings.disturbance) is not None:
-            lost = sharing.lost([self._tenant(job) for job in running])
+            lost = sharing.lost([tenant_of(job, board.held.get(job.job_id, ()), nodes.types) for job in running])
         if board.held or state.records.shares:
             state.records.shared(state.agenda.now, board.held, lost or {})
         if hosts is not None:
@@ -176,11 +176,6 @@ class Training:
                 job.interference = share
                 changed[job] = None
         return changed
-
-    def _tenant(self, job: ActiveJob) -> Tenant:
-        nodes = self._state.nodes
-        gpus = nodes.board.held.get(job.job_id)
-        return Tenant(job.job, job.placement, ()) if gpus is None else tenant_of(job, gpus, nodes.types)
 
     def _begin_segment(self, job: ActiveJob) -> None:
         state = self._state
