@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.columns import Records
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
 NO_BATCH = BatchChoice(0, 0)
 
+_SAID = attrgetter(
+    "num_replicas", "user", "queue", "priority", "deadline", "time_limit", "after", "gpu_types", "min_replicas",
+    "max_replicas", "cancel_time",
+)  # fmt: skip
+"""What a job's user said, as it stands in its record."""
+
 MATERIAL = 0.1
 """Share by which a number must change for a reason to be recorded again."""
-
-
-_COPIED = (
-    "jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "sharing", "hosts", "_last_reason", "_last",
-    "shares",
-)  # fmt: skip
 
 
 class Recorder:
@@ -167,26 +168,16 @@ class Recorder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
         new = copy(self)  # records never change
-        for name in _COPIED:
-            setattr(new, name, copy(getattr(self, name)))
+        for name, value in vars(self).items():
+            if isinstance(value, Records | dict):
+                setattr(new, name, copy(value))
         return new
 
 
 def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, settings: EngineSettings) -> JobRecord:
-    """Return the record of a job.
+    """Return the record of a job as of `now` [s], when it ended or the run did.
 
-    Parameters
-    ----------
-    job
-        The job, with the time at which it was submitted.
-    active
-        Its state, in the epoch that it is in now; None of one that was never submitted.
-    status
-        How it ended.
-    now
-        When it ended, or the run [s].
-    settings
-        The rules of the run.
+    `active` is its state, in the epoch that it is in now; None of one that was never submitted.
     """
     tenure, work, is_complete = Tenure(), 0.0, status is Status.COMPLETED
     losses = tenure.losses
@@ -212,17 +203,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, s
         restart_time,
         None,
         None if status is Status.CUT_OFF else now,
-        job.num_replicas,
-        job.user,
-        job.queue,
-        job.priority,
-        job.deadline,
-        job.time_limit,
-        job.after,
-        job.gpu_types,
-        job.min_replicas,
-        job.max_replicas,
-        job.cancel_time,
+        *_SAID(job),
         losses.num_failures,
         losses.checkpoint_time,
         losses.lost_time,
