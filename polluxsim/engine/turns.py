@@ -170,7 +170,7 @@ class Simulation(Readings):
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
         seconds, over = perf_counter() - self._started, self._is_over
-        return finished(self._state, self._world.followers, seconds, self.standstill, is_over=over)
+        return finished(self._state, self._world.known, seconds, self.standstill, is_over=over)
 
     def _round(self, event: Happening) -> None:
         state = self._state

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 class World:
     """Brings jobs and nodes into a run, and takes jobs away that are cancelled.
 
-    Parameters
-    ----------
-    state
-        The run.
-
     Attributes
     ----------
     num_expected
@@ -58,6 +53,11 @@ class World:
             if job.after:
                 self._let_wait(job)
         self._call_next()
+
+    @property
+    def known(self) -> dict[JobId, Job]:
+        """Return all jobs that are known so far, submitted or not: those of the workload first."""
+        return {job.job_id: job for job in self._state.scenario.workload.jobs} | self.followers
 
     @property
     def num_coming(self) -> int:
@@ -132,7 +132,7 @@ class World:
         state.records.ended(active, status, now)
         state.rounds.note(Change.COMPLETION, active.job_id)
         if status is Status.COMPLETED:
-            self._submit_followers(active.job, now)
+            self.expect(self._arrivals.after(active.job, now))
         for job in self._waiting.pop(active.job_id, ()):
             self._release(job, active.job_id, now, is_complete=status is Status.COMPLETED)
 
@@ -157,13 +157,9 @@ class World:
         for waiting in self._waiting.pop(job.job_id, ()):
             self._release(waiting, job.job_id, self._state.agenda.now, is_complete=False)
 
-    def _submit_followers(self, job: Job, now: float) -> None:
-        """Have the jobs submitted that follow a complete one."""
-        self.expect(self._arrivals.after(job, now))
-
     def leave_out(self, names: Iterable[JobId]) -> None:
         """Cancel jobs, and those that are still to be submitted before they are."""
-        coming = {job.job_id: job for job in (*self._state.scenario.workload.jobs, *self.followers.values())}
+        coming = self.known
         for name in names:
             if (active := self._state.jobs.active.get(name)) is not None:
                 self.end(active, Status.CANCELLED)
