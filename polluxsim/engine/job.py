@@ -23,23 +23,10 @@ if TYPE_CHECKING:
 
 
 class ActiveJob:
-    """State and dynamics of one job that is submitted and has not ended.
-
-    Parameters
-    ----------
-    job
-        What was submitted, and when.
-    truth
-        The truth about its application.
-    agent
-        What runs beside it.
-    order
-        How many were submitted before it.
+    """State and dynamics of one job that is submitted and has not ended, `order` of them before it.
 
     Attributes
     ----------
-    tenure
-        Its GPUs.
     pace
         How it trains on them; None without any.
     segment
@@ -186,10 +173,7 @@ class ActiveJob:
     def end_interval(self) -> bool:
         """Let the agent of a job that trains observe and choose again, at a scheduling round.
 
-        Returns
-        -------
-        bool
-            Whether the batch size changed, so that a new segment must begin.
+        Return whether the batch size changed, so that a new segment must begin.
         """
         self._observe()
         # The same choice after the same observation stays the same until the epoch or the placement changes.

@@ -27,11 +27,6 @@ class Nodes:
     A node is paid for from its request to its release, and can be used once its start-up time is over. So the nodes
     that are up are always the first ones. At time 0 the least number of nodes is up.
 
-    Parameters
-    ----------
-    cluster
-        All the nodes there can be.
-
     Attributes
     ----------
     free
@@ -70,15 +65,7 @@ class Nodes:
         self._since, self._paid = 0.0, (0.0, 0.0)
 
     def grow(self, cluster: Cluster, now: float) -> None:
-        """Have more nodes from now on; those there are stay as they are.
-
-        Parameters
-        ----------
-        cluster
-            All nodes, those that there are first.
-        now
-            [s].
-        """
+        """Have more nodes from now on [s], all those of a cluster; those there are come first and stay as they are."""
         self._paid = self._paid_for(now)
         self._since = now
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
@@ -205,13 +192,7 @@ class Nodes:
         self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def request(self, num_nodes: int, now: float) -> float:
-        """Ask for another number of nodes, and give back what is beyond it.
-
-        Returns
-        -------
-        float
-            When new ones will be up [s]; ∞ if there are none.
-        """
+        """Ask for another number of nodes, and give back what is beyond it; return when new ones are up [s], or ∞."""
         self._paid = self._paid_for(now)
         self._since = now
         more = num_nodes - len(self._up_at)

@@ -49,11 +49,6 @@ MATERIAL = 0.1
 class Recorder:
     """Collects the records of one run.
 
-    Parameters
-    ----------
-    settings
-        The rules of the run.
-
     Attributes
     ----------
     jobs
