@@ -5,13 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from copy import deepcopy
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.segment import NEVER, Segment
 from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.time_rules import Milestone
-from polluxsim.engine.twins import twin
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
+
+SlottedT = TypeVar("SlottedT", bound=Any)
 
 
 class ActiveJob:
@@ -228,3 +229,11 @@ class ActiveJob:
             return
         self._has_observed = True
         self.agent.observe(self._pace.observation(self.segment.epoch))
+
+
+def twin(original: SlottedT) -> SlottedT:
+    """Return an object with the same in its slots: `copy.copy`, in a third of its time."""
+    new = object.__new__(type(original))
+    for name in original.__slots__:
+        setattr(new, name, getattr(original, name))
+    return new

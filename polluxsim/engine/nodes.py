@@ -66,8 +66,7 @@ class Nodes:
 
     def grow(self, cluster: Cluster, now: float) -> None:
         """Have more nodes from now on [s], all those of a cluster; those there are come first and stay as they are."""
-        self._paid = self._paid_for(now)
-        self._since = now
+        self._paid, self._since = self._paid_for(now), now
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
         self.free += new
         self.num_failures += [0] * len(new)
@@ -193,8 +192,7 @@ class Nodes:
 
     def request(self, num_nodes: int, now: float) -> float:
         """Ask for another number of nodes, and give back what is beyond it; return when new ones are up [s], or ∞."""
-        self._paid = self._paid_for(now)
-        self._since = now
+        self._paid, self._since = self._paid_for(now), now
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
         for known in (self.coming, self.draining, self.down):

@@ -179,7 +179,8 @@ class World:
         for follower in jobs:
             workload = Workload((follower,), scenario.workload.source)
             scenario.check(workload)
-            if follower.job_id in self._taken_names():
+            self._names = self._names or {job.job_id for job in scenario.workload.jobs}
+            if follower.job_id in self._names:
                 raise workload.error(follower, "the workload has this name already, allowed is once")
             if follower.submit_time < now:
                 raise workload.error(
@@ -189,11 +190,6 @@ class World:
             self._names.add(follower.job_id)
             self.num_expected += 1
             self._state.agenda.at(follower.submit_time, Rank.ARRIVAL, self._submit_follower, follower)
-
-    def _taken_names(self) -> set[JobId]:
-        if not self._names:
-            self._names = {job.job_id for job in self._state.scenario.workload.jobs}
-        return self._names
 
     def decided(self, decision: Decision) -> None:
         """End the jobs that a decision does not admit, and have as many nodes as it says."""
