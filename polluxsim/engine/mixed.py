@@ -17,12 +17,8 @@ class MixedPace(Pace):
     """How a job trains on GPUs of several types: a step is over when that on the slowest of them would be.
 
     How long it would take on a type is what its profile says of as many GPUs, all of that type, at its part of the
-    batch. The type that pace and observations are by is that of the placement's first node.
-
-    Raises
-    ------
-    ProfileRangeError
-        If the profile says nothing about this on one of the types.
+    batch. The type that pace and observations are by is that of the placement's first node. It raises as `Pace` does,
+    for any of the types.
     """
 
     __slots__ = ("_crew", "_workers")

@@ -50,15 +50,7 @@ def speed_at(speeds: Speeds, num_replicas: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ScalingProfile(KnownDuration):
-    """One elastic job as a `Profile`.
-
-    Parameters
-    ----------
-    num_replicas, duration
-        As of `KnownDuration`.
-    speeds
-        Speed by GPUs, those asked for within them.
-    """
+    """One elastic job as a `Profile`, by its speed on GPU counts within which are those asked for."""
 
     speeds: Speeds
 
