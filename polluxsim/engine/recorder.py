@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import copy
 from math import inf
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.columns import Records
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 NO_BATCH = BatchChoice(0, 0)
-
-_SAID = attrgetter(
-    "num_replicas", "user", "queue", "priority", "deadline", "time_limit", "after", "gpu_types", "min_replicas",
-    "max_replicas", "cancel_time",
-)  # fmt: skip
-"""What a job's user said, as it stands in its record."""
 
 MATERIAL = 0.1
 """Share by which a number must change for a reason to be recorded again."""
@@ -198,7 +191,17 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, s
         restart_time,
         None,
         None if status is Status.CUT_OFF else now,
-        *_SAID(job),
+        job.num_replicas,
+        job.user,
+        job.queue,
+        job.priority,
+        job.deadline,
+        job.time_limit,
+        job.after,
+        job.gpu_types,
+        job.min_replicas,
+        job.max_replicas,
+        job.cancel_time,
         losses.num_failures,
         losses.checkpoint_time,
         losses.lost_time,

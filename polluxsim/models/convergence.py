@@ -135,7 +135,8 @@ def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
             w * (curve(k) - loss) ** 2 for k, (w, loss) in enumerate(zip(weights, losses, strict=True), start=1)
         )
 
-    return min(fit_hyperbola(losses, forgetting), fit_decay(losses, forgetting), key=error)
+    curves: tuple[Curve, Curve] = fit_hyperbola(losses, forgetting), fit_decay(losses, forgetting)
+    return min(curves, key=error)
 
 
 def last_drop(losses: Sequence[float]) -> float:
