@@ -113,9 +113,9 @@ class Recorder:
         self.shares.pop(job.job_id, None)
         self._last_reason.pop(job.job_id, None)
 
-    def never_submitted(self, job: Job, status: Status, now: float) -> None:
-        """Take note of a job that ended before it was submitted."""
-        self.jobs.append(job_record(job, None, status, now, self.settings))
+    def never_submitted(self, job: Job, now: float) -> None:
+        """Take note of a job that was cancelled before it was submitted."""
+        self.jobs.append(job_record(job, None, Status.CANCELLED, now, self.settings))
 
     def round(self, now: float, jobs: Jobs, nodes: Nodes, *, has_changed: bool) -> None:
         """Take note of the cluster after a round; it is kept where something happened or is not as it was."""

@@ -83,14 +83,13 @@ class World:
         """Submit the jobs of the workload that are due at this instant, and call the next."""
         jobs, now = self._state.scenario.workload.jobs, self._state.agenda.now
         while self._next < len(jobs) and jobs[self._next].submit_time == now:
-            if not jobs[self._next].after and jobs[self._next].job_id not in self._left_out:
+            if not jobs[self._next].after:
                 self._submit(jobs[self._next])
             self._next += 1
         self._call_next()
 
     def _submit_follower(self, event: Happening) -> None:
-        if event.about.job_id not in self._left_out:
-            self._submit(event.about)
+        self._submit(event.about)
 
     def _submit_released(self, event: Happening) -> None:
         """Submit a job that waits for no other any more, unless it was cancelled meanwhile."""
@@ -98,6 +97,8 @@ class World:
             self._submit(event.about)
 
     def _submit(self, job: Job) -> None:
+        if job.job_id in self._left_out:
+            return
         state = self._state
         truth = state.scenario.truth_of(job)
         active = ActiveJob(job, truth, state.scenario.agents.new(job, truth), self._submitted)
@@ -153,7 +154,7 @@ class World:
         """Count a job as cancelled that was never submitted, and all that wait for it."""
         self._num_blocked -= bool(self._waits_for.pop(job.job_id, None))
         self.num_expected -= 1
-        self._state.records.never_submitted(job, Status.CANCELLED, self._state.agenda.now)
+        self._state.records.never_submitted(job, self._state.agenda.now)
         for waiting in self._waiting.pop(job.job_id, ()):
             self._release(waiting, job.job_id, self._state.agenda.now, is_complete=False)
 
