@@ -107,7 +107,7 @@ class Nodes:
 
     def are_coming(self, now: float) -> bool:
         """Return whether nodes that were requested, or are down, will be up later."""
-        return self._up_at[-1] > now or (bool(self.down) and any(down.until < inf for down in self.down.values()))
+        return self._up_at[-1] > now or any(down.until < inf for down in self.down.values())
 
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
         """Return the GPUs of each node that is there, the first `at_most` of them.

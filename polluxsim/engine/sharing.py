@@ -15,27 +15,13 @@ if TYPE_CHECKING:
 
 
 class Tenant(NamedTuple):
-    """A job on its GPUs.
-
-    Attributes
-    ----------
-    job
-        What was submitted.
-    placement
-        Its GPUs by node.
-    gpus
-        The same by number, if it may share them; else empty.
-    gpu_type
-        Their type; empty where the cluster does not say, or nobody may share them.
-    epoch
-        Which it is in, from 0.
-    """
+    """A job on its GPUs."""
 
     job: Job
     placement: Placement
-    gpus: Gpus
-    gpu_type: str = ""
-    epoch: int = 0
+    gpus: Gpus  # its placement by number, if it may share them; else empty
+    gpu_type: str = ""  # empty where the cluster does not say, or nobody may share them
+    epoch: int = 0  # that it is in, from 0
 
     @property
     def batch_size(self) -> int:

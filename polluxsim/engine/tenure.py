@@ -13,29 +13,15 @@ if TYPE_CHECKING:
 
 
 class Losses(NamedTuple):
-    """What checkpoints and failures took from a job up to now.
+    """What checkpoints and failures took from a job up to now."""
 
-    Attributes
-    ----------
-    num_failures
-        How often it lost its GPUs.
-    num_crashes
-        How often by its own failure.
-    checkpoint_time, checkpoint_service
-        Time in checkpoints, and times GPUs [s; GPU s].
-    lost_time, lost_service
-        Time of training that was for nothing, and times GPUs [s; GPU s].
-    lost_work
-        What was trained then [M0-steps].
-    """
-
-    num_failures: int = 0
-    num_crashes: int = 0
-    checkpoint_time: float = 0.0
-    checkpoint_service: float = 0.0
-    lost_time: float = 0.0
-    lost_service: float = 0.0
-    lost_work: float = 0.0
+    num_failures: int = 0  # how often it lost its GPUs
+    num_crashes: int = 0  # how often by its own failure
+    checkpoint_time: float = 0.0  # in checkpoints [s]
+    checkpoint_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_time: float = 0.0  # of training that was for nothing [s]
+    lost_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_work: float = 0.0  # what was trained then [M0-steps]
 
     def with_checkpoints(self, rhythm: Rhythm, gpus: int) -> Losses:
         """Return them with the checkpoints on GPUs that are given up."""
