@@ -73,39 +73,19 @@ class Totals:
 
 
 class Jobs:
-    """Who is where.
-
-    Attributes
-    ----------
-    active
-        Jobs that are submitted and have not ended, in order of submission.
-    placed
-        Those that hold GPUs.
-    running
-        The same, in order of submission.
-    learning
-        Those that hold GPUs and whose agents are not steady.
-    on_course
-        Those that hold GPUs and whose whole course of epochs is known.
-    views
-        Windows on the active jobs, in order of submission.
-    demand
-        GPUs that the users of the active jobs asked for.
-    totals
-        What all jobs together make of their GPUs.
-    """
+    """Who is where."""
 
     def __init__(self) -> None:
-        self.active: dict[JobId, ActiveJob] = {}
-        self.placed: dict[JobId, ActiveJob] = {}
-        self.learning: dict[JobId, ActiveJob] = {}
-        self.on_course: dict[JobId, ActiveJob] = {}
-        self.views: dict[JobId, JobWindow] = {}
-        self.demand = 0
+        self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
+        self.placed: dict[JobId, ActiveJob] = {}  # of these, who holds GPUs
+        self.learning: dict[JobId, ActiveJob] = {}  # of those, whose agents are not steady
+        self.on_course: dict[JobId, ActiveJob] = {}  # and whose whole course of epochs is known
+        self.views: dict[JobId, JobWindow] = {}  # windows on the active jobs, in order of submission
+        self.demand = 0  # GPUs that the users of the active jobs asked for
         self.totals = Totals()
         self._waiting: dict[JobId, ActiveJob] = {}
         self._waiting_are_in_order = True
-        self.running: list[ActiveJob] = []
+        self.running: list[ActiveJob] = []  # those placed, in order of submission
         self._running_views: list[JobWindow] = []
 
     @property

@@ -26,35 +26,18 @@ class Nodes:
 
     A node is paid for from its request to its release, and can be used once its start-up time is over. So the nodes
     that are up are always the first ones. At time 0 the least number of nodes is up.
-
-    Attributes
-    ----------
-    free
-        GPUs of each node that nobody holds, of nodes too that are not there yet.
-    board
-        Who holds GPUs that others may have, too.
-    down
-        Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
-    coming
-        When nodes go down, as far as that is known before [s].
-    draining
-        Nodes that take no further jobs until they go down, and when that is [s].
-    num_failures
-        How often each node has gone down.
-    outages
-        Those that are over.
-    granted
-        CPUs and memory for each GPU of the jobs that have others than go with their GPUs; never changed, but replaced.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.free = list(cluster.gpus_per_node)
+        self.free = list(cluster.gpus_per_node)  # GPUs that nobody holds, of nodes too that are not there yet
         self.board = Board(self.free)
+        # Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
         self.down: dict[int, OutageRecord] = {}
-        self.coming: dict[int, float] = {}
-        self.draining: dict[int, float] = {}
-        self.num_failures = [0] * cluster.num_nodes
-        self.outages = Records(OutageRecord)
+        self.coming: dict[int, float] = {}  # when nodes go down, as far as that is known before [s]
+        self.draining: dict[int, float] = {}  # nodes that take no further jobs until they go down, and when that is [s]
+        self.num_failures = [0] * cluster.num_nodes  # how often each has gone down
+        self.outages = Records(OutageRecord)  # those that are over
+        # CPUs and memory by GPU of the jobs that have others than go with their GPUs; never changed, but replaced.
         self.granted: Mapping[JobId, Host] = NOBODY
         self._health: Health | None = None
         self._cluster = cluster

@@ -40,25 +40,11 @@ MATERIAL = 0.1
 
 
 class Recorder:
-    """Collects the records of one run.
-
-    Attributes
-    ----------
-    jobs
-        Jobs that have ended, in this order.
-    rounds, allocations, reasons, timings, checkpoints, sharing, hosts
-        What changed, in order of time.
-    shares
-        GPUs by number, and speed over that alone, of the jobs that have them.
-    hosted_now
-        CPUs and memory of the jobs that hold GPUs, where the cluster says what nodes have.
-    last_round
-        The cluster after the last round, recorded or not; None before the first.
-    """
+    """Collects the records of one run."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
-        self.jobs = Records(JobRecord)
+        self.jobs = Records(JobRecord)  # those that have ended, in this order; all others in order of time
         self.rounds = Records(RoundRecord)
         self.allocations = Records(AllocationRecord)
         self.timings = Records(TimingRecord)
@@ -66,13 +52,13 @@ class Recorder:
         self.checkpoints = Records(CheckpointRecord)
         self.sharing = Records(SharingRecord)
         self.hosts = Records(HostRecord)
-        self.last_round: RoundRecord | None = None
+        self.last_round: RoundRecord | None = None  # recorded or not
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
-        self.shares: dict[JobId, tuple[Gpus, float]] = {}
-        self.hosted_now: Mapping[JobId, Hosted] = {}
+        self.shares: dict[JobId, tuple[Gpus, float]] = {}  # of who has GPUs by number: these, and speed over that alone
+        self.hosted_now: Mapping[JobId, Hosted] = {}  # of jobs that hold GPUs, where the cluster says what nodes have
 
     def changed(self, now: float, job: ActiveJob) -> None:
         """Take note of a job's placement and batch size if they changed."""

@@ -63,19 +63,11 @@ class Sharing(Protocol):
 
 
 class Board:
-    """Who holds GPUs by number, which others may hold too; it keeps `free`, GPUs by node that nobody holds, up to date.
-
-    Attributes
-    ----------
-    held
-        The GPUs of each such job.
-    num_extra
-        By how much the GPUs of all jobs are more than the GPUs that somebody holds.
-    """
+    """Who holds GPUs by number, which others may hold too; keeps count in `free` of what nobody holds."""
 
     def __init__(self, free: list[int]) -> None:
         self.held: dict[JobId, Gpus] = {}
-        self.num_extra = 0
+        self.num_extra = 0  # by how much the GPUs of all jobs are more than the GPUs that somebody holds
         self._users: Counter[Gpu] = Counter()
         self._free = free
 

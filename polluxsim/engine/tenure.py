@@ -49,21 +49,7 @@ def spread(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class Tenure:
-    """The GPUs that a job holds, and what it has had so far.
-
-    Attributes
-    ----------
-    num_restarts
-        Re-allocations since the first start that a policy ordered.
-    is_lost
-        Whether a failure took its last GPUs.
-    delay
-        Time from which on it trains on its GPUs, since it was given them [s].
-    ceded
-        GPU time that others had on GPUs that it shared, up to the last change of that [GPU s].
-    losses
-        What checkpoints and failures took from it, but for the GPUs it holds.
-    """
+    """The GPUs that a job holds, and what it has had so far."""
 
     __slots__ = (
         "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_replicas", "num_restarts",
@@ -75,12 +61,13 @@ class Tenure:
         self.nodes: tuple[int, ...] = ()
         self.shape: tuple[int, ...] = ()
         self.num_replicas = 0
-        self.since = self.delay = 0.0
+        self.since = self.delay = 0.0  # when it was given its GPUs, and how long from then on it does not train yet [s]
         self.service = self.run_time = self.restart_time = self.restart_service = 0.0
+        # GPU time that others had on GPUs that it shared, up to the last change of that [GPU s].
         self.ceded = self._cedes = self._ceded_since = 0.0
-        self.num_restarts = 0
-        self.losses = NO_LOSSES
-        self.is_lost = False
+        self.num_restarts = 0  # re-allocations since the first start that a policy ordered
+        self.losses = NO_LOSSES  # but for those on the GPUs it holds
+        self.is_lost = False  # whether a failure took its last GPUs
         self.start_time: float | None = None
 
     def attained_service(self, now: float) -> float:

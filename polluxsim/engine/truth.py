@@ -85,15 +85,6 @@ class Truth:
     """One application's true speed on one GPU type, with what was computed of it once.
 
     Profiles of the same speed may share the paces that are known already.
-
-    Attributes
-    ----------
-    epoch_ends
-        Progress at which each epoch ends [M0-steps].
-    init_batch_size
-        M0 [examples].
-    losses
-        The loss after each epoch; empty where nobody knows.
     """
 
     __slots__ = (
@@ -106,6 +97,7 @@ class Truth:
         self.gpu_type = gpu_type
         self.application = profile.application
         self.init_batch_size = self.application.init_batch_size
+        # Progress at which each epoch ends [M0-steps], and the loss after each; empty where nobody knows that.
         self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
         self.losses = losses_of(profile)
         self._last_drop: float | None = None

@@ -26,23 +26,15 @@ if TYPE_CHECKING:
 
 
 class World:
-    """Brings jobs and nodes into a run, and takes jobs away that are cancelled.
-
-    Attributes
-    ----------
-    num_expected
-        Jobs that are known and still to be submitted.
-    followers
-        Jobs that the workload did not name at the start.
-    """
+    """Brings jobs and nodes into a run, and takes jobs away that are cancelled."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._arrivals = state.scenario.workload.new_arrivals()
         self._next = 0
         self._submitted = 0
-        self.num_expected = len(state.scenario.workload.jobs)
-        self.followers: dict[JobId, Job] = {}
+        self.num_expected = len(state.scenario.workload.jobs)  # jobs that are known and still to be submitted
+        self.followers: dict[JobId, Job] = {}  # those that the workload did not name at the start
         self._names: set[JobId] = set()
         # Of jobs that wait for others: what they wait for, and who waits for each.
         self._waits_for: dict[JobId, set[JobId]] = {}
