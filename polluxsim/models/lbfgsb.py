@@ -173,10 +173,7 @@ def subspace_minimum(
 ) -> tuple[Array, bool]:
     """Minimise the quadratic model over the free variables, from the Cauchy point, within the bounds.
 
-    Returns
-    -------
-    tuple
-        The minimiser, shape (n,), and whether the matrix was positive definite on the free variables.
+    Return the minimiser, shape (n,), and whether the matrix was positive definite on the free variables.
     """
     n, theta = x.size, memory.theta
     point, free = cauchy.point, cauchy.free
