@@ -51,7 +51,7 @@ ROOMS = {
 
 NEW = {
     "failures, checkpoints, restarts by application": """engine/failures.py engine/outages.py engine/crashes.py
-        engine/workshop.py engine/losses.py engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
+        engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
         look/pauses.py look/starts.py""",
     "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py policies/pools.py
         policies/per_type.py policies/pollux/several_types.py workloads/fitting.py models/overlap.py""",
@@ -66,7 +66,7 @@ NEW = {
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
         policies/reservations.py policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
-        policies/venn.py models/convergence.py models/nonnegative.py engine/reports.py
+        policies/venn.py models/convergence.py models/nonnegative.py
         look/why/gang_words.py""",
     "batch sizes by rules and plans": "agent/rules.py agent/ruled.py models/planned.py",
     "workloads of other simulators, rigid loads, lists of nodes": """workloads/batch_plans.py workloads/elasticflow.py

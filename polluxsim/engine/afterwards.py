@@ -14,7 +14,7 @@ from polluxsim.metrics.fairness import mean_contention
 from polluxsim.records import Result, Status, TimingRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from polluxsim.columns import Records
     from polluxsim.engine.state import State
@@ -24,29 +24,16 @@ if TYPE_CHECKING:
 
 
 def finished(
-    state: State, followers: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool
+    state: State, jobs: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool
 ) -> Result:
-    """Return the result of a run.
+    """Return the result of a run of these jobs, which took so much wall-clock time [s].
 
-    Parameters
-    ----------
-    state
-        The run.
-    followers
-        Jobs that its workload did not name.
-    seconds
-        Wall-clock time that the simulation took [s].
-    standstill
-        Why it was broken off, if it was.
-    is_over
-        Whether nothing more will happen in it, so that the result may share its records.
+    Where the run is over, and nothing more will happen in it, the result shares its records.
     """
     started = perf_counter()
     now, records = state.agenda.now, state.records if is_over else deepcopy(state.records)
-    jobs = (*state.scenario.workload.jobs, *followers.values())
-    places = {job.job_id: place for place, job in enumerate(jobs)}
-    job_records = _all_jobs(state, jobs, places, is_over=is_over)
-    job_records = job_records.with_column("finish_time_fairness", _fairness(state, jobs, places, job_records))
+    job_records = _all_jobs(state, jobs, is_over=is_over)
+    job_records = job_records.with_column("finish_time_fairness", _fairness(state, jobs, job_records))
     timings = copy(records.timings)
     timings.append(TimingRecord("simulate", None, seconds))
     timings.append(TimingRecord("fairness", None, perf_counter() - started))
@@ -66,15 +53,14 @@ def finished(
     )
 
 
-def so_far(state: State, followers: Mapping[JobId, Job]) -> Result:
+def so_far(state: State, jobs: Mapping[JobId, Job]) -> Result:
     """Return the jobs of a run that goes on as if it ended now, and its nodes' outages; it has no other records."""
-    now, jobs = state.agenda.now, (*state.scenario.workload.jobs, *followers.values())
-    records = _all_jobs(state, jobs, {job.job_id: place for place, job in enumerate(jobs)}, is_over=False)
+    now, records = state.agenda.now, _all_jobs(state, jobs, is_over=False)
     gpu_seconds = state.nodes.mean_gpus(now) * now
     return Result(records, (), (), now, outage_records=state.nodes.all_outages(), gpu_seconds=gpu_seconds)
 
 
-def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int], *, is_over: bool) -> Records[JobRecord]:
+def _all_jobs(state: State, jobs: Mapping[JobId, Job], *, is_over: bool) -> Records[JobRecord]:
     """Return the records of all jobs in order of submission, those cut off included."""
     now, settings, records = state.agenda.now, state.scenario.settings, state.records.jobs
     if not is_over or len(records) < len(jobs):
@@ -85,17 +71,16 @@ def _all_jobs(state: State, jobs: Sequence[Job], places: Mapping[JobId, int], *,
             still = deepcopy(active) if active.placement else active
             still.pass_epochs(now)
             records.append(job_record(active.job, still, Status.CUT_OFF, now, settings))
-        for job in jobs:
-            if job.job_id not in ended and job.job_id not in state.jobs.active:
+        for name, job in jobs.items():
+            if name not in ended and name not in state.jobs.active:
                 records.append(job_record(job, None, Status.CUT_OFF, now, settings))
+    places = {name: place for place, name in enumerate(jobs)}
     order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
     records.put_in_order(order.tolist())
     return records
 
 
-def _fairness(
-    state: State, jobs: Sequence[Job], places: Mapping[JobId, int], records: Records[JobRecord]
-) -> Iterator[float | None]:
+def _fairness(state: State, jobs: Mapping[JobId, Job], records: Records[JobRecord]) -> Iterator[float | None]:
     """Yield every complete job's finish-time fairness ρ, None where it is not complete or its time alone is not known.
 
     Source: Themis (NSDI '20); an equal share is that among the jobs that were unfinished on average over its life.
@@ -108,5 +93,5 @@ def _fairness(
     alone, gpus = TimesAlone(state.scenario), state.nodes.mean_gpus(now)
     columns = (records.column(name) for name in ("job", "submit_time", "jct"))
     for name, submit_time, jct, crowd in zip(*columns, contention.tolist(), strict=True):
-        time = None if jct is None else alone.time(jobs[places[name]], gpus / crowd, submit_time)
+        time = None if jct is None else alone.time(jobs[name], gpus / crowd, submit_time)
         yield None if time is None or jct is None else jct / time

@@ -20,17 +20,9 @@ if TYPE_CHECKING:
 
 
 class Agents:
-    """Makes the agents of a run.
+    """Makes the agents of a run, which go by a rule whatever the policy; None leaves that to the policy's traits.
 
-    Parameters
-    ----------
-    traits
-        What the policy is.
-    rule
-        What agents go by, whatever the policy; None leaves that to the policy's traits.
-    node_sizes
-        GPUs of the largest node of each type, on which jobs that taught θ_sys were packed, where that is known from the
-        start.
+    Jobs that taught θ_sys, where that is known from the start, were packed on nodes of the largest size of each type.
     """
 
     def __init__(self, traits: Traits, rule: BatchRule | None, node_sizes: Mapping[str, int]) -> None:
@@ -51,11 +43,11 @@ class Agents:
             return FixedBatchAgent(application, job.batch_size, by_type)
         ruled = None
         if rule is not None and not rule.by_goodput:
-            ruled = RuledAgent(application, job.batch_size, rule, by_type)
             if usable and not adaptive and (controller := rule.controller) is not None:
-                ruled = BalancingAgent(application, job.batch_size, rule, by_type, controller)
-        if ruled is not None and not adaptive:
-            return ruled
+                return BalancingAgent(application, job.batch_size, rule, by_type, controller)
+            ruled = RuledAgent(application, job.batch_size, rule, by_type)
+            if not adaptive:
+                return ruled
         if not usable:
             return self._adaptive(truth, ruled)
         # Compiled code, which takes a while to load, is for those who need it.

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
-    Its start costs the restart delay, and its agent, which learns, may change the batch size at every epoch and at
-    every round interval, as on a shared cluster. Intervals in which that cannot happen are passed over.
-
-    Parameters
-    ----------
-    job, truth, agent
-        The job, the truth about its application, and a fresh agent.
-    placement
-        GPUs, within what the application can use.
-    settings
-        Interval, delay and rule of time; interference and horizon do not matter to a job alone.
+    Its start costs the restart delay, and its fresh agent, which learns, may change the batch size at every epoch and
+    at every round interval, as on a shared cluster. Intervals in which that cannot happen are passed over.
     """
     alone, rule, shape = ActiveJob(job, truth, agent), settings.time_rule, gpus_by_node(placement)
     pace = truth.pace(shape, agent.choose(len(placement), sum(shape), truth.gpu_type))
@@ -58,11 +49,6 @@ class TimesAlone:
     """Completion times alone; what follows the start is computed once for all like jobs.
 
     At a constant batch size that is a sum over epochs; a job whose agent learns is simulated with one of its own.
-
-    Parameters
-    ----------
-    scenario
-        Profiles, nodes, interval, delay and rule of time.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -70,25 +56,12 @@ class TimesAlone:
         self._run_times: dict[tuple[object, ...], float] = {}
 
     def time(self, job: Job, share: float, submit_time: float) -> float | None:
-        """Return the completion time of a job on a share of the cluster, as much of it as it can use [s].
+        """Return the completion time of a job on a share of GPUs, whole or not, as much of it as it can use [s].
 
+        None where the profile says nothing about so many GPUs, which the job need not have had in the run.
         It starts at the first round after its submission, as it can on the shared cluster. A gang needs
         its GPUs all at once, and has them so much of the time where its share is smaller. Of several GPU types it has
         its share of each in turn: what that does to ρ is the mean over types, by their GPUs.
-
-        Parameters
-        ----------
-        job
-            The job.
-        share
-            GPUs, whole or not.
-        submit_time
-            When it was submitted [s].
-
-        Returns
-        -------
-        float or None
-            None where the profile says nothing about so many GPUs, which the job need not have had in the run.
 
         Source: several types, Sia (SOSP '23), §5.
         """
@@ -111,19 +84,13 @@ class TimesAlone:
             return (wait + run_time) * max(job.num_replicas / share, 1.0)
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
-            return (wait + self._gang_time(job, truth.on(gpu_type), gang)) * max(gang / share, 1.0)
+            there = truth.on(gpu_type)
+            run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), there.gpu_type)
+            return (wait + run_time) * max(gang / share, 1.0)
         try:
             return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus, gpu_type))
         except ProfileRangeError:
             return None
-
-    def _gang_time(self, job: Job, truth: Truth, gang: int) -> float:
-        agent, settings = self._scenario.agents.new(job, truth), self._scenario.settings
-        if agent.plans:
-            return run_alone(job, truth, agent, ((0, gang),), settings)
-        choice = agent.choose(1, gang, truth.gpu_type)
-        delay = settings.delays.of(job.application, truth.gpu_type)
-        return delay + truth.time_left((gang,), choice, 0, 0.0)
 
     def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
         scenario, application = self._scenario, truth.profile.application
@@ -132,14 +99,15 @@ class TimesAlone:
         gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
         start = job.batch_size if scenario.agent else None
         key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)
-        if (known := self._run_times.get(key)) is not None:
-            return known
-        placement, there = pack(nodes, gpus) or (), truth.on(gpu_type)
+        if (known := self._run_times.get(key)) is None:
+            placement = pack(nodes, gpus) or ()
+            known = self._run_times[key] = self._from_start(job, truth.on(gpu_type), agent, placement, gpu_type)
+        return known
+
+    def _from_start(self, job: Job, truth: Truth, agent: Agent, placement: Placement, gpu_type: str) -> float:
+        """Return the time from the first start to completion on GPUs of one type [s]."""
+        settings, shape = self._scenario.settings, gpus_by_node(placement)
         if agent.learns or agent.plans:
-            time = run_alone(job, there, agent, placement, scenario.settings)
-        else:
-            choice = agent.choose(len(placement), gpus, gpu_type)
-            delay = scenario.settings.delays.of(job.application, gpu_type)
-            time = delay + there.time_left(gpus_by_node(placement), choice, 0, 0.0)
-        self._run_times[key] = time
-        return time
+            return run_alone(job, truth, agent, placement, settings)
+        choice = agent.choose(len(shape), sum(shape), gpu_type)
+        return settings.delays.of(job.application, gpu_type) + truth.time_left(shape, choice, 0, 0.0)

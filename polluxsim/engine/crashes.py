@@ -15,24 +15,13 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.moves import Move
     from polluxsim.engine.state import State
     from polluxsim.engine.training import Training
     from polluxsim.engine.world import World
 
 
 class Crashes:
-    """Lets jobs fail as the settings say.
-
-    Parameters
-    ----------
-    state
-        The run.
-    training, world
-        What takes a job's GPUs, and ends it.
-    seed
-        The run's.
-    """
+    """Lets jobs fail as the settings say."""
 
     def __init__(self, state: State, training: Training, world: World, seed: int) -> None:
         self._state = state
@@ -40,16 +29,13 @@ class Crashes:
         self._world = world
         self._seed = seed
 
-    def expect(self, moves: Iterable[Move]) -> None:
-        """Call the failures of jobs that were just moved; by then they may have other GPUs."""
-        self._call(move.job for move in moves if move.placement)
-
     def draw_anew(self, seed: int) -> None:
         """Let jobs fail at other times from now on."""
         self._seed = seed
-        self._call(self._state.jobs.running)
+        self.expect(self._state.jobs.running)
 
-    def _call(self, jobs: Iterable[ActiveJob]) -> None:
+    def expect(self, jobs: Iterable[ActiveJob]) -> None:
+        """Call the failures of jobs that were just given GPUs; by then they may have others."""
         agenda, failures = self._state.agenda, self._state.scenario.settings.job_failures
         if failures is None or not failures.rate:
             return
@@ -64,6 +50,8 @@ class Crashes:
         if not job.placement or (job.tenure.since, self._seed) != (since, seed) or failures is None:
             return
         self._training.evict(job)
-        job.tenure.losses = losses = job.tenure.losses.with_crash()
-        if losses.num_crashes > failures.retries:
+        losses = job.tenure.losses
+        num_crashes = losses.num_crashes + 1
+        job.tenure.losses = losses._replace(num_crashes=num_crashes)
+        if num_crashes > failures.retries:
             self._world.end(job, Status.FAILED)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
 from operator import is_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from polluxsim.engine.hosting import checked_hosts
 from polluxsim.engine.moves import moves_of
@@ -26,26 +26,10 @@ ROUNDING = 1e-9
 """By this share an objective may seem to exceed its bound."""
 
 
-class Checked(NamedTuple):
-    """A decision that can be carried out.
-
-    Attributes
-    ----------
-    decision
-        Its plain values.
-    moves
-        What it changes, by job, in order of submission.
-    hosts
-        CPUs and memory that jobs are granted for each GPU.
-    """
-
-    decision: Decision
-    moves: Mapping[JobId, Move]
-    hosts: Mapping[JobId, Host]
-
-
-def checked(answer: object, state: State) -> Checked:
+def checked(answer: object, state: State) -> tuple[Decision, Mapping[JobId, Move], Mapping[JobId, Host]]:
     """Return a policy's answer as plain values that nobody can change any more, and what it changes.
+
+    That is, job by job in order of submission, moves, and the CPUs and memory that are granted for each GPU.
 
     Raises
     ------
@@ -57,7 +41,7 @@ def checked(answer: object, state: State) -> Checked:
         decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
         decision = _plain_parts(decision, state)
         moves = moves_of(decision, state)
-        return Checked(decision, moves, checked_hosts(decision, moves, state) if decision.hosts else NOBODY)
+        return decision, moves, checked_hosts(decision, moves, state) if decision.hosts else NOBODY
     except InvalidAllocationError as error:
         raise InvalidAllocationError(f"policy {name} {error}") from error
 

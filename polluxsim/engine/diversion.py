@@ -66,13 +66,7 @@ class Diversion(NamedTuple):
 
 
 class Detour:
-    """Leads a run another way.
-
-    Parameters
-    ----------
-    state, world, training, downtime, crashes
-        The run, and who changes what in it.
-    """
+    """Leads a run another way."""
 
     def __init__(self, state: State, world: World, training: Training, downtime: Downtime, crashes: Crashes) -> None:
         self._state = state
@@ -99,19 +93,16 @@ class Detour:
             self._downtime.strike(Outage(diversion.lost_nodes, state.agenda.now, inf, "dropped"))
         self._world.leave_out(diversion.without)
         self._world.expect(diversion.added)
-        self._change_jobs(diversion)
+        for job in (each for each in diversion.altered if each.job_id in state.jobs.active):
+            self._training.go_on_as(state.jobs.alter(job, state.scenario))
+        for name, other in diversion.overtaken:
+            state.jobs.put_before(name, other)
         if diversion.chance is not None:
             self._downtime.draw_anew(diversion.chance)
             self._crashes.draw_anew(diversion.chance)
         if diversion.scenario.traits != before.traits:
             self._training.replace_agents()
         state.rounds.ask_anew(state.jobs.views.values() if diversion.has_new_policy else None)
-
-    def _change_jobs(self, diversion: Diversion) -> None:
-        for job in (each for each in diversion.altered if each.job_id in self._state.jobs.active):
-            self._training.go_on_as(self._state.jobs.alter(job, self._state.scenario))
-        for name, other in diversion.overtaken:
-            self._state.jobs.put_before(name, other)
 
     def _clear(self, nodes: Collection[int]) -> None:
         """Let jobs leave nodes with all their work, in a run in which none is ever lost."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import exp, gamma, inf, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR, NODE_DAYS
 from polluxsim.errors import InvalidConfigError
@@ -166,10 +166,11 @@ class RecordedFailures:
     """
 
     path: str
-    _outages: tuple[_Line, ...] = field(init=False, repr=False, compare=False)
+    _outages: tuple[tuple[Row, Outage], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_outages", tuple(map(_line, read_rows(Path(self.path), COLUMNS))))
+        outages = tuple((row, _outage(row)) for row in read_rows(Path(self.path), COLUMNS))
+        object.__setattr__(self, "_outages", outages)
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return a unit for each row.
@@ -179,28 +180,19 @@ class RecordedFailures:
         InvalidInputError
             Naming the first row with a node that is not there.
         """
-        for line in self._outages:
-            if max(line.outage.nodes) >= num_nodes:
-                raise line.row.error("node", f"a node's number, 0 to {num_nodes - 1}")
+        for row, outage in self._outages:
+            if max(outage.nodes) >= num_nodes:
+                raise row.error("node", f"a node's number, 0 to {num_nodes - 1}")
         return range(len(self._outages))
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage | None:
         """Return what the row says, once."""
-        return None if number else self._outages[unit].outage
+        return None if number else self._outages[unit][1]
 
 
-class _Line(NamedTuple):
-    """A row, and what it says."""
-
-    row: Row
-    outage: Outage
-
-
-def _line(row: Row) -> _Line:
-    time, until = row.number("time", at_least=0), inf
-    if row.has("down_until"):
-        until = row.number("down_until", above=time)
+def _outage(row: Row) -> Outage:
+    time = row.number("time", at_least=0)
+    until = row.number("down_until", above=time) if row.has("down_until") else inf
     kind = row.text("kind") if row.has("kind") else "failure"
     warning, drain = (row.number(name, at_least=0) if row.has(name) else 0.0 for name in ("warning", "drain"))
-    outage = Outage((row.integer("node", at_least=0),), time, until - time, kind, warning, drain=drain)
-    return _Line(row, outage)
+    return Outage((row.integer("node", at_least=0),), time, until - time, kind, warning, drain=drain)

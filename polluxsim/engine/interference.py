@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.engine.sharing import Tenant
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import JobId
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,11 @@ class Interference:
         return False
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the slowdown for who is on a crowded node."""
-        crowded = crowded_nodes(tenant.placement for tenant in tenants)
-        return {each.job.job_id: self.slowdown for each in tenants if interferes(each.placement, crowded)}
+        """Return the slowdown for who spans nodes, on one of which another job is that does.
 
-
-def crowded_nodes(placements: Iterable[Placement]) -> frozenset[int]:
-    """Return the nodes on which more than one multi-node job has GPUs.
-
-    Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
-    """
-    users = Counter(node for placement in placements if len(placement) > 1 for node, _ in placement)
-    return frozenset(node for node, jobs in users.items() if jobs > 1)
-
-
-def interferes(placement: Placement, crowded: frozenset[int]) -> bool:
-    """Return whether a job is slowed down: it spans nodes and one of them is crowded."""
-    return len(placement) > 1 and any(node in crowded for node, _ in placement)
+        Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
+        """
+        spanning = [each for each in tenants if len(each.placement) > 1]
+        users = Counter(node for each in spanning for node, _ in each.placement)
+        slowed = (each for each in spanning if any(users[node] > 1 for node, _ in each.placement))
+        return {each.job.job_id: self.slowdown for each in slowed}

@@ -5,41 +5,29 @@ from __future__ import annotations
 from bisect import bisect_right
 from copy import deepcopy
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.segment import NEVER, Segment
 from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.time_rules import Milestone
-from polluxsim.engine.twins import twin
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
-    from polluxsim.engine.losses import Losses
+    from polluxsim.engine.tenure import Losses
     from polluxsim.engine.time_rules import TimeRule
     from polluxsim.engine.truth import Pace, Truth
     from polluxsim.types import Placement
     from polluxsim.workloads.workload import Job
 
+SlottedT = TypeVar("SlottedT", bound=Any)
+
 
 class ActiveJob:
-    """State and dynamics of one job that is submitted and has not ended.
-
-    Parameters
-    ----------
-    job
-        What was submitted, and when.
-    truth
-        The truth about its application.
-    agent
-        What runs beside it.
-    order
-        How many were submitted before it.
+    """State and dynamics of one job that is submitted and has not ended, `order` of them before it.
 
     Attributes
     ----------
-    tenure
-        Its GPUs.
     pace
         How it trains on them; None without any.
     segment
@@ -186,10 +174,7 @@ class ActiveJob:
     def end_interval(self) -> bool:
         """Let the agent of a job that trains observe and choose again, at a scheduling round.
 
-        Returns
-        -------
-        bool
-            Whether the batch size changed, so that a new segment must begin.
+        Return whether the batch size changed, so that a new segment must begin.
         """
         self._observe()
         # The same choice after the same observation stays the same until the epoch or the placement changes.
@@ -244,3 +229,11 @@ class ActiveJob:
             return
         self._has_observed = True
         self.agent.observe(self._pace.observation(self.segment.epoch))
+
+
+def twin(original: SlottedT) -> SlottedT:
+    """Return an object with the same in its slots: `copy.copy`, in a third of its time."""
+    new = object.__new__(type(original))
+    for name in original.__slots__:
+        setattr(new, name, getattr(original, name))
+    return new

@@ -1,13 +1,12 @@
-"""The tables of a run's jobs: who is active, who holds GPUs, whose agent still learns."""
+"""The tables of a run's jobs: who is active, who holds GPUs, whose agent still learns, and what all make of theirs."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.segment import NEVER
-from polluxsim.engine.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,42 +20,72 @@ if TYPE_CHECKING:
 ORDER = attrgetter("order")
 
 
-class Jobs:
-    """Who is where.
+class Part(NamedTuple):
+    """What one job has in the totals: GPUs, goodput [M0-equivalent examples/s], and GPUs × efficiency."""
 
-    Attributes
-    ----------
-    active
-        Jobs that are submitted and have not ended, in order of submission.
-    placed
-        Those that hold GPUs.
-    running
-        The same, in order of submission.
-    waiting
-        Those that hold none, in order of submission.
-    learning
-        Those that hold GPUs and whose agents are not steady.
-    on_course
-        Those that hold GPUs and whose whole course of epochs is known.
-    views
-        Windows on the active jobs, in order of submission.
-    demand
-        GPUs that the users of the active jobs asked for.
-    totals
-        What all jobs together make of their GPUs.
+    gpus: int
+    goodput: float
+    weighted: float
+
+
+NOTHING = Part(0, 0.0, 0.0)
+
+
+class Totals:
+    """GPUs in use, goodput and efficiency of all jobs that hold GPUs.
+
+    Whole numbers, as rigid jobs have, are added up as jobs come and go. Sums of others depend on the order of their
+    terms in floating point: they are taken anew, in order of submission.
     """
 
     def __init__(self) -> None:
-        self.active: dict[JobId, ActiveJob] = {}
-        self.placed: dict[JobId, ActiveJob] = {}
-        self.learning: dict[JobId, ActiveJob] = {}
-        self.on_course: dict[JobId, ActiveJob] = {}
-        self.views: dict[JobId, JobWindow] = {}
-        self.demand = 0
+        self._parts: dict[JobId, Part] = {}
+        self._fractions = 0
+        # Of the parts that are whole.
+        self._whole = NOTHING
+
+    def update(self, job: ActiveJob) -> None:
+        """Take note of what a job makes of its GPUs now."""
+        old, gpus = self._parts.pop(job.job_id, None), job.tenure.num_replicas
+        if old is not None:
+            self._add(old, -1)
+        if gpus:
+            new = self._parts[job.job_id] = Part(gpus, job.segment.goodput, gpus * job.segment.efficiency)
+            self._add(new, 1)
+
+    def _add(self, part: Part, sign: int) -> None:
+        gpus, goodput, weighted = part
+        if goodput.is_integer() and weighted.is_integer():
+            all_gpus, all_goodput, all_weighted = self._whole
+            self._whole = Part(all_gpus + sign * gpus, all_goodput + sign * goodput, all_weighted + sign * weighted)
+        else:
+            self._fractions += sign
+
+    def of(self, running: Iterable[ActiveJob]) -> Part:
+        """Return the totals of all jobs that hold GPUs, given in order of submission."""
+        if not self._fractions:
+            return self._whole
+        gpus, goodput, weighted = 0, 0.0, 0.0
+        for job in running:
+            part = self._parts[job.job_id]
+            gpus, goodput, weighted = gpus + part.gpus, goodput + part.goodput, weighted + part.weighted
+        return Part(gpus, goodput, weighted)
+
+
+class Jobs:
+    """Who is where."""
+
+    def __init__(self) -> None:
+        self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
+        self.placed: dict[JobId, ActiveJob] = {}  # of these, who holds GPUs
+        self.learning: dict[JobId, ActiveJob] = {}  # of those, whose agents are not steady
+        self.on_course: dict[JobId, ActiveJob] = {}  # and whose whole course of epochs is known
+        self.views: dict[JobId, JobWindow] = {}  # windows on the active jobs, in order of submission
+        self.demand = 0  # GPUs that the users of the active jobs asked for
         self.totals = Totals()
         self._waiting: dict[JobId, ActiveJob] = {}
         self._waiting_are_in_order = True
-        self.running: list[ActiveJob] = []
+        self.running: list[ActiveJob] = []  # those placed, in order of submission
         self._running_views: list[JobWindow] = []
 
     @property

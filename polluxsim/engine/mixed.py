@@ -10,33 +10,15 @@ from polluxsim.engine.truth import Pace
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent, Divide, Observation
     from polluxsim.engine.truth import Truth
-    from polluxsim.gpu_types import NodeTypes
-    from polluxsim.types import Crew, DividedBatch, Placement
+    from polluxsim.types import Crew, DividedBatch
 
 
 class MixedPace(Pace):
     """How a job trains on GPUs of several types: a step is over when that on the slowest of them would be.
 
     How long it would take on a type is what its profile says of as many GPUs, all of that type, at its part of the
-    batch. The type that pace and observations are by is that of the placement's first node.
-
-    Parameters
-    ----------
-    truth
-        The truth about the application.
-    shape
-        GPUs on each node.
-    crew
-        The same by type.
-    choice
-        What GPUs of each type have of the batch.
-    gpu_type
-        Of the first node, by name.
-
-    Raises
-    ------
-    ProfileRangeError
-        If the profile says nothing about this on one of the types.
+    batch. The type that pace and observations are by is that of the placement's first node. It raises as `Pace` does,
+    for any of the types.
     """
 
     __slots__ = ("_crew", "_workers")
@@ -60,9 +42,3 @@ class MixedPace(Pace):
     def observation(self, epoch: int) -> Observation:
         """Return what an agent observes in an epoch: how long each type would take, too."""
         return super().observation(epoch)._replace(workers=self._workers)
-
-
-def mixed_pace(truth: Truth, placement: Placement, node_types: NodeTypes, divide: Divide, epoch: int) -> MixedPace:
-    """Return the pace of a job on GPUs of several types, as its agent divides its batch."""
-    crew, first = node_types.crew(placement), node_types[placement[0][0]].name
-    return MixedPace(truth, tuple(gpus for _, gpus in placement), crew, divide(crew, epoch), first)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.engine.mixed import mixed_pace
+from polluxsim.engine.mixed import MixedPace
 from polluxsim.engine.plain import plain_pairs
 from polluxsim.engine.sharing_check import check_together, newly_shared, placement_of
 from polluxsim.engine.tenure import spread
 from polluxsim.errors import InvalidAllocationError, short
 from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import ProfileRangeError
+from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,19 +25,7 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """A job that gets other GPUs, or loses them.
-
-    Attributes
-    ----------
-    job
-        The job.
-    placement
-        What it gets, empty for nothing.
-    pace
-        How it will train there; None without GPUs.
-    gpus
-        What it gets by number, if others may have it too.
-    """
+    """A job that gets other GPUs, by number too if others may have them, and how it trains there; or loses all."""
 
     job: ActiveJob
     placement: Placement
@@ -134,7 +123,8 @@ def _mixed(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -
     if job.agent.divide is None or numbered:
         mixed = " and ".join(nodes.types.names_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, allowed is one type")
-    return mixed_pace(job.truth, placement, nodes.types, job.agent.divide, job.segment.epoch)
+    crew, first = nodes.types.crew(placement), nodes.types[placement[0][0]].name
+    return MixedPace(job.truth, gpus_by_node(placement), crew, job.agent.divide(crew, job.segment.epoch), first)
 
 
 def _gpu_types(job: ActiveJob, placement: Placement, nodes: Nodes) -> Sequence[str]:

@@ -26,40 +26,18 @@ class Nodes:
 
     A node is paid for from its request to its release, and can be used once its start-up time is over. So the nodes
     that are up are always the first ones. At time 0 the least number of nodes is up.
-
-    Parameters
-    ----------
-    cluster
-        All the nodes there can be.
-
-    Attributes
-    ----------
-    free
-        GPUs of each node that nobody holds, of nodes too that are not there yet.
-    board
-        Who holds GPUs that others may have, too.
-    down
-        Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
-    coming
-        When nodes go down, as far as that is known before [s].
-    draining
-        Nodes that take no further jobs until they go down, and when that is [s].
-    num_failures
-        How often each node has gone down.
-    outages
-        Those that are over.
-    granted
-        CPUs and memory for each GPU of the jobs that have others than go with their GPUs; never changed, but replaced.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.free = list(cluster.gpus_per_node)
+        self.free = list(cluster.gpus_per_node)  # GPUs that nobody holds, of nodes too that are not there yet
         self.board = Board(self.free)
+        # Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
         self.down: dict[int, OutageRecord] = {}
-        self.coming: dict[int, float] = {}
-        self.draining: dict[int, float] = {}
-        self.num_failures = [0] * cluster.num_nodes
-        self.outages = Records(OutageRecord)
+        self.coming: dict[int, float] = {}  # when nodes go down, as far as that is known before [s]
+        self.draining: dict[int, float] = {}  # nodes that take no further jobs until they go down, and when that is [s]
+        self.num_failures = [0] * cluster.num_nodes  # how often each has gone down
+        self.outages = Records(OutageRecord)  # those that are over
+        # CPUs and memory by GPU of the jobs that have others than go with their GPUs; never changed, but replaced.
         self.granted: Mapping[JobId, Host] = NOBODY
         self._health: Health | None = None
         self._cluster = cluster
@@ -70,17 +48,8 @@ class Nodes:
         self._since, self._paid = 0.0, (0.0, 0.0)
 
     def grow(self, cluster: Cluster, now: float) -> None:
-        """Have more nodes from now on; those there are stay as they are.
-
-        Parameters
-        ----------
-        cluster
-            All nodes, those that there are first.
-        now
-            [s].
-        """
-        self._paid = self._paid_for(now)
-        self._since = now
+        """Have more nodes from now on [s], all those of a cluster; those there are come first and stay as they are."""
+        self._paid, self._since = self._paid_for(now), now
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
         self.free += new
         self.num_failures += [0] * len(new)
@@ -121,7 +90,7 @@ class Nodes:
 
     def are_coming(self, now: float) -> bool:
         """Return whether nodes that were requested, or are down, will be up later."""
-        return self._up_at[-1] > now or (bool(self.down) and any(down.until < inf for down in self.down.values()))
+        return self._up_at[-1] > now or any(down.until < inf for down in self.down.values())
 
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
         """Return the GPUs of each node that is there, the first `at_most` of them.
@@ -205,15 +174,8 @@ class Nodes:
         self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def request(self, num_nodes: int, now: float) -> float:
-        """Ask for another number of nodes, and give back what is beyond it.
-
-        Returns
-        -------
-        float
-            When new ones will be up [s]; ∞ if there are none.
-        """
-        self._paid = self._paid_for(now)
-        self._since = now
+        """Ask for another number of nodes, and give back what is beyond it; return when new ones are up [s], or ∞."""
+        self._paid, self._since = self._paid_for(now), now
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
         for known in (self.coming, self.draining, self.down):

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
+from heapq import heappushpop, heapreplace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.agenda import Rank
 from polluxsim.engine.jobs import in_order
 from polluxsim.engine.streams import Stream, uniforms
-from polluxsim.engine.workshop import Workshop
 from polluxsim.policies.view import Change
 
 if TYPE_CHECKING:
     from polluxsim.engine.agenda import Happening
     from polluxsim.engine.state import State
     from polluxsim.engine.training import Training
-    from polluxsim.types import Outage
+    from polluxsim.types import Outage, Repairs
 
 
 class Due(NamedTuple):
-    """An outage that is to come, or has begun.
-
-    Attributes
-    ----------
-    source, unit, number
-        Which outage of which unit of which of the cluster's `outages`.
-    what
-        The outage.
-    """
+    """An outage that is to come, or has begun: which one of which unit of which of the cluster's `outages`."""
 
     source: int
     unit: int
@@ -36,20 +28,38 @@ class Due(NamedTuple):
     what: Outage
 
 
+class Workshop:
+    """Repairs nodes in order of failure, so that it is known at once when each is up again.
+
+    Without `repairs` there is a crew for every failure, and no spare node.
+    """
+
+    def __init__(self, repairs: Repairs | None) -> None:
+        # Heaps of when each crew, and each spare node, is free.
+        self._crews = [0.0] * ((repairs and repairs.crews) or 0)
+        self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
+
+    def until(self, now: float, outage: Outage) -> float:
+        """Return when the nodes of an outage that begins now are up again [s].
+
+        Of a group, only what failed is repaired: no spare node helps.
+        """
+        repaired = now + outage.duration
+        if not outage.is_repair:
+            return repaired
+        if self._crews:
+            repaired = max(now, self._crews[0]) + outage.duration
+            heapreplace(self._crews, repaired)
+        if self._spares and len(outage.nodes) == 1:
+            return max(now, heappushpop(self._spares, repaired))
+        return repaired
+
+
 class Downtime:
     """Lets nodes be down as the cluster's outages say.
 
     Every outage has a random stream of its own, named by source, unit and number. So what is drawn depends on nothing
     that happened, a copy of a run needs no generator, and another node changes no other's failures.
-
-    Parameters
-    ----------
-    state
-        The run.
-    training
-        What takes the jobs' GPUs.
-    seed
-        The run's.
     """
 
     def __init__(self, state: State, training: Training, seed: int) -> None:
@@ -80,39 +90,28 @@ class Downtime:
 
     def _expect(self, source: int, unit: int, number: int) -> None:
         """Call the next outage of a unit that is up from now on."""
-        agenda, cluster = self._state.agenda, self._state.scenario.cluster
+        agenda, nodes = self._state.agenda, self._state.nodes
         draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
-        outage = cluster.outages[source].outage(unit, number, agenda.now, draw)
-        if outage is None:
-            return
-        due = Due(source, unit, number, outage)
-        if self._is_coming(due):
+        outage = self._state.scenario.cluster.outages[source].outage(unit, number, agenda.now, draw)
+        if outage is None or self._is_coming(due := Due(source, unit, number, outage)):
             return
         self._coming[source, unit] = due
         agenda.at(outage.start, Rank.ARRIVAL, self._begin, due)
-        for ahead, action in ((outage.warning, self._warn), (outage.drain, self._drain)):
+        for ahead, announce in ((outage.warning, nodes.warn), (outage.drain, nodes.drain)):
             if ahead:
-                agenda.at(max(agenda.now, outage.start - ahead), Rank.ARRIVAL, action, due)
+                time = max(agenda.now, outage.start - ahead)
+                agenda.at(time, Rank.ARRIVAL, self._announce, (due, announce))
 
     def _is_coming(self, due: Due) -> bool:
         return self._coming.get((due.source, due.unit)) == due
 
-    def _warn(self, event: Happening) -> None:
-        """Let policies know of an outage that is to come."""
-        if not self._is_coming(event.about):
-            return
-        outage = event.about.what
-        for node in self._there(outage):
-            self._state.nodes.warn(node, outage.start)
-        self._state.rounds.note(Change.NODES)
-
-    def _drain(self, event: Happening) -> None:
-        if not self._is_coming(event.about):
-            return
-        outage = event.about.what
-        for node in self._there(outage):
-            self._state.nodes.drain(node, outage.start)
-        self._state.rounds.note(Change.NODES)
+    def _announce(self, event: Happening) -> None:
+        """Let it be known which nodes go down when, for policies to see or so that they take no further jobs."""
+        due, announce = event.about
+        if self._is_coming(due):
+            for node in self._there(due.what):
+                announce(node, due.what.start)
+            self._state.rounds.note(Change.NODES)
 
     def _begin(self, event: Happening) -> None:
         if not self._is_coming(event.about):

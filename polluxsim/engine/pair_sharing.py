@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from polluxsim.engine.sharing import by_gpus
 from polluxsim.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polluxsim.engine.sharing import Tenant
-    from polluxsim.types import Gpus, JobId
+    from polluxsim.types import JobId
 
 Kind: TypeAlias = tuple[str, int]
 """Model, and batch size on each GPU."""
@@ -71,12 +72,8 @@ class Pairs:
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return what each of two loses beside the other."""
-        on: dict[Gpus, list[Tenant]] = {}
-        for each in tenants:
-            if each.gpus:
-                on.setdefault(tuple(sorted(each.gpus)), []).append(each)
         found: dict[JobId, float] = {}
-        for there in on.values():
+        for there in by_gpus(tenants):
             if len(there) == 2:
                 speeds = self._measured(*there) or (IN_TURN, IN_TURN)
                 found |= {each.job.job_id: 1 - speed for each, speed in zip(there, speeds, strict=True)}

@@ -69,10 +69,7 @@ class Readings:
     def active(self, time: float) -> list[tuple[Job, float]]:
         """Return the jobs that have not ended, in order of submission, with the work each has done by then [M0-steps].
 
-        Parameters
-        ----------
-        time
-            Now, or before anything else happens [s].
+        The time [s] is now, or before anything else happens.
         """
         rule = self._state.shutter.rule
         return [(job.job, job.segment.progress_at(time, rule)) for job in self._state.jobs.active.values()]
@@ -80,7 +77,7 @@ class Readings:
     @property
     def known(self) -> dict[JobId, Job]:
         """Return all jobs that are known so far, submitted or not."""
-        return {job.job_id: job for job in self._state.scenario.workload.jobs} | self._world.followers
+        return self._world.known
 
     @property
     def down(self) -> tuple[int, ...]:
@@ -106,4 +103,4 @@ class Readings:
     @property
     def gpu_time(self) -> Mapping[str, float]:
         """Return the shares of the GPU time so far, as `shares_of_gpu_time` names them."""
-        return shares_of_gpu_time(so_far(self._state, self._world.followers))
+        return shares_of_gpu_time(so_far(self._state, self._world.known))

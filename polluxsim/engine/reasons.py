@@ -25,13 +25,7 @@ class Inquiry:
 
     A job's are due when it is new, when its placement changes, and then, while it waits, 1, 2, 4, 8 … round intervals
     later each; while it runs on unchanged, 8, 16, 32 … So their number grows with the logarithm of such a stretch only.
-
-    Parameters
-    ----------
-    whose
-        `changes` for this rule, `rounds` for all jobs at every round, `none` for nobody.
-    round_interval
-        Time between rounds [s].
+    That holds of `changes`; of `rounds`, all jobs' are due at every round, and of `none` nobody's.
     """
 
     def __init__(self, whose: str, round_interval: float) -> None:

@@ -7,7 +7,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.columns import Records
-from polluxsim.engine.losses import NO_LOSSES
 from polluxsim.engine.tenure import Tenure
 from polluxsim.records import (
     AllocationRecord,
@@ -40,37 +39,12 @@ MATERIAL = 0.1
 """Share by which a number must change for a reason to be recorded again."""
 
 
-_COPIED = (
-    "jobs", "rounds", "allocations", "timings", "reasons", "checkpoints", "sharing", "hosts", "_last_reason", "_last",
-    "shares",
-)  # fmt: skip
-
-
 class Recorder:
-    """Collects the records of one run.
-
-    Parameters
-    ----------
-    settings
-        The rules of the run.
-
-    Attributes
-    ----------
-    jobs
-        Jobs that have ended, in this order.
-    rounds, allocations, reasons, timings, checkpoints, sharing, hosts
-        What changed, in order of time.
-    shares
-        GPUs by number, and speed over that alone, of the jobs that have them.
-    hosted_now
-        CPUs and memory of the jobs that hold GPUs, where the cluster says what nodes have.
-    last_round
-        The cluster after the last round, recorded or not; None before the first.
-    """
+    """Collects the records of one run."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
-        self.jobs = Records(JobRecord)
+        self.jobs = Records(JobRecord)  # those that have ended, in this order; all others in order of time
         self.rounds = Records(RoundRecord)
         self.allocations = Records(AllocationRecord)
         self.timings = Records(TimingRecord)
@@ -78,13 +52,13 @@ class Recorder:
         self.checkpoints = Records(CheckpointRecord)
         self.sharing = Records(SharingRecord)
         self.hosts = Records(HostRecord)
-        self.last_round: RoundRecord | None = None
+        self.last_round: RoundRecord | None = None  # recorded or not
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
-        self.shares: dict[JobId, tuple[Gpus, float]] = {}
-        self.hosted_now: Mapping[JobId, Hosted] = {}
+        self.shares: dict[JobId, tuple[Gpus, float]] = {}  # of who has GPUs by number: these, and speed over that alone
+        self.hosted_now: Mapping[JobId, Hosted] = {}  # of jobs that hold GPUs, where the cluster says what nodes have
 
     def changed(self, now: float, job: ActiveJob) -> None:
         """Take note of a job's placement and batch size if they changed."""
@@ -125,9 +99,9 @@ class Recorder:
         self.shares.pop(job.job_id, None)
         self._last_reason.pop(job.job_id, None)
 
-    def never_submitted(self, job: Job, status: Status, now: float) -> None:
-        """Take note of a job that ended before it was submitted."""
-        self.jobs.append(job_record(job, None, status, now, self.settings))
+    def never_submitted(self, job: Job, now: float) -> None:
+        """Take note of a job that was cancelled before it was submitted."""
+        self.jobs.append(job_record(job, None, Status.CANCELLED, now, self.settings))
 
     def round(self, now: float, jobs: Jobs, nodes: Nodes, *, has_changed: bool) -> None:
         """Take note of the cluster after a round; it is kept where something happened or is not as it was."""
@@ -168,28 +142,19 @@ class Recorder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
         new = copy(self)  # records never change
-        for name in _COPIED:
-            setattr(new, name, copy(getattr(self, name)))
+        for name, value in vars(self).items():
+            if isinstance(value, Records | dict):
+                setattr(new, name, copy(value))
         return new
 
 
 def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, settings: EngineSettings) -> JobRecord:
-    """Return the record of a job.
+    """Return the record of a job as of `now` [s], when it ended or the run did.
 
-    Parameters
-    ----------
-    job
-        The job, with the time at which it was submitted.
-    active
-        Its state, in the epoch that it is in now; None of one that was never submitted.
-    status
-        How it ended.
-    now
-        When it ended, or the run [s].
-    settings
-        The rules of the run.
+    `active` is its state, in the epoch that it is in now; None of one that was never submitted.
     """
-    tenure, losses, work, is_complete = Tenure(), NO_LOSSES, 0.0, status is Status.COMPLETED
+    tenure, work, is_complete = Tenure(), 0.0, status is Status.COMPLETED
+    losses = tenure.losses
     if active is not None:
         rule, all_work = settings.time_rule, active.truth.epoch_ends[-1]
         tenure, losses = active.tenure, active.losses_at(now, rule)

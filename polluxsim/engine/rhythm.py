@@ -9,33 +9,15 @@ from polluxsim.engine.time_rules import Milestone
 
 
 class Rhythm(NamedTuple):
-    """Training that stops for checkpoints; all but the first two are as of the start of a segment.
+    """Training that stops for checkpoints; all but the first two are as of the start of a segment."""
 
-    Attributes
-    ----------
-    interval
-        Training between two checkpoints; ∞ is none [s].
-    cost
-        Time of a checkpoint, in which nothing is trained [s].
-    due
-        Training until the next one; less than 0 is how long one has been going on already [s].
-    since
-        Training since the last one that was finished, or since the job got its GPUs [s].
-    kept
-        Progress that a failure would leave [M0-steps].
-    paused
-        Time in checkpoints since the job got its GPUs [s].
-    at_epochs
-        Whether there is one at the end of every epoch.
-    """
-
-    interval: float = inf
-    cost: float = 0.0
-    due: float = inf
-    since: float = 0.0
-    kept: float = 0.0
-    paused: float = 0.0
-    at_epochs: bool = False
+    interval: float = inf  # training between two checkpoints; ∞ is none [s]
+    cost: float = 0.0  # time of a checkpoint, in which nothing is trained [s]
+    due: float = inf  # training until the next one; less than 0 is how long one has been going on already [s]
+    since: float = 0.0  # training since the last one that was finished, or since the job got its GPUs [s]
+    kept: float = 0.0  # progress that a failure would leave [M0-steps]
+    paused: float = 0.0  # time in checkpoints since the job got its GPUs [s]
+    at_epochs: bool = False  # whether there is one at the end of every epoch
 
     def without(self, start: float, now: float) -> float:
         """Return what the time would be without the checkpoints since the start [s]."""

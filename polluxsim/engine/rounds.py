@@ -57,18 +57,8 @@ class Rounds:
     """Calls the next round when it is needed, and says whether the decision that stands is out of date.
 
     A round is needed after something happened, where a decision ends, or where agents observe; all others would change
-    nothing and are not held.
-
-    Parameters
-    ----------
-    agenda
-        Where rounds are due.
-    interval
-        Time between them [s].
-    action
-        What is done in one.
-    ask_at_failures
-        Whether one is held, besides, as soon as a job lost its GPUs.
+    nothing and are not held. The `action` is what is done in one; with `ask_at_failures`, one is held besides as soon
+    as a job lost its GPUs.
     """
 
     def __init__(self, agenda: Agenda, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:

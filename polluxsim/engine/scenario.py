@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from polluxsim.policies.view import Traits, traits_of
 from polluxsim.workloads.fitting import speeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from polluxsim.agent.rules import BatchRule
     from polluxsim.engine.nodes import Nodes
@@ -70,6 +69,10 @@ class Scenario:
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
     agent: BatchRule | None = None
+    # What was computed of jobs and applications already.
+    _speeds: dict[object, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _truths: dict[str, Truth] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _paces: dict[tuple[int, Speeds], Paces] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def under(
@@ -88,13 +91,8 @@ class Scenario:
         if self.agent is not None:
             check_rule(self.agent)
         self.check(self.workload)
-        if named := self.settings.named_applications:
-            self._check_names(named)
-
-    def _check_names(self, named: Mapping[str, Iterable[str]]) -> None:
-        """Check that what is set by application is set for applications that there are."""
-        known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
-        for setting, names in named.items():
+        for setting, names in self.settings.named_applications.items():
+            known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
             if unknown := sorted(set(names) - set(known)):
                 raise InvalidConfigError(
                     f"engine.{setting} names application {unknown[0]!r}, allowed are {', '.join(known)}"
@@ -147,7 +145,7 @@ class Scenario:
         if job.plan is not None:
             return self._here(Truth(self.profile_of(job)))
         if job.duration is not None:
-            return self._here(Truth(self.profile_of(job), self._paces[job.num_replicas, job.speeds]))
+            return self._here(Truth(self.profile_of(job), self._paces.setdefault((job.num_replicas, job.speeds), {})))
         if (known := self._truths.get(job.application)) is None:
             known = self._truths[job.application] = self._here(Truth(self.profile_of(job)))
         return known
@@ -176,18 +174,6 @@ class Scenario:
     def agents(self) -> Agents:
         """Return what makes the agents of the jobs."""
         return Agents(self.traits, self.agent, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
-
-    @cached_property
-    def _speeds(self) -> dict[object, Mapping[str, float]]:
-        return {}
-
-    @cached_property
-    def _truths(self) -> dict[str, Truth]:
-        return {}
-
-    @cached_property
-    def _paces(self) -> defaultdict[tuple[int, Speeds], Paces]:
-        return defaultdict(dict)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:
         return self

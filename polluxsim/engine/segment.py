@@ -15,36 +15,16 @@ NEVER = Milestone(inf)
 
 
 class Segment(NamedTuple):
-    """A stretch of constant progress, from one change to the next.
+    """A stretch of constant progress, from one change to the next."""
 
-    Attributes
-    ----------
-    epoch
-        The epoch it is in, from 0.
-    progress
-        Work done at its start [M0-steps].
-    start
-        Time from which it goes on; before it, the job restarts [s].
-    rate
-        Progress per second, 0 without GPUs [M0-steps/s].
-    goodput
-        The same [M0-equivalent examples/s].
-    efficiency
-        What a larger batch is worth.
-    milestone
-        When the epoch ends if nothing changes before.
-    rhythm
-        How it stops for checkpoints, and what a failure would leave; None where nothing can be lost.
-    """
-
-    epoch: int = 0
-    progress: float = 0.0
-    start: float = 0.0
-    rate: float = 0.0
-    goodput: float = 0.0
-    efficiency: float = 0.0
-    milestone: Milestone = NEVER
-    rhythm: Rhythm | None = None
+    epoch: int = 0  # that it is in, from 0
+    progress: float = 0.0  # work done at its start [M0-steps]
+    start: float = 0.0  # time from which it goes on; before it, the job restarts [s]
+    rate: float = 0.0  # progress per second, 0 without GPUs [M0-steps/s]
+    goodput: float = 0.0  # the same [M0-equivalent examples/s]
+    efficiency: float = 0.0  # what a larger batch is worth
+    milestone: Milestone = NEVER  # when the epoch ends if nothing changes before
+    rhythm: Rhythm | None = None  # how it stops for checkpoints; None where nothing can be lost
 
     def progress_at(self, now: float, rule: TimeRule) -> float:
         """Return the work done by a time within it [M0-steps]."""

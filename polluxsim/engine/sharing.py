@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.engine.job import ActiveJob
     from polluxsim.gpu_types import NodeTypes
@@ -15,27 +15,13 @@ if TYPE_CHECKING:
 
 
 class Tenant(NamedTuple):
-    """A job on its GPUs.
-
-    Attributes
-    ----------
-    job
-        What was submitted.
-    placement
-        Its GPUs by node.
-    gpus
-        The same by number, if it may share them; else empty.
-    gpu_type
-        Their type; empty where the cluster does not say, or nobody may share them.
-    epoch
-        Which it is in, from 0.
-    """
+    """A job on its GPUs."""
 
     job: Job
     placement: Placement
-    gpus: Gpus
-    gpu_type: str = ""
-    epoch: int = 0
+    gpus: Gpus  # its placement by number, if it may share them; else empty
+    gpu_type: str = ""  # empty where the cluster does not say, or nobody may share them
+    epoch: int = 0  # that it is in, from 0
 
     @property
     def batch_size(self) -> int:
@@ -45,9 +31,20 @@ class Tenant(NamedTuple):
 
 
 def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
-    """Return a job that is to have GPUs by number."""
+    """Return a job that is to have GPUs by number, or if there are none, that shares none of those it has."""
+    if not gpus:
+        return Tenant(job.job, job.placement, ())
     gpu_type = node_types[gpus[0][0]].name if node_types else ""
     return Tenant(job.job, job.placement, gpus, gpu_type, job.segment.epoch)
+
+
+def by_gpus(tenants: Iterable[Tenant]) -> Iterable[Sequence[Tenant]]:
+    """Return those who have GPUs by number together with all others who have the same ones."""
+    packs: dict[Gpus, list[Tenant]] = {}
+    for each in tenants:
+        if each.gpus:
+            packs.setdefault(tuple(sorted(each.gpus)), []).append(each)
+    return packs.values()
 
 
 class Sharing(Protocol):
@@ -60,33 +57,17 @@ class Sharing(Protocol):
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the share of its speed that each job loses to others, in [0, 1]; who loses nothing may be left out.
 
-        Parameters
-        ----------
-        tenants
-            All jobs that hold GPUs, in order of submission.
+        Tenants are all jobs that hold GPUs, in order of submission.
         """
         ...
 
 
 class Board:
-    """Who holds GPUs by number, which others may hold too.
-
-    Parameters
-    ----------
-    free
-        GPUs of each node that nobody holds, kept up to date.
-
-    Attributes
-    ----------
-    held
-        The GPUs of each such job.
-    num_extra
-        By how much the GPUs of all jobs are more than the GPUs that somebody holds.
-    """
+    """Who holds GPUs by number, which others may hold too; keeps count in `free` of what nobody holds."""
 
     def __init__(self, free: list[int]) -> None:
         self.held: dict[JobId, Gpus] = {}
-        self.num_extra = 0
+        self.num_extra = 0  # by how much the GPUs of all jobs are more than the GPUs that somebody holds
         self._users: Counter[Gpu] = Counter()
         self._free = free
 

@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.plain import plain_pairs
-from polluxsim.engine.sharing import Tenant, tenant_of
+from polluxsim.engine.sharing import tenant_of
 from polluxsim.errors import InvalidAllocationError, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from polluxsim.engine.sharing import Sharing
+    from polluxsim.engine.sharing import Sharing, Tenant
     from polluxsim.engine.state import State
     from polluxsim.policies.view import Decision
     from polluxsim.types import Gpu, Gpus, JobId, Placement
@@ -56,16 +56,9 @@ def placement_of(gpus: Gpus) -> Placement:
 def check_together(
     new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], up: Sequence[int], state: State
 ) -> None:
-    """Check that all GPUs that jobs will hold are there, and that those on one GPU fit together.
+    """Check that all GPUs that jobs will hold are there (`up`, by node), and that those on one GPU fit together.
 
-    Parameters
-    ----------
-    new, shared
-        What changes, all of it as placements, and what of it by number.
-    up
-        GPUs of each node that is there.
-    state
-        The run.
+    What changes is all in `new` as placements, and what of it is by number, in `shared`.
 
     Raises
     ------
@@ -98,25 +91,19 @@ def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state
     held, types = state.nodes.board.held, state.nodes.types
     for job in state.jobs.running:
         if job.job_id not in new:
-            numbered = held.get(job.job_id, ())
-            yield tenant_of(job, numbered, types) if numbered else Tenant(job.job, job.placement, ())
+            yield tenant_of(job, held.get(job.job_id, ()), types)
     for job_id, placement in new.items():
         if placement:
-            job, numbered = state.jobs.active[job_id], shared.get(job_id, ())
-            there = tenant_of(job, numbered, types) if numbered else Tenant(job.job, placement, ())
-            yield there._replace(placement=placement)
+            tenant = tenant_of(state.jobs.active[job_id], shared.get(job_id, ()), types)
+            yield tenant._replace(placement=placement)
 
 
 def _check_fit(users: Mapping[Gpu, Sequence[Tenant]], sharing: Sharing | None) -> None:
     # Of each group, once, at its first GPU.
     crowded = [(gpu, there) for gpu, there in users.items() if len(there) > 1]
     groups = {tuple(each.job.job_id for each in there): (gpu, there) for gpu, there in reversed(crowded)}
+    how = "whole GPUs, as engine.sharing is null" if sharing is None else f"what {type(sharing).__name__} can join"
     for names, ((node, number), there) in groups.items():
         if sharing is None or not sharing.fits(there):
-            how = (
-                "whole GPUs, as engine.sharing is null"
-                if sharing is None
-                else f"what {type(sharing).__name__} can join"
-            )
             who = " and ".join(map(repr, names))
             raise InvalidAllocationError(f"put jobs {who} on GPU {number} of node {node}, allowed is {how}")

@@ -11,13 +11,7 @@ if TYPE_CHECKING:
 
 
 class Shutter:
-    """Says whether views may be looked at, and what time they show.
-
-    Parameters
-    ----------
-    rule
-        How progress becomes time.
-    """
+    """Says whether views may be looked at, and what time they show."""
 
     __slots__ = ("is_open", "rule", "time")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from polluxsim.engine.garbage import seldom_collected
 from polluxsim.engine.guests import guest
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Simulation", "Watcher", "driven", "simulate"]
 
 
-class Watcher(Protocol):
-    """Follows a run while it goes on."""
-
-    def __call__(self, run: Simulation) -> None:
-        """Take note of a round in which the policy was asked, and which has just been carried out."""
-        ...
+Watcher: TypeAlias = Callable[[Simulation], None]
+"""Takes note of a round in which the policy was asked, and which has just been carried out."""
 
 
 def simulate(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from polluxsim.engine.sharing import by_gpus
 from polluxsim.models.stages import MOST_JOBS, beside, goes_beside, interleaved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.engine.sharing import Tenant
-    from polluxsim.types import Gpu, Gpus, JobId
+    from polluxsim.types import Gpu, JobId
 
 
 class Interleaved:
@@ -27,10 +27,7 @@ class Interleaved:
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return what the turns of the others take."""
-        packs: defaultdict[Gpus, list[Tenant]] = defaultdict(list)
-        for each in tenants:
-            packs[tuple(sorted(each.gpus))].append(each)
-        return dict(pair for gpus, pack in packs.items() if gpus and len(pack) > 1 for pair in _losses(pack))
+        return dict(pair for pack in by_gpus(tenants) if len(pack) > 1 for pair in _losses(pack))
 
 
 def _losses(pack: Sequence[Tenant]) -> Iterator[tuple[JobId, float]]:
@@ -56,7 +53,7 @@ class Leftovers:
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return what a job loses that has only what others leave."""
         hosts = {gpu: each for each in tenants if is_guaranteed(each) for gpu in each.gpus}
-        return {each.job.job_id: _loss(each, _at(hosts, each.gpus)) for each in tenants if not is_guaranteed(each)}
+        return {each.job.job_id: _loss(each, hosts) for each in tenants if not is_guaranteed(each)}
 
 
 def is_guaranteed(tenant: Tenant) -> bool:
@@ -64,13 +61,10 @@ def is_guaranteed(tenant: Tenant) -> bool:
     return tenant.job.priority >= 0
 
 
-def _at(hosts: Mapping[Gpu, Tenant], gpus: Gpus) -> Iterable[Tenant]:
-    return (hosts[gpu] for gpu in gpus if gpu in hosts)
-
-
-def _loss(guest: Tenant, hosts: Iterable[Tenant]) -> float:
+def _loss(guest: Tenant, hosts: Mapping[Gpu, Tenant]) -> float:
     """Return the share of its speed that a job loses to those it runs beside, the busiest of which counts."""
     if (mine := guest.job.stages) is None:
         return 0.0
-    times = {beside(mine, host.job.stages) for host in hosts if host.job.stages is not None}
+    there = (hosts[gpu].job.stages for gpu in guest.gpus if gpu in hosts)
+    times = {beside(mine, stages) for stages in there if stages is not None}
     return 1 - mine.step / max(times | {mine.step})

@@ -13,13 +13,7 @@ LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
 
 
 class Standstill:
-    """Notices that nobody makes progress any more.
-
-    Parameters
-    ----------
-    settings
-        Round interval and restart delay.
-    """
+    """Notices that nobody makes progress any more."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * max(settings.delays.all)
@@ -27,14 +21,14 @@ class Standstill:
 
     def at_round(self, state: State, num_coming: int) -> str | None:
         """Return why the run stands still, None if it does not or this cannot be said yet."""
-        time = state.agenda.now
+        time, active = state.agenda.now, state.jobs.active.values()
         hopes = num_coming or state.nodes.are_coming(time)
         if hopes or any(job.is_training(time) for job in state.jobs.placed.values()):
             self._since = None
         elif self._since is None or state.rounds.is_news:
             self._since = time
-        elif time - self._since >= self._patience and not _somebody_gives_up(state):
-            return self.now(state)
+        elif time - self._since >= self._patience and all(job.job.cancel_time is None for job in active):
+            return self.now(state)  # nor is anybody going to give up, which may let others run
         return None
 
     def now(self, state: State) -> str:
@@ -49,8 +43,3 @@ class Standstill:
             elastic = f"; only {counts.least} of up to {counts.most} nodes are up, as the policy asked for no more"
         guest = f"policy {state.scenario.policy_name} gave no GPU, or moved them every time"
         return f"{what} {how} {time:g} s: {guest}{elastic}"
-
-
-def _somebody_gives_up(state: State) -> bool:
-    """Return whether a job is going to be cancelled, which may let others run."""
-    return any(job.job.cancel_time is not None for job in state.jobs.active.values())

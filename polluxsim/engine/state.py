@@ -18,27 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """The pieces that work on one run, each with one concern.
-
-    Attributes
-    ----------
-    scenario
-        What is simulated, which never changes.
-    agenda
-        What is due when.
-    jobs
-        Who is active, who holds GPUs, whose agent learns.
-    nodes
-        Which nodes are up, and what is free on them.
-    rounds
-        When the policy is asked.
-    inquiry
-        Whose reasons it is asked for.
-    records
-        What has happened.
-    shutter
-        Whether views may be looked at.
-    """
+    """The pieces that work on one run, each with one concern, which its class tells."""
 
     scenario: Scenario
     agenda: Agenda

@@ -1,15 +1,44 @@
-"""The GPUs that a job holds, and what it has had so far."""
+"""The GPUs that a job holds, what it has had so far, and what checkpoints and failures took from it."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.engine.losses import NO_LOSSES
 from polluxsim.types import gpus_by_node
 
 if TYPE_CHECKING:
+    from polluxsim.engine.rhythm import Rhythm
     from polluxsim.types import Placement
+
+
+class Losses(NamedTuple):
+    """What checkpoints and failures took from a job up to now."""
+
+    num_failures: int = 0  # how often it lost its GPUs
+    num_crashes: int = 0  # how often by its own failure
+    checkpoint_time: float = 0.0  # in checkpoints [s]
+    checkpoint_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_time: float = 0.0  # of training that was for nothing [s]
+    lost_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_work: float = 0.0  # what was trained then [M0-steps]
+
+    def with_checkpoints(self, rhythm: Rhythm, gpus: int) -> Losses:
+        """Return them with the checkpoints on GPUs that are given up."""
+        time, service = self.checkpoint_time + rhythm.paused, self.checkpoint_service + rhythm.paused * gpus
+        return self._replace(checkpoint_time=time, checkpoint_service=service)
+
+    def with_failure(self, rhythm: Rhythm, gpus: int, progress: float) -> Losses:
+        """Return them with a failure, at a progress [M0-steps], that leaves what the rhythm says."""
+        return self._replace(
+            num_failures=self.num_failures + 1,
+            lost_time=self.lost_time + rhythm.since,
+            lost_service=self.lost_service + rhythm.since * gpus,
+            lost_work=self.lost_work + (progress - rhythm.kept),
+        )
+
+
+NO_LOSSES = Losses()
 
 
 @lru_cache(maxsize=1 << 14)
@@ -20,21 +49,7 @@ def spread(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class Tenure:
-    """The GPUs that a job holds, and what it has had so far.
-
-    Attributes
-    ----------
-    num_restarts
-        Re-allocations since the first start that a policy ordered.
-    is_lost
-        Whether a failure took its last GPUs.
-    delay
-        Time from which on it trains on its GPUs, since it was given them [s].
-    ceded
-        GPU time that others had on GPUs that it shared, up to the last change of that [GPU s].
-    losses
-        What checkpoints and failures took from it, but for the GPUs it holds.
-    """
+    """The GPUs that a job holds, and what it has had so far."""
 
     __slots__ = (
         "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_replicas", "num_restarts",
@@ -46,12 +61,13 @@ class Tenure:
         self.nodes: tuple[int, ...] = ()
         self.shape: tuple[int, ...] = ()
         self.num_replicas = 0
-        self.since = self.delay = 0.0
+        self.since = self.delay = 0.0  # when it was given its GPUs, and how long from then on it does not train yet [s]
         self.service = self.run_time = self.restart_time = self.restart_service = 0.0
+        # GPU time that others had on GPUs that it shared, up to the last change of that [GPU s].
         self.ceded = self._cedes = self._ceded_since = 0.0
-        self.num_restarts = 0
-        self.losses = NO_LOSSES
-        self.is_lost = False
+        self.num_restarts = 0  # re-allocations since the first start that a policy ordered
+        self.losses = NO_LOSSES  # but for those on the GPUs it holds
+        self.is_lost = False  # whether a failure took its last GPUs
         self.start_time: float | None = None
 
     def attained_service(self, now: float) -> float:

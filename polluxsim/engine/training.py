@@ -11,7 +11,7 @@ from polluxsim.engine.jobs import in_order
 from polluxsim.engine.mixed import MixedPace
 from polluxsim.engine.moves import Move
 from polluxsim.engine.rounds import check_range
-from polluxsim.engine.sharing import Tenant, tenant_of
+from polluxsim.engine.sharing import tenant_of
 from polluxsim.policies.view import Change
 from polluxsim.records import Status
 
@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """Moves the jobs of a run, and lets them progress.
-
-    Parameters
-    ----------
-    state
-        The run.
-    world
-        Where a job that is complete is told.
-    """
+    """Moves the jobs of a run, and lets them progress."""
 
     def __init__(self, state: State, world: World) -> None:
         self._state = state
@@ -99,12 +91,7 @@ class Training:
     def carry_out(self, moves: Collection[Move], chosen_anew: Iterable[ActiveJob]) -> None:
         """Bring the cluster to where it will be until the next round.
 
-        Parameters
-        ----------
-        moves
-            Jobs that get other GPUs, in order of submission.
-        chosen_anew
-            Jobs that go on with another batch size.
+        Moves are in order of submission; jobs that are chosen anew go on with another batch size.
         """
         for move in moves:
             if move.job.placement:
@@ -117,8 +104,7 @@ class Training:
                 self._begin_segment(job)
 
     def _move(self, move: Move) -> None:
-        state, settings, now = self._state, self._state.scenario.settings, self._state.agenda.now
-        job = move.job
+        state, settings, now, job = self._state, self._state.scenario.settings, self._state.agenda.now, move.job
         is_free = settings.free_moves and job.placement
         gpu_type = move.pace.gpu_type if move.pace else None
         delay = 0.0 if is_free else settings.delays.of(job.job.application, gpu_type)
@@ -139,9 +125,9 @@ class Training:
         saving = None
         if warning and settings.checkpoints is not None:
             cost = settings.checkpoints.cost_of(job.job.application)
-            saving = cost if cost <= warning else None
-        if saving is not None:
-            state.records.saved(job, job.saves_from(now, saving), now)
+            if cost <= warning:
+                saving = cost
+                state.records.saved(job, job.saves_from(now, saving), now)
         was_training = job.is_training(now)
         state.nodes.give_back(job.placement, job.job_id)
         job.lose(now, settings.restart_delay, state.shutter.rule, saving)
@@ -154,13 +140,13 @@ class Training:
 
     def _share(self) -> dict[ActiveJob, None]:
         """Judge until the next round whom others, and CPUs and memory, slow down; return for whom that changed."""
-        state, board = self._state, self._state.nodes.board
+        state, nodes, board = self._state, self._state.nodes, self._state.nodes.board
         for job_id in board.held:
             state.jobs.placed[job_id].tenure.cede(board.ceded(job_id), state.agenda.now)
         running, lost = state.jobs.running, None
         hosts = hosted(state, running) if state.scenario.cluster.hosts else None
         if (sharing := state.scenario.settings.disturbance) is not None:
-            lost = sharing.lost([self._tenant(job) for job in running])
+            lost = sharing.lost([tenant_of(job, board.held.get(job.job_id, ()), nodes.types) for job in running])
         if board.held or state.records.shares:
             state.records.shared(state.agenda.now, board.held, lost or {})
         if hosts is not None:
@@ -176,11 +162,6 @@ class Training:
                 job.interference = share
                 changed[job] = None
         return changed
-
-    def _tenant(self, job: ActiveJob) -> Tenant:
-        nodes = self._state.nodes
-        gpus = nodes.board.held.get(job.job_id)
-        return Tenant(job.job, job.placement, ()) if gpus is None else tenant_of(job, gpus, nodes.types)
 
     def _begin_segment(self, job: ActiveJob) -> None:
         state = self._state

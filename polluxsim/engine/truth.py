@@ -22,25 +22,9 @@ if TYPE_CHECKING:
 
 
 class Pace:
-    """How a job trains on one shape of placement at one batch size.
+    """How a job trains on one shape of placement, GPUs on each node of one type, at one batch size.
 
-    Parameters
-    ----------
-    profile
-        Where the truth comes from.
-    shape
-        GPUs on each node.
-    choice
-        Atomic batch size and accumulation steps.
-    gpu_type
-        Of the GPUs, by name.
-    step
-        Times of one pass; None asks the profile.
-
-    Attributes
-    ----------
-    batch_size
-        Total batch size [examples].
+    The times of one pass are asked of its profile, where none are given.
 
     Raises
     ------
@@ -100,25 +84,7 @@ class Pace:
 class Truth:
     """One application's true speed on one GPU type, with what was computed of it once.
 
-    Parameters
-    ----------
-    profile
-        Where the truth comes from.
-    paces
-        Those known already, of a profile of the same speed.
-    gpu_type
-        The type, by name.
-
-    Attributes
-    ----------
-    application
-        The properties of the application, made once.
-    epoch_ends
-        Progress at which each epoch ends [M0-steps].
-    init_batch_size
-        M0 [examples].
-    losses
-        The loss after each epoch; empty where nobody knows.
+    Profiles of the same speed may share the paces that are known already.
     """
 
     __slots__ = (
@@ -131,6 +97,7 @@ class Truth:
         self.gpu_type = gpu_type
         self.application = profile.application
         self.init_batch_size = self.application.init_batch_size
+        # Progress at which each epoch ends [M0-steps], and the loss after each; empty where nobody knows that.
         self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
         self.losses = losses_of(profile)
         self._last_drop: float | None = None

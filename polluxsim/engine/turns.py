@@ -170,7 +170,7 @@ class Simulation(Readings):
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
         seconds, over = perf_counter() - self._started, self._is_over
-        return finished(self._state, self._world.followers, seconds, self.standstill, is_over=over)
+        return finished(self._state, self._world.known, seconds, self.standstill, is_over=over)
 
     def _round(self, event: Happening) -> None:
         state = self._state
@@ -183,25 +183,18 @@ class Simulation(Readings):
         self._training.pass_epochs()
         self._chosen_anew = self._training.end_interval()
         if state.rounds.policy_is_due and any(state.nodes.present(self.time)):
-            self._open()
+            state.shutter.time, state.shutter.is_open = self.time, True
+            self.view = shown(state, self.time)
+            self._asked = perf_counter()
         else:
             self._end_round(())
-
-    def _open(self) -> None:
-        """Let the policy look."""
-        state, now = self._state, self.time
-        state.shutter.time, state.shutter.is_open = now, True
-        self.view = shown(state, now)
-        self._asked = perf_counter()
 
     def _reasons(self, decision: Decision, moves: Mapping[JobId, Move]) -> Mapping[JobId, Reason]:
         """Return what decided about the jobs whose reasons are due, where the policy says it, in order of name."""
         if decision.explain is None:
             return {}
         state = self._state
-        changed = moves.keys() | decision.rejected if decision.rejected else moves.keys()
-        due = state.inquiry.due(self.time, changed, state.jobs.active)
-        if not due:
+        if not (due := state.inquiry.due(self.time, moves.keys() | decision.rejected, state.jobs.active)):
             return {}
         reasons = checked_reasons(decision.explain(due), due)
         holding = {job for job in due if (moves[job].placement if job in moves else job in state.jobs.placed)}
@@ -214,8 +207,7 @@ class Simulation(Readings):
         has_changed = bool(moves) or state.rounds.has_changed
         if has_changed:
             self._training.carry_out(moves, self._chosen_anew)
-            if moves:
-                self._crashes.expect(moves)
+            self._crashes.expect(move.job for move in moves if move.placement)
         state.records.round(self.time, state.jobs, state.nodes, has_changed=has_changed)
         state.rounds.end(self._training.next_needed)
 

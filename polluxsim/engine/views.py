@@ -4,34 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.engine.oracle import OracleWindow
-from polluxsim.engine.reports import report_of
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.models.profile import sensitivity_of
+from polluxsim.policies.view import Report
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.sharing import Tenant
     from polluxsim.engine.shutter import Shutter
+    from polluxsim.engine.time_rules import TimeRule
     from polluxsim.gpu_types import NodeTypes
     from polluxsim.hosts import Host
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
     from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.stages import Stages
-    from polluxsim.policies.view import JobView, Report
+    from polluxsim.policies.view import JobView
     from polluxsim.types import JobId, Placement
     from polluxsim.workloads.workload import Job
 
     SpeedsOf = Callable[[Job], Mapping[str, float]]
 
 
+def _said(name: str) -> Any:
+    """Return a property of windows: what the job's user said under this name."""
+    return property(attrgetter(f"_active.job.{name}"))
+
+
 class JobWindow:
     """A `JobView` of one job of a run, made once: what its user said is here, the rest is looked up."""
 
     __slots__ = ("_active", "_shutter", "_speeds_of", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
+
+    application: str = _said("application")
+    user: str | None = _said("user")
+    queue: str | None = _said("queue")
+    priority: float = _said("priority")
+    deadline: float | None = _said("deadline")
+    time_limit: float | None = _said("time_limit")
+    gpu_types: tuple[str, ...] = _said("gpu_types")
+    plan: BatchPlan | None = _said("plan")
+    stages: Stages | None = _said("stages")
+    host: Host | None = _said("host")
+    min_replicas: int | None = _said("min_replicas")
 
     def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
         self.job_id: JobId = active.job.job_id
@@ -61,53 +80,9 @@ class JobWindow:
         return tenant_of(self._active, gpus, node_types)
 
     @property
-    def application(self) -> str:
-        return self._active.job.application
-
-    @property
-    def user(self) -> str | None:
-        return self._active.job.user
-
-    @property
-    def queue(self) -> str | None:
-        return self._active.job.queue
-
-    @property
-    def priority(self) -> float:
-        return self._active.job.priority
-
-    @property
-    def deadline(self) -> float | None:
-        return self._active.job.deadline
-
-    @property
-    def time_limit(self) -> float | None:
-        return self._active.job.time_limit
-
-    @property
-    def gpu_types(self) -> tuple[str, ...]:
-        return self._active.job.gpu_types
-
-    @property
-    def plan(self) -> BatchPlan | None:
-        return self._active.job.plan
-
-    @property
-    def stages(self) -> Stages | None:
-        return self._active.job.stages
-
-    @property
-    def host(self) -> Host | None:
-        return self._active.job.host
-
-    @property
     def sensitivity(self) -> Sensitivity | None:
         job = self._active.job
         return job.sensitivity or (None if job.is_rigid else sensitivity_of(self._active.truth.profile))
-
-    @property
-    def min_replicas(self) -> int | None:
-        return self._active.job.min_replicas
 
     @property
     def placement(self) -> Placement:
@@ -141,7 +116,7 @@ class JobWindow:
     @property
     def report(self) -> Report | None:
         self._shutter.look()
-        return report_of(self._active, self._shutter.time, self._shutter.rule)
+        return _report(self._active, self._shutter.time, self._shutter.rule)
 
     @property
     def may_grow(self) -> bool:
@@ -161,18 +136,26 @@ class JobWindow:
         return {name: self._active.agent.goodput_on(name) for name in self.speeds}
 
 
-class JobWindows(Sequence["JobView"]):
-    """Views of many jobs, gone through only when somebody does.
+def _report(active: ActiveJob, now: float, rule: TimeRule) -> Report | None:
+    """Return what a job has logged by now [s]; None where nobody knows its losses."""
+    truth, segment, pace = active.truth, active.segment, active.pace
+    if not truth.losses:
+        return None
+    epoch = segment.epoch
+    start = truth.epoch_ends[epoch - 1] if epoch else 0.0
+    part = (segment.progress_at(now, rule) - start) / (truth.epoch_ends[epoch] - start)
+    if epoch:
+        steps = truth.steps_in(epoch - 1, active.job.batch_size)
+    else:  # no epoch is known yet but by the size of the data
+        steps = truth.epoch_ends[0] * truth.init_batch_size / active.job.batch_size
+    step_time = None
+    if pace is not None and active.is_training(now):
+        step_time = pace.step.optimiser_step(pace.choice.accumulation_steps) / (1 - active.interference)
+    return Report(epoch + min(max(part, 0.0), 1.0), tuple(truth.losses[:epoch]), steps, step_time, truth.last_drop)
 
-    Parameters
-    ----------
-    shutter
-        Whether they may be looked at.
-    size
-        How many there are.
-    views
-        Gives them in order.
-    """
+
+class JobWindows(Sequence["JobView"]):
+    """Views of so many jobs, gone through in order only when somebody does."""
 
     __slots__ = ("_list", "_shutter", "_size", "_views")
 

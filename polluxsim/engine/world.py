@@ -26,28 +26,15 @@ if TYPE_CHECKING:
 
 
 class World:
-    """Brings jobs and nodes into a run, and takes jobs away that are cancelled.
-
-    Parameters
-    ----------
-    state
-        The run.
-
-    Attributes
-    ----------
-    num_expected
-        Jobs that are known and still to be submitted.
-    followers
-        Jobs that the workload did not name at the start.
-    """
+    """Brings jobs and nodes into a run, and takes jobs away that are cancelled."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._arrivals = state.scenario.workload.new_arrivals()
         self._next = 0
         self._submitted = 0
-        self.num_expected = len(state.scenario.workload.jobs)
-        self.followers: dict[JobId, Job] = {}
+        self.num_expected = len(state.scenario.workload.jobs)  # jobs that are known and still to be submitted
+        self.followers: dict[JobId, Job] = {}  # those that the workload did not name at the start
         self._names: set[JobId] = set()
         # Of jobs that wait for others: what they wait for, and who waits for each.
         self._waits_for: dict[JobId, set[JobId]] = {}
@@ -58,6 +45,11 @@ class World:
             if job.after:
                 self._let_wait(job)
         self._call_next()
+
+    @property
+    def known(self) -> dict[JobId, Job]:
+        """Return all jobs that are known so far, submitted or not: those of the workload first."""
+        return {job.job_id: job for job in self._state.scenario.workload.jobs} | self.followers
 
     @property
     def num_coming(self) -> int:
@@ -83,14 +75,13 @@ class World:
         """Submit the jobs of the workload that are due at this instant, and call the next."""
         jobs, now = self._state.scenario.workload.jobs, self._state.agenda.now
         while self._next < len(jobs) and jobs[self._next].submit_time == now:
-            if not jobs[self._next].after and jobs[self._next].job_id not in self._left_out:
+            if not jobs[self._next].after:
                 self._submit(jobs[self._next])
             self._next += 1
         self._call_next()
 
     def _submit_follower(self, event: Happening) -> None:
-        if event.about.job_id not in self._left_out:
-            self._submit(event.about)
+        self._submit(event.about)
 
     def _submit_released(self, event: Happening) -> None:
         """Submit a job that waits for no other any more, unless it was cancelled meanwhile."""
@@ -98,6 +89,8 @@ class World:
             self._submit(event.about)
 
     def _submit(self, job: Job) -> None:
+        if job.job_id in self._left_out:
+            return
         state = self._state
         truth = state.scenario.truth_of(job)
         active = ActiveJob(job, truth, state.scenario.agents.new(job, truth), self._submitted)
@@ -132,7 +125,7 @@ class World:
         state.records.ended(active, status, now)
         state.rounds.note(Change.COMPLETION, active.job_id)
         if status is Status.COMPLETED:
-            self._submit_followers(active.job, now)
+            self.expect(self._arrivals.after(active.job, now))
         for job in self._waiting.pop(active.job_id, ()):
             self._release(job, active.job_id, now, is_complete=status is Status.COMPLETED)
 
@@ -153,17 +146,13 @@ class World:
         """Count a job as cancelled that was never submitted, and all that wait for it."""
         self._num_blocked -= bool(self._waits_for.pop(job.job_id, None))
         self.num_expected -= 1
-        self._state.records.never_submitted(job, Status.CANCELLED, self._state.agenda.now)
+        self._state.records.never_submitted(job, self._state.agenda.now)
         for waiting in self._waiting.pop(job.job_id, ()):
             self._release(waiting, job.job_id, self._state.agenda.now, is_complete=False)
 
-    def _submit_followers(self, job: Job, now: float) -> None:
-        """Have the jobs submitted that follow a complete one."""
-        self.expect(self._arrivals.after(job, now))
-
     def leave_out(self, names: Iterable[JobId]) -> None:
         """Cancel jobs, and those that are still to be submitted before they are."""
-        coming = {job.job_id: job for job in (*self._state.scenario.workload.jobs, *self.followers.values())}
+        coming = self.known
         for name in names:
             if (active := self._state.jobs.active.get(name)) is not None:
                 self.end(active, Status.CANCELLED)
@@ -183,7 +172,8 @@ class World:
         for follower in jobs:
             workload = Workload((follower,), scenario.workload.source)
             scenario.check(workload)
-            if follower.job_id in self._taken_names():
+            self._names = self._names or {job.job_id for job in scenario.workload.jobs}
+            if follower.job_id in self._names:
                 raise workload.error(follower, "the workload has this name already, allowed is once")
             if follower.submit_time < now:
                 raise workload.error(
@@ -193,11 +183,6 @@ class World:
             self._names.add(follower.job_id)
             self.num_expected += 1
             self._state.agenda.at(follower.submit_time, Rank.ARRIVAL, self._submit_follower, follower)
-
-    def _taken_names(self) -> set[JobId]:
-        if not self._names:
-            self._names = {job.job_id for job in self._state.scenario.workload.jobs}
-        return self._names
 
     def decided(self, decision: Decision) -> None:
         """End the jobs that a decision does not admit, and have as many nodes as it says."""

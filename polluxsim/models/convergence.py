@@ -8,14 +8,15 @@ Source: Peng et al., "Optimus" (EuroSys '18), §3.1, without its removal of outl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import fsum, inf, sqrt
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -28,12 +29,8 @@ GRID, ROUNDS = 33, 5
 """How many values of the figure that is not linear are tried, and how often again around the best."""
 
 
-class Curve(Protocol):
-    """A loss by epochs."""
-
-    def __call__(self, epochs: float) -> float:
-        """Return the loss after so many epochs, which need not be whole."""
-        ...
+Curve: TypeAlias = Callable[[float], float]
+"""The loss after so many epochs, which need not be whole."""
 
 
 @dataclass(frozen=True, slots=True)

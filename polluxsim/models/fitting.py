@@ -80,15 +80,9 @@ def fit_throughput(
 
 
 @lru_cache(maxsize=1 << 12)
-def fitted(
-    num_nodes: tuple[int, ...],
-    num_replicas: tuple[int, ...],
-    atomic_batch_size: tuple[int, ...],
-    grad_time: tuple[float, ...],
-    step_time: tuple[float, ...],
-) -> ThroughputParams:
+def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
     """Return θ_sys as `fit_throughput` does: jobs of one application often begin with the same observations."""
-    data = observation_array(num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)
+    data = observation_array(*columns)
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)
     x = np.clip(x, lower, upper)  # a step that ends at a bound may overshoot it by a rounding
@@ -98,17 +92,11 @@ def fitted(
     return ThroughputParams(*x.tolist())
 
 
-def observation_array(
-    num_nodes: Sequence[int],
-    num_replicas: Sequence[int],
-    atomic_batch_size: Sequence[int],
-    grad_time: Sequence[float],
-    step_time: Sequence[float],
-) -> NDArray[np.float64]:
+def observation_array(*columns: Sequence[float]) -> NDArray[np.float64]:
     """Return the observations as the compiled code takes them, shape (5, n): nodes, GPUs, m, log s, log s."""
+    *counts, grad_time, step_time = columns
     # One by one: NumPy's logarithms of arrays hang, in their last bits, on the processor.
-    logs = [log(time) for time in grad_time], [log(time) for time in step_time]
-    return np.array([num_nodes, num_replicas, atomic_batch_size, *logs], dtype=np.float64)
+    return np.array([*counts, list(map(log, grad_time)), list(map(log, step_time))], dtype=np.float64)
 
 
 def explored_bounds(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -37,8 +37,7 @@ class Alone:
     def use(self, sharpness: float) -> dict[BatchChoice, float]:
         """Return how much each choice matters to a job that chooses well, 1 in all.
 
-        Every epoch's share of the completion time is divided in proportion to goodput to the power of
-        `sharpness`.
+        Every epoch's share of the completion time is divided in proportion to goodput to the power of `sharpness`.
         """
         use = dict.fromkeys(self.choices, 0.0)
         for length, rates in self._epochs():
@@ -77,11 +76,5 @@ class Alone:
         ratio, last = limits.max_batch_size / smallest, NUM_CANDIDATES - 1
         sizes = [round(smallest * ratio ** (step / last)) for step in range(NUM_CANDIDATES)]
         choices = dict.fromkeys(split_batch_size(limits, size, num_replicas) for size in sizes)
-        return [choice for choice in choices if self._is_allowed(choice)]
-
-    def _is_allowed(self, choice: BatchChoice) -> bool:
-        limits = self.profile.application
-        return (
-            choice.atomic_batch_size >= limits.min_atomic_batch_size
-            and choice.batch_size(sum(self.gpus_by_node)) >= limits.init_batch_size
-        )
+        enough = (choice for choice in choices if choice.atomic_batch_size >= limits.min_atomic_batch_size)
+        return [choice for choice in enough if choice.batch_size(num_replicas) >= limits.init_batch_size]

@@ -17,20 +17,10 @@ MOST_GPUS = 64
 
 
 def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
-    """Fit θ_sys to what earlier jobs of the application would have shown.
+    """Fit θ_sys, as an agent fits, to what earlier jobs of the application, packed on nodes, would have shown.
 
-    Parameters
-    ----------
-    profile
-        The truth about the application.
-    gpus_per_node
-        GPUs of the cluster's nodes, on which earlier jobs were packed.
-
-    Returns
-    -------
-    ThroughputParams
-        Fitted, as an agent fits, to atomic batch sizes that double from the smallest to the largest, on GPU counts that
-        double from 1 to what a job may have; what the profile says nothing about is left out.
+    Their atomic batch sizes double from the smallest to the largest, and their GPU counts from 1 to what a job may
+    have; what the profile says nothing about is left out.
     """
     application = profile.application
     most = min(application.most_replicas(application.max_batch_size), MOST_GPUS)

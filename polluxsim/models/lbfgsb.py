@@ -27,43 +27,21 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Memory(NamedTuple):
-    """The approximate Hessian.
+    """The approximate Hessian."""
 
-    Attributes
-    ----------
-    steps, changes
-        S and Y: last steps and the gradient changes along them, oldest first, shape (c, n).
-    theta
-        θ, the scale of the matrix before the first of them.
-    products
-        SᵀY, shape (c, c).
-    root
-        Cholesky factor of θSᵀS + L D⁻¹ Lᵀ, shape (c, c).
-    """
-
-    steps: Array
-    changes: Array
-    theta: float
-    products: Array
-    root: Array
+    steps: Array  # S, the last steps, oldest first, shape (c, n)
+    changes: Array  # Y, the changes of the gradient along them, shape (c, n)
+    theta: float  # θ, the scale of the matrix before the first of them
+    products: Array  # SᵀY, shape (c, c)
+    root: Array  # Cholesky factor of θSᵀS + L D⁻¹ Lᵀ, shape (c, c)
 
 
 class CauchyPoint(NamedTuple):
-    """Where the projected gradient path has its first minimum.
+    """Where the projected gradient path has its first minimum."""
 
-    Attributes
-    ----------
-    point
-        The point, shape (n,).
-    free
-        Which variables are not held at a bound there, shape (n,).
-    moved
-        Wᵀ times the way to it, shape (2c,).
-    """
-
-    point: Array
-    free: NDArray[np.bool_]
-    moved: Array
+    point: Array  # shape (n,)
+    free: NDArray[np.bool_]  # which variables are not held at a bound there, shape (n,)
+    moved: Array  # Wᵀ times the way to it, shape (2c,)
 
 
 @helper
@@ -195,10 +173,7 @@ def subspace_minimum(
 ) -> tuple[Array, bool]:
     """Minimise the quadratic model over the free variables, from the Cauchy point, within the bounds.
 
-    Returns
-    -------
-    tuple
-        The minimiser, shape (n,), and whether the matrix was positive definite on the free variables.
+    Return the minimiser, shape (n,), and whether the matrix was positive definite on the free variables.
     """
     n, theta = x.size, memory.theta
     point, free = cauchy.point, cauchy.free

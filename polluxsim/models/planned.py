@@ -98,16 +98,7 @@ class BatchPlan:
 class PlannedProfile:
     """One such job as a `Profile`: a gang that goes through its plan. What is an epoch here is a stretch of it.
 
-    Parameters
-    ----------
-    name
-        What it trains.
-    num_replicas
-        GPUs its user asks for.
-    plan
-        What it does.
-    gpu_type
-        The GPUs it runs on; by default those on which its user expects it to run.
+    It runs on GPUs of a type; by default, of that on which its user expects it to run.
     """
 
     name: str

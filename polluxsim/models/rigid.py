@@ -37,15 +37,7 @@ def rigid_application(num_replicas: int) -> Application:
 
 @dataclass(frozen=True, slots=True)
 class KnownDuration:
-    """What is known of a job that has no profile: a step a second on its GPUs, as many as it lasts seconds.
-
-    Parameters
-    ----------
-    num_replicas
-        GPUs its user asks for.
-    duration
-        Time on them [s].
-    """
+    """What is known of a job that has no profile: a step a second on the GPUs asked for, for its duration [s]."""
 
     num_replicas: int
     duration: float
@@ -71,14 +63,7 @@ class KnownDuration:
 class RigidProfile(KnownDuration):
     """One rigid job as a `Profile`: it runs on the GPUs it asks for, no more and no fewer.
 
-    Parameters
-    ----------
-    num_replicas, duration
-        As of `KnownDuration`.
-    speed
-        Steps a second.
-    type_speeds
-        The same by GPU type, where it differs; then it runs on no other types.
+    Its speed is in steps a second; where that differs by GPU type, it runs on no other types.
     """
 
     speed: float = 1.0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from polluxsim.models.profile import Application, ProfileRangeError, StepTime
-from polluxsim.models.rigid import KnownDuration
+from polluxsim.models.profile import ProfileRangeError, StepTime
+from polluxsim.models.rigid import KnownDuration, rigid_application
+
+if TYPE_CHECKING:
+    from polluxsim.models.profile import Application
 
 Speeds: TypeAlias = tuple[tuple[int, float], ...]
 """GPU counts, rising, each with the speed there, in any unit."""
@@ -19,17 +22,8 @@ ELASTIC = "elastic"
 
 @cache
 def elastic_application(most: int) -> Application:
-    """Return the application of elastic jobs on up to `most` GPUs: one epoch, one example on each GPU at most."""
-    return Application(
-        name=ELASTIC,
-        init_batch_size=most,
-        max_batch_size=most,
-        min_atomic_batch_size=1,
-        max_atomic_batch_size=most,
-        num_epochs=1,
-        fixed_batch_size=most,
-        max_replicas=most,
-    )
+    """Return the application of elastic jobs on up to `most` GPUs: one epoch, and as many examples on fewer."""
+    return replace(rigid_application(most), name=ELASTIC, max_atomic_batch_size=most, gang_size=None)
 
 
 def speed_at(speeds: Speeds, num_replicas: int) -> float:
@@ -56,15 +50,7 @@ def speed_at(speeds: Speeds, num_replicas: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ScalingProfile(KnownDuration):
-    """One elastic job as a `Profile`.
-
-    Parameters
-    ----------
-    num_replicas, duration
-        As of `KnownDuration`.
-    speeds
-        Speed by GPUs, those asked for within them.
-    """
+    """One elastic job as a `Profile`, by its speed on GPU counts within which are those asked for."""
 
     speeds: Speeds
 

@@ -21,19 +21,11 @@ STEADY = 1e-3
 
 
 class Stages(NamedTuple):
-    """The time of one step alone, and of each of its stages, which may overlap [s].
-
-    Attributes
-    ----------
-    step
-        The whole step.
-    load, compute, network
-        On storage and CPUs, on the GPU, and on the network.
-    """
+    """The time of one step alone, and of each of its stages, which may overlap [s]."""
 
     step: float
-    load: float
-    compute: float
+    load: float  # on storage and CPUs
+    compute: float  # on the GPU
     network: float
 
 
