@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 
-def run_alone(job: Job, truth: Truth, agent: Agent, placement: Placement, settings: EngineSettings) -> float:
+def run_alone(
+    job: Job, truth: Truth, agent: Agent, placement: Placement, gpu_type: str, settings: EngineSettings
+) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
     Its start costs the restart delay, and its fresh agent, which learns, may change the batch size at every epoch and
     at every round interval, as on a shared cluster. Intervals in which that cannot happen are passed over.
     """
     alone, rule, shape = ActiveJob(job, truth, agent), settings.time_rule, gpus_by_node(placement)
-    pace = truth.pace(shape, agent.choose(len(placement), sum(shape), truth.gpu_type))
-    alone.place(placement, pace, 0.0, settings.delays.of(job.application, truth.gpu_type), rule)
+    pace = truth.pace(shape, agent.choose(len(placement), sum(shape), gpu_type))
+    alone.place(placement, pace, 0.0, settings.delays.of(job.application, gpu_type), rule)
     alone.begin_segment(0.0, rule)
     next_round = 1
     while True:
@@ -85,7 +87,7 @@ class TimesAlone:
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
             there = truth.on(gpu_type)
-            run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), there.gpu_type)
+            run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), gpu_type)
             return (wait + run_time) * max(gang / share, 1.0)
         try:
             return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus, gpu_type))
@@ -108,6 +110,6 @@ class TimesAlone:
         """Return the time from the first start to completion on GPUs of one type [s]."""
         settings, shape = self._scenario.settings, gpus_by_node(placement)
         if agent.learns or agent.plans:
-            return run_alone(job, truth, agent, placement, settings)
+            return run_alone(job, truth, agent, placement, gpu_type, settings)
         choice = agent.choose(len(shape), sum(shape), gpu_type)
         return settings.delays.of(job.application, gpu_type) + truth.time_left(shape, choice, 0, 0.0)

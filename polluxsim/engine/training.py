@@ -106,8 +106,7 @@ class Training:
     def _move(self, move: Move) -> None:
         state, settings, now, job = self._state, self._state.scenario.settings, self._state.agenda.now, move.job
         is_free = settings.free_moves and job.placement
-        gpu_type = move.pace.gpu_type if move.pace else None
-        delay = 0.0 if is_free else settings.delays.of(job.job.application, gpu_type)
+        delay = 0.0 if is_free else self._delay_of(move)
         job.place(move.placement, move.pace, now, delay, state.shutter.rule)
         if move.gpus:
             state.nodes.board.take(job.job_id, move.gpus)
@@ -118,6 +117,12 @@ class Training:
             state.records.changed(now, job)
         elif (rhythm := state.scenario.rhythm(job.job, len(move.placement), state.nodes, now)) is not None:
             job.go_by(rhythm)
+
+    def _delay_of(self, move: Move) -> float:
+        """Return what a start costs on the GPUs' type, of which the job's profile may know nothing [s]."""
+        delays, types = self._state.scenario.settings.delays, self._state.nodes.types
+        gpu_type = types.names_of(move.placement)[0] if delays.known and move.placement else None
+        return delays.of(move.job.job.application, gpu_type)
 
     def evict(self, job: ActiveJob, warning: float = 0.0) -> None:
         """Take all GPUs of a job, which was warned some time before [s] and saves its work if that is enough."""

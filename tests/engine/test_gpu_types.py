@@ -19,6 +19,7 @@ from polluxsim.errors import InvalidAllocationError, InvalidConfigError, Invalid
 from polluxsim.gpu_types import GPU_TYPES
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.types import Cluster, num_replicas
 from polluxsim.workloads.workload import Job, Workload, read_workload, write_workload
@@ -192,6 +193,17 @@ def test_a_start_costs_what_is_known_of_the_application_on_the_type(node, delay)
     assert (job.restart_time, plain.restart_time) == (delay, 5.0)
     other = toy_workload(replace(toy_job("a"), application="other"))
     assert simulate(other, profiles, TWO, policy, settings=rules).job_records[0].restart_time == 5.0
+
+
+@pytest.mark.parametrize("policy", [Fifo(), Pollux()], ids=["fixed batch", "adaptive"])
+@pytest.mark.parametrize("profile", [ToyProfile(), TypedToy()], ids=["without types", "by type"])
+def test_a_start_costs_the_same_alone_where_a_profile_knows_no_types(profile, policy):
+    """What the GPUs are is the cluster's to say: by the run's own clock, and by that of fairness."""
+    rules = EngineSettings(restart_delays={"toy": {"t4": 100.0}})
+    cluster = Cluster.of_groups([[1, 1, "t4"]])
+    (job,) = simulate(toy_workload(toy_job("a")), {"toy": profile}, cluster, policy, settings=rules).job_records
+    assert job.restart_time == 100.0
+    assert job.finish_time_fairness == pytest.approx(1.0)
 
 
 class Recording(Fifo):

@@ -83,7 +83,7 @@ def test_a_job_alone_takes_what_the_engine_takes(
     policy = Constant(gpus, adaptive=True)
     (record,) = simulate(Workload((job,)), measured_profiles, CLUSTER, policy, settings=rules).job_records
     placement = pack(CLUSTER.gpus_per_node, gpus)
-    alone = run_alone(job, Truth(profile), AdaptiveAgent(profile.application), placement, rules)
+    alone = run_alone(job, Truth(profile), AdaptiveAgent(profile.application), placement, "any", rules)
     assert record.jct == pytest.approx(rules.round_interval + alone, rel=1e-9)
 
 
