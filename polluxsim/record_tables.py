@@ -58,18 +58,11 @@ _ARROW_TYPES = {
 
 def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
     """Return the Parquet schema of a kind of record, with the unit of each column that has one."""
-    hints = get_type_hints(record_type)
-    return pa.schema(
-        [
-            pa.field(
-                name,
-                _ARROW_TYPES[hint],
-                metadata=None if (unit := unit_of(record_type, name)) is None else {"unit": unit},
-            )
-            for name, hint in hints.items()
-        ],
-        metadata={"polluxsim": record_type.__name__, "format": str(FORMAT_VERSION)},
-    )
+    fields = [
+        pa.field(name, _ARROW_TYPES[hint], metadata=(unit := unit_of(record_type, name)) and {"unit": unit})
+        for name, hint in get_type_hints(record_type).items()
+    ]
+    return pa.schema(fields, metadata={"polluxsim": record_type.__name__, "format": str(FORMAT_VERSION)})
 
 
 def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
