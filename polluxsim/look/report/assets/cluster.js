@@ -124,11 +124,9 @@ polluxReport.cluster = (() => {
 
   function chips(id, jobs, more) {
     const shown = jobs.slice(0, MOST_CHIPS).map((job) => format.element("li", {},
-      format.element("a", { href: format.jobLink(run, job), style: ["--color", run.color[job]] },
-        run.jobs[job], " ", format.element("small", {}, more(job)))));
+      format.linkTo(run, job, { style: ["--color", run.color[job]] }, run.jobs[job], " ", format.element("small", {}, more(job)))));
     if (jobs.length > MOST_CHIPS) shown.push(format.element("li", {}, `and ${format.number(jobs.length - MOST_CHIPS)} more`));
-    if (!jobs.length) shown.push(format.element("li", {}, "nobody"));
-    format.fill(id, ...shown);
+    format.list(id, shown, "nobody");
   }
 
   return { init, show, at, draw, find, holders };

@@ -35,15 +35,12 @@ polluxReport.data = (() => {
 
   // The rectangles of each GPU in order of time, as entries `rowFirst[row]` to `rowFirst[row + 1]` of `rowHeld`.
   function byRow(run, size) {
+    const each = (visit) => run.heldRow.forEach((top, i) => { for (let row = top; row < top + run.heldRows[i]; row++) visit(row, i); });
     const first = new Uint32Array(size + 1);
-    for (let i = 0; i < run.heldRow.length; i++) {
-      for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) first[row + 1]++;
-    }
+    each((row) => first[row + 1]++);
     for (let row = 0; row < size; row++) first[row + 1] += first[row];
     const next = first.slice(), held = new Uint32Array(first[size]);
-    for (let i = 0; i < run.heldRow.length; i++) {
-      for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) held[next[row]++] = i;
-    }
+    each((row, i) => { held[next[row]++] = i; });
     return { numRows: size, rowFirst: first, rowHeld: held };
   }
 
@@ -206,6 +203,8 @@ polluxReport.data = (() => {
     return found;
   }
 
+  const waited = (run, job) => waitsOf(run, job).reduce((sum, [from, to]) => sum + to - from, 0);
+
   // Times in which a job holds the same GPUs: from, to, and the change that gave it these.
   function tenuresOf(run, job) {
     const moves = changesOf(run, job).filter((i) => run.changeMoved[i] || !run.changeGpus[i]);
@@ -229,17 +228,21 @@ polluxReport.data = (() => {
     return found;
   }
 
+  // How many GPUs of a node are free from a time on, more or less: [time, node, change] in order of time, more first.
+  function turnover(run) {
+    const events = [];
+    const taken = (from, to, node, gpus) => events.push([from, node, -gpus], [to, node, gpus]);
+    run.heldStart.forEach((start, i) => taken(start, run.heldEnd[i], run.nodeOfRow[run.heldRow[i]], run.heldGpus[i]));
+    for (const [from, to, node] of absences(run)) taken(from, to, node, run.gpusPerNode[node]);
+    return events.sort((a, b) => a[0] - b[0] || b[2] - a[2]);
+  }
+
   // GPUs that were left free at each round, and so until the next, as steps.
   function freeGpus(run) {
-    if (run.free) return run.free;
-    const events = [[0, run.numRows]];
-    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], -run.heldGpus[i]], [run.heldEnd[i], run.heldGpus[i]]);
-    for (const [from, to, node] of absences(run)) events.push([from, -run.gpusPerNode[node]], [to, run.gpusPerNode[node]]);
-    events.sort((a, b) => a[0] - b[0]);
-    let free = 0, next = 0;
-    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][1]; return Math.round(free); });
-    run.free = { time: run.roundTime, value };
-    return run.free;
+    const events = turnover(run);
+    let free = run.numRows, next = 0;
+    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][2]; return Math.round(free); });
+    return { time: run.roundTime, value };
   }
 
   // For how long, up to a time, steps have been below a value.
@@ -265,6 +268,6 @@ polluxReport.data = (() => {
     return [...found.values()];
   }
 
-  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, absences, freeGpus, timeBelow, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

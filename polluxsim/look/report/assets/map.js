@@ -21,7 +21,7 @@ polluxReport.map = (() => {
     run = next;
     found = -1;
     const names = [GPUS, SHARE, ...Object.keys(OTHERS).filter((name) => says[name] ?? true)];
-    order.replaceChildren(...names.map((name) => format.element("option", { value: name }, name)));
+    format.options(order, names);
     order.value = names.includes(before) && (before !== GPUS || run.numRows <= MANY) ? before : run.numRows > MANY ? SHARE : GPUS;
     arrange();
   }
@@ -158,14 +158,7 @@ polluxReport.map = (() => {
     }
   }
 
-  function firstInSight(row, from) {
-    let low = view.rowFirst[row], high = view.rowFirst[row + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (view.heldEnd[view.rowHeld[middle]] <= from) low = middle + 1; else high = middle;
-    }
-    return low;
-  }
+  const firstInSight = (row, from) => 1 + data.lastUpTo(null, from, view.rowFirst[row], view.rowFirst[row + 1], (i) => view.heldEnd[view.rowHeld[i]]);
 
   // Opaque where all of a cell is held; a lighter column marks where a new stretch begins, if stretches are wide enough.
   function fillLine(pixels, offset, owner, busy, whole, cell, from, colors) {
@@ -275,7 +268,7 @@ polluxReport.map = (() => {
   // Say in the page what was clicked, for whoever has no pointer to hover with.
   function picked(row, time) {
     const when = `At ${format.clock(time)}, `, told = tell(row, time);
-    const to = (job) => format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
+    const to = (job) => format.linkTo(run, job, {}, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
     if (view.rowJob) { format.fill("picked", when, to(view.rowJob[row]), `: ${told.at(-1)[2]}.`); return; }
     const all = data.holders(run, row, time), where = `${place(row)}: `;
     if (!all.length) format.fill("picked", `${when}${where}${told[0][2]}.`);

@@ -113,7 +113,7 @@ polluxReport.page = (() => {
   // A job by its name stands out wherever it is: in its figures, on the map, in the cluster and in the table.
   function find(name) {
     const job = name ? run.jobNumber.get(name) ?? run.jobs.findIndex((each) => each.toLowerCase().includes(name.toLowerCase())) : -1;
-    format.fill("found", !name ? "" : job < 0 ? "no such job" : format.element("a", { href: format.jobLink(run, job) }, run.jobs[job]));
+    format.fill("found", !name ? "" : job < 0 ? "no such job" : format.linkTo(run, job));
     for (const figure of [...over(), groups.figure()]) {
       figure.strips = job < 0 ? [] : data.waitsOf(run, job);
       figure.marks = job < 0 ? [] : [run.jobSubmit[job], data.endOf(run, job)];

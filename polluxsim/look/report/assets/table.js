@@ -82,7 +82,7 @@ polluxReport.table = (() => {
     const space = (rows) => format.element("tr", { class: "space", "aria-hidden": "true", style: ["height", `${rows * ROW}px`] });
     format.fill("job-body", space(first), ...order.slice(first, last).map((job) => format.element("tr", job === found ? { class: "found" } : {}, ...columns.map(({ of, say }, i) => (i
       ? format.element("td", say ? { class: "right" } : {}, say ? say(of(job)) : of(job))
-      : format.element("th", { scope: "row" }, format.element("a", { href: format.jobLink(run, job) }, of(job))))))),
+      : format.element("th", { scope: "row" }, format.linkTo(run, job)))))),
     space(whole ? 0 : order.length - last));
     byId("job-left").textContent = whole && last < order.length ? `and ${format.number(order.length - last)} more` : "";
   }
