@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, repeat
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
@@ -221,16 +221,12 @@ class Cluster:
         >>> Cluster((4, 4, 8)).groups
         [[2, 4], [1, 8]]
         """
-        if self.hosts:
-            nodes = zip(self.gpus_per_node, self.node_types or (None,) * self.num_nodes, self.hosts, strict=True)
-            return [
-                [len(list(alike)), gpus, gpu and as_said(gpu), host_as_said(host)]
-                for (gpus, gpu, host), alike in groupby(nodes)
-            ]
-        if not self.node_types:
-            return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
-        kinds = groupby(zip(self.gpus_per_node, self.node_types, strict=True))
-        return [[len(list(nodes)), gpus, as_said(gpu)] for (gpus, gpu), nodes in kinds]
+        nodes = zip(self.gpus_per_node, self.node_types or repeat(None), self.hosts or repeat(None), strict=False)
+        said = 4 if self.hosts else 3 if self.node_types else 2
+        return [
+            [len(list(alike)), gpus, gpu and as_said(gpu), host and host_as_said(host)][:said]
+            for (gpus, gpu, host), alike in groupby(nodes)
+        ]
 
     @property
     def types(self) -> Mapping[str, GpuType]:
