@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return a column of 64-bit numbers, of text, of lists of these, or of maps from text to numbers.
 
-    Parameters
-    ----------
-    values
-        Of each row. Numbers and texts may be None; rows of lists and maps are sequences of items, or of pairs.
-    kind
-        Their type.
+    Numbers and texts may be None; rows of lists and maps are sequences of items, or of pairs.
     """
     if isinstance(kind, pa.ListType):
         items = arrow_column(list(chain.from_iterable(values)), kind.value_type)
