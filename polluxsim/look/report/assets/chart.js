@@ -144,7 +144,7 @@ polluxReport.chart = (() => {
 
   // What a line has at a place along the axis; undefined where it has nothing.
   function valueAt({ x, y }, place) {
-    const i = data.lastUpTo(x, place, 0, x.length);
+    const i = data.lastUpTo(x, place);
     if (i < 0 || i >= y.length) return undefined;
     if (x.length !== y.length || i === y.length - 1) return y[i];
     return y[i] + (y[i + 1] - y[i]) * (place - x[i]) / (x[i + 1] - x[i]);

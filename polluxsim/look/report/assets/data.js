@@ -98,7 +98,7 @@ polluxReport.data = (() => {
   function reasonsWithin(reasons, job, from, to) {
     const found = [];
     if (!reasons) return found;
-    let i = lastUpTo(reasons.reasonJob, job - 0.5, 0, reasons.reasonJob.length) + 1;
+    let i = lastUpTo(reasons.reasonJob, job - 0.5) + 1;
     for (; i < reasons.reasonJob.length && reasons.reasonJob[i] === job; i++) {
       if (reasons.reasonTime[i] < from || reasons.reasonTime[i] >= to) continue;
       found.push({ time: reasons.reasonTime[i], kind: reasons.reasonKind[i], text: reasons.sentences[i] });
@@ -107,7 +107,7 @@ polluxReport.data = (() => {
   }
 
   // Last index of a sorted stretch whose value is not above the wanted one, or the one before its first.
-  function lastUpTo(values, wanted, from, to, at = (i) => values[i]) {
+  function lastUpTo(values, wanted, from = 0, to = values.length, at = (i) => values[i]) {
     let low = from, high = to;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -161,7 +161,7 @@ polluxReport.data = (() => {
       (held ? running : waiting).push(job);
     }
     for (let row = 0; run.heldOf && row < run.numRows; row++) gpus += holding(run, row, time) >= 0;
-    const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
+    const round = lastUpTo(run.roundTime, time);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
       price: round < 0 ? 0 : run.roundPrice[round], nodes: nodesAt(run, round), capacity: capacity(run, nodesAt(run, round)) };
   }
@@ -250,7 +250,7 @@ polluxReport.data = (() => {
     const sum = new Float64Array(time.length);
     for (let i = 1; i < time.length; i++) sum[i] = sum[i - 1] + (value[i - 1] < wanted ? time[i] - time[i - 1] : 0);
     return (moment) => {
-      const i = lastUpTo(time, moment, 0, time.length);
+      const i = lastUpTo(time, moment);
       return i < 0 ? 0 : sum[i] + (value[i] < wanted ? moment - time[i] : 0);
     };
   }

@@ -65,7 +65,7 @@ polluxReport.groups = (() => {
     for (const [from, to, job] of waits()) {
       const need = isElastic ? 1 : Math.max(run.jobAsked[job], 1);
       if (!short.has(need)) short.set(need, data.timeBelow(free, need));
-      const round = Math.min(run.roundTime[data.lastUpTo(run.roundTime, from - 1e-9, 0, run.roundTime.length) + 1] ?? to, to), below = short.get(need);
+      const round = Math.min(run.roundTime[data.lastUpTo(run.roundTime, from - 1e-9) + 1] ?? to, to), below = short.get(need);
       yield [from, round, "between rounds", 1];
       yield [round, to, "no GPUs", 1, (a, b) => below(b) - below(a)];
       yield [round, to, "behind others", 1, (a, b) => b - a - (below(b) - below(a))];

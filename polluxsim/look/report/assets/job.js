@@ -94,7 +94,7 @@ polluxReport.job = (() => {
   function tellWaits(run, job, stretches, reasons) {
     const items = stretches.map(([start, end]) => {
       const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length, free = then.capacity - then.gpus;
-      const next = run.roundTime[data.lastUpTo(run.roundTime, start, 0, run.roundTime.length) + 1];
+      const next = run.roundTime[data.lastUpTo(run.roundTime, start) + 1];
       const said = told(reasons, job, start, end), between = !said && run.roundTime.indexOf(start) < 0 && (next === undefined || next >= end);
       return format.element("li", {}, `${format.span(end - start)} from ${format.clock(start)}: `, between
         ? `it came between two rounds${next === undefined ? "" : `; the next one was at ${format.clock(next)}`}.`

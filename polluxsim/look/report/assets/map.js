@@ -94,16 +94,15 @@ polluxReport.map = (() => {
     pen.fillStyle = style(view.back);
     pen.fillRect(0, 0, width, HEIGHT);
     pen.fillStyle = hatched(pen);
-    for (const [start, end, present] of view.present) {
-      if (end < from || start > to || present >= bottom) continue;
-      pen.clearRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
-      pen.fillRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
-    }
-    view.downRow.forEach((row, i) => {
-      const place = [(run.downStart[i] - from) * wide, (row - top) * tall, (run.downEnd[i] - run.downStart[i]) * wide, run.downRows[i] * tall];
+    const absent = (start, end, y, high) => {
+      const place = [(start - from) * wide, y, (end - start) * wide, high];
       pen.clearRect(...place);
       pen.fillRect(...place);
-    });
+    };
+    for (const [start, end, present] of view.present) {
+      if (end >= from && start <= to && present < bottom) absent(start, end, Math.max(present - top, 0) * tall, HEIGHT);
+    }
+    view.downRow.forEach((row, i) => absent(run.downStart[i], run.downEnd[i], (row - top) * tall, run.downRows[i] * tall));
   }
 
   function hatched(pen) {

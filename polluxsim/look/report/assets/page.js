@@ -233,11 +233,10 @@ polluxReport.page = (() => {
     addEventListener("afterprint", set);
   }
 
-  function fail(error) {
+  start().catch((error) => {
     byId("failure").hidden = false;
     byId("failure").textContent = `This report could not be shown: ${error.message ?? error}`;
-  }
-
-  start().catch((error) => { fail(error); throw error; });
+    throw error;
+  });
   return { axis, figures, moveTo };
 })();
