@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-
 MULTIRUN = {"-m", "--multirun"}
 
 NAMED_BY_TIME = "${now:"
