@@ -19,31 +19,15 @@ MOST_NODES = MOST_GPUS = 1_000_000
 
 
 class Outage(NamedTuple):
-    """A time in which nodes are down.
+    """A time in which nodes are down [s]."""
 
-    Attributes
-    ----------
-    nodes
-        Their numbers.
-    start, duration
-        From when, and for how long; ∞ is for good [s].
-    kind
-        What befell them, in a word.
-    warning
-        For how long it is known before [s].
-    is_repair
-        Whether somebody has to repair them, and a spare node may take the place of one.
-    drain
-        For how long before it they take no further jobs [s].
-    """
-
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # their numbers
     start: float
-    duration: float
-    kind: str
-    warning: float = 0.0
-    is_repair: bool = False
-    drain: float = 0.0
+    duration: float  # ∞ is for good
+    kind: str  # what befell them, in a word
+    warning: float = 0.0  # for how long it is known before
+    is_repair: bool = False  # whether somebody has to repair them, and a spare node may take the place of one
+    drain: float = 0.0  # for how long before it they take no further jobs
 
 
 class Outages(Protocol):

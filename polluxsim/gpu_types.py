@@ -13,27 +13,13 @@ from polluxsim.errors import InvalidConfigError, did_you_mean, short
 
 
 class GpuType(NamedTuple):
-    """A type of GPU.
+    """A type of GPU; figures are 0 if nobody says."""
 
-    Attributes
-    ----------
-    name
-        How clusters, jobs and cards name it.
-    memory
-        Its memory [GB]; 0 if nobody says.
-    price
-        Rent of one GPU [$/h]; 0 if nobody says.
-    peak
-        Dense half-precision multiplications and additions, by matrix units where it has them [TFLOP/s].
-    bandwidth
-        Of its memory [GB/s].
-    """
-
-    name: str
-    memory: float = 0.0
-    price: float = 0.0
-    peak: float = 0.0
-    bandwidth: float = 0.0
+    name: str  # in clusters, jobs and cards
+    memory: float = 0.0  # [GB]
+    price: float = 0.0  # rent of one GPU [$/h]
+    peak: float = 0.0  # dense half-precision multiplications and additions, by matrix units if it has any [TFLOP/s]
+    bandwidth: float = 0.0  # of its memory [GB/s]
 
 
 class NodeTypes(tuple[GpuType, ...]):

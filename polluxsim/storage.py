@@ -76,14 +76,7 @@ class Run:
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """Write a run, whole or not at all; a folder that has a run.json holds a finished run.
 
-    Parameters
-    ----------
-    folder
-        Where to; made if it is not there. A run that was there before is replaced.
-    result
-        The records.
-    info
-        What run.json is to say.
+    The folder is made if it is not there; a run that was there before is replaced. `info` is what run.json is to say.
     """
     about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
     text = _json({**about, **info})
@@ -134,7 +127,7 @@ def read_run(folder: Path) -> Run:
     _check_seconds(folder, "end_time", end_time, LATEST)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
-    tables = {
+    tables: dict[str, Any] = {
         field: read_records(folder / name, record_type)
         for name, (field, record_type) in _TABLES.items()
         if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())

@@ -5,7 +5,7 @@ polluxReport.page = (() => {
   const STEPS = 2000, PLAY_SECONDS = 30;
   const byId = (id) => document.getElementById(id);
   const axis = { start: 0, end: 1 }, figures = new Map();
-  let all, run, link, chosen = 0, playing = null;
+  let all, run, link, playing = null;
 
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
@@ -125,7 +125,6 @@ polluxReport.page = (() => {
   // The run that everything below the figures shows.
   async function choose(number) {
     run = await data.load(number);
-    chosen = number;
     if (byId("run")) byId("run").value = String(number);
     const slider = byId("time");
     slider.min = String(all.start);
@@ -201,7 +200,7 @@ polluxReport.page = (() => {
   async function follow() {
     const [kind, number, name] = location.hash.slice(1).split("/");
     const isJob = kind === "job" && byId(`run-${number}`) !== null;
-    if (isJob && Number(number) !== chosen) await choose(Number(number));
+    if (isJob && Number(number) !== run?.number) await choose(Number(number));
     const job = isJob ? run.jobNumber.get(decodeURIComponent(name)) : undefined;
     const wasJob = byId("overview").hidden;
     byId("overview").hidden = job !== undefined;
