@@ -93,7 +93,7 @@ polluxReport.groups = (() => {
     found.forEach((group, i) => { group.color = (kind === "application" && colors.get(group.name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)`; });
     const shown = found.length > MOST ? [...found.slice(0, MOST - 1), together(found.slice(MOST - 1))] : found;
     stack(shown);
-    document.getElementById("group-note").textContent = NOTES[kind] ?? "";
+    format.fill("group-note", NOTES[kind] ?? "");
     format.fill("group-legend", ...shown.map(({ name, color, total }) => format.element("li", { style: ["--color", color] }, `${name} `, format.element("small", {}, `${format.number(total / 3600, 1)} h`))));
     if (isOfJobs) table(kind, of);
   }
@@ -148,7 +148,7 @@ polluxReport.groups = (() => {
     format.fill("group-rows", ...found.slice(0, 100).map((group) => format.element("tr", {},
       format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.waited / group.jobs), format.number(late.indexOf(group) + 1), format.number(group.service / 3600, 1)]
         .map((cell) => format.element("td", {}, cell)))));
-    document.getElementById("group-name").textContent = kind;
+    format.fill("group-name", kind);
   }
 
   const tell = (time) => [...figure.areas].reverse().map((each) => [each.color, each.name, format.inUnit(chart.valueAt(each, time) ?? 0)]);

@@ -21,9 +21,9 @@ polluxReport.job = (() => {
     const others = runs.length <= MOST_RUNS ? (await Promise.all(runs.map(data.load))).filter((other) => other !== run) : [];
     const end = data.endOf(run, job), status = data.statusOf(run, job), submit = run.jobSubmit[job];
     const application = run.applications[run.jobApplication[job]], user = run.users[job];
-    document.getElementById("job-title").textContent = run.jobs[job];
-    document.getElementById("job-line").textContent = [application, user, status === "cut off" ? "cut off at the end of the run" : status].filter(Boolean).join(" · ");
-    document.getElementById("job-run").textContent = `in ${run.label}`;
+    format.fill("job-title", run.jobs[job]);
+    format.fill("job-line", [application, user, status === "cut off" ? "cut off at the end of the run" : status].filter(Boolean).join(" · "));
+    format.fill("job-run", `in ${run.label}`);
     const stretches = data.waitsOf(run, job);
     format.facts("job-facts", [
       ["JCT", `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
@@ -67,7 +67,7 @@ polluxReport.job = (() => {
     figures.efficiency.lines = [{ x: [...time, end], y: run.lifeEfficiency.slice(...life), ...look, dash: [] }];
     figures.progress.lines = [{ x: time, y: run.lifeProgress.slice(...life).map((share) => Math.min(share, 1)), ...look, dash: [] }];
     document.getElementById("job-work").hidden = life[0] === life[1];
-    document.getElementById("job-note").textContent = run.livesNote;
+    format.fill("job-note", run.livesNote);
     for (const figure of Object.values(figures)) {
       figure.strips = stretches;
       figure.ticks = [["checkpoint", data.checkpointsOf(run, job)]];

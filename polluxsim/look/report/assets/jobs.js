@@ -31,9 +31,9 @@ polluxReport.jobs = (() => {
       const isSame = other !== undefined && a.jobSubmit[job] === b.jobSubmit[other];
       if (isSame && data.isComplete(a, job) && data.isComplete(b, other)) both.push({ job, other, x: jct(a, job), y: jct(b, other) });
     }
-    document.getElementById("versus-note").textContent = both.length
+    format.fill("versus-note", both.length
       ? `${format.plural(both.length, "job")} complete in both runs. Below the line: shorter in ${b.label}.`
-      : "These runs have no job in common that is complete in both.";
+      : "These runs have no job in common that is complete in both.");
     const step = Math.ceil(both.length / MOST_DOTS);
     plot.dots = both.filter((_, i) => i % step === 0).map((each) => ({ ...each, x: Math.max(each.x, 0.1), y: Math.max(each.y, 0.1), color: a.color[each.job], size: 3.5 }));
     document.getElementById("versus-jobs").hidden = !both.length;

@@ -133,10 +133,10 @@ polluxReport.map = (() => {
     pen.imageSmoothingEnabled = false;
     pen.drawImage(picture, 0, 0, width, HEIGHT * lines * rowsPerCell / (bottom - top));
     const each = view.rowJob ? "job" : "GPU";
-    document.getElementById("map-detail").textContent = view.dense
+    format.fill("map-detail", view.dense
       ? `Shade: the share of GPUs in use, of ${format.plural(rowsPerCell, "GPU")} a line.`
       : rowsPerCell > 1 ? `A line of the map stands for ${format.plural(rowsPerCell, each)}: the colour is the longest ${view.rowJob ? "running" : "holder's, paler where they are idle"}. Zoom in to see each ${each}.`
-        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.${view.heldOf ? " A GPU that jobs share is split among them." : ""}`;
+        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.${view.heldOf ? " A GPU that jobs share is split among them." : ""}`);
   }
 
   // Who holds a row, or the part of it that is `within` (0 to 1; -1: all), longest in each cell, and how long anyone does.

@@ -130,8 +130,8 @@ polluxReport.page = (() => {
     slider.min = String(all.start);
     slider.max = String(run.end);
     slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
-    byId("colours").textContent = run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own";
-    if (run.downStart.length) byId("colours").textContent += "; a red tick above a figure is a node that fails";
+    format.fill("colours", run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own",
+      run.downStart.length ? "; a red tick above a figure is a node that fails" : "");
     strip(number);
     for (const figure of over()) { figure.ticks = [["failure", run.downStart]]; }
     for (const part of [map, cluster, groups, polluxReport.table]) part.show(run);
@@ -165,7 +165,7 @@ polluxReport.page = (() => {
   function moveTo(time) {
     byId("time").value = String(time);
     byId("time").setAttribute("aria-valuetext", format.clock(time));
-    byId("time-text").textContent = format.clock(time);
+    format.fill("time-text", format.clock(time));
     link.mark(time);
     cluster.at(time);
   }
@@ -173,7 +173,7 @@ polluxReport.page = (() => {
   function play(on) {
     cancelAnimationFrame(playing);
     playing = null;
-    byId("play").textContent = on ? "Pause" : "Play";
+    format.fill("play", on ? "Pause" : "Play");
     byId("play").setAttribute("aria-pressed", String(on));
     if (!on) return;
     let before = performance.now(), time = Number(byId("time").value);
