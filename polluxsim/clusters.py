@@ -62,16 +62,11 @@ class Outages(Protocol):
 class Repairs:
     """Who repairs nodes that were drawn to fail, and what stands in for them.
 
-    Parameters
-    ----------
-    crews
-        Repairs that can go on at a time, in order of failure; None for any number.
-    spare_nodes
-        Nodes that take the place of failed ones at once, under their numbers, until they are repaired. What was
-        repaired becomes a spare where its place was taken.
+    Spare nodes take the place of failed ones at once, under their numbers, until they are repaired. What was repaired
+    becomes a spare where its place was taken.
     """
 
-    crews: int | None = None
+    crews: int | None = None  # repairs that can go on at a time, in order of failure; None for any number
     spare_nodes: int = 0
 
     def __post_init__(self) -> None:
