@@ -44,11 +44,10 @@ class Checkpoints:
     expected_rate: float = 6.5
 
     def __post_init__(self) -> None:
-        if isinstance(self.every, str):
-            if self.every not in WORDS:
-                raise _wrong("every", self.every, f"a time > 0 [s], or {' or '.join(WORDS)}")
-        else:
+        if not isinstance(self.every, str):
             _check_number("every", self.every, above=0)
+        elif self.every not in WORDS:
+            raise _wrong("every", self.every, f"a time > 0 [s], or {' or '.join(WORDS)}")
         _check_number("bandwidth", self.bandwidth, above=0)
         _check_number("expected_rate", self.expected_rate, above=0)
         for name in ("costs", "sizes"):
@@ -86,29 +85,15 @@ class Checkpoints:
 
 
 def failure_rate(num_failures: int, num_nodes: int, now: float, expected: float) -> float:
-    """Return the failures of a node a second, of what was seen so far and one failure at the rate expected.
+    """Return the failures of a node a second, of those seen by now [s] and one at the rate expected.
 
-    Parameters
-    ----------
-    num_failures, num_nodes
-        How often nodes have failed, of so many.
-    now
-        [s].
-    expected
-        Failures per 1,000 node-days.
+    `expected` is in failures per 1,000 node-days.
     """
     return (num_failures + 1) / (num_nodes * now + NODE_DAYS / expected)
 
 
 def young_daly(cost: float, rate: float) -> float:
-    """Return the interval between checkpoints of which least time is lost, to first order [s].
-
-    Parameters
-    ----------
-    cost
-        Time of a checkpoint [s].
-    rate
-        Failures a second.
+    """Return the interval between checkpoints of which least time is lost, to first order [s; 1/s].
 
     Source: Young (1974); Daly (2006), eq. 11. Where failures come about as often as checkpoints end, it is the cost.
 

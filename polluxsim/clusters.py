@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, repeat
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
@@ -19,31 +19,15 @@ MOST_NODES = MOST_GPUS = 1_000_000
 
 
 class Outage(NamedTuple):
-    """A time in which nodes are down.
+    """A time in which nodes are down [s]."""
 
-    Attributes
-    ----------
-    nodes
-        Their numbers.
-    start, duration
-        From when, and for how long; ∞ is for good [s].
-    kind
-        What befell them, in a word.
-    warning
-        For how long it is known before [s].
-    is_repair
-        Whether somebody has to repair them, and a spare node may take the place of one.
-    drain
-        For how long before it they take no further jobs [s].
-    """
-
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # their numbers
     start: float
-    duration: float
-    kind: str
-    warning: float = 0.0
-    is_repair: bool = False
-    drain: float = 0.0
+    duration: float  # ∞ is for good
+    kind: str  # what befell them, in a word
+    warning: float = 0.0  # for how long it is known before
+    is_repair: bool = False  # whether somebody has to repair them, and a spare node may take the place of one
+    drain: float = 0.0  # for how long before it they take no further jobs
 
 
 class Outages(Protocol):
@@ -78,16 +62,11 @@ class Outages(Protocol):
 class Repairs:
     """Who repairs nodes that were drawn to fail, and what stands in for them.
 
-    Parameters
-    ----------
-    crews
-        Repairs that can go on at a time, in order of failure; None for any number.
-    spare_nodes
-        Nodes that take the place of failed ones at once, under their numbers, until they are repaired. What was
-        repaired becomes a spare where its place was taken.
+    Spare nodes take the place of failed ones at once, under their numbers, until they are repaired. What was repaired
+    becomes a spare where its place was taken.
     """
 
-    crews: int | None = None
+    crews: int | None = None  # repairs that can go on at a time, in order of failure; None for any number
     spare_nodes: int = 0
 
     def __post_init__(self) -> None:
@@ -221,16 +200,12 @@ class Cluster:
         >>> Cluster((4, 4, 8)).groups
         [[2, 4], [1, 8]]
         """
-        if self.hosts:
-            nodes = zip(self.gpus_per_node, self.node_types or (None,) * self.num_nodes, self.hosts, strict=True)
-            return [
-                [len(list(alike)), gpus, gpu and as_said(gpu), host_as_said(host)]
-                for (gpus, gpu, host), alike in groupby(nodes)
-            ]
-        if not self.node_types:
-            return [[len(list(nodes)), gpus] for gpus, nodes in groupby(self.gpus_per_node)]
-        kinds = groupby(zip(self.gpus_per_node, self.node_types, strict=True))
-        return [[len(list(nodes)), gpus, as_said(gpu)] for (gpus, gpu), nodes in kinds]
+        nodes = zip(self.gpus_per_node, self.node_types or repeat(None), self.hosts or repeat(None), strict=False)
+        said = 4 if self.hosts else 3 if self.node_types else 2
+        return [
+            [len(list(alike)), gpus, gpu and as_said(gpu), host and host_as_said(host)][:said]
+            for (gpus, gpu, host), alike in groupby(nodes)
+        ]
 
     @property
     def types(self) -> Mapping[str, GpuType]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from itertools import pairwise, starmap
 from math import isnan, nan
 from typing import Any, Generic, NamedTuple, Self, TypeVar, get_type_hints, overload
@@ -20,19 +20,12 @@ class Records(Sequence[RecordT], Generic[RecordT]):
     """Records of one kind, in the order in which they came.
 
     A record that is asked for is made anew from its columns. A copy, deep or not, costs no more than its
-    columns of numbers: records never change.
-
-    Parameters
-    ----------
-    record_type
-        A NamedTuple; its annotations say how each column is kept.
-    records
-        The first ones.
+    columns of numbers: records never change. The annotations of their type say how each column is kept.
     """
 
     def __init__(self, record_type: type[RecordT], records: Iterable[RecordT] = ()) -> None:
         self._type = record_type
-        self._columns: tuple[Any, ...] = tuple(map(_column, _hints(record_type)))
+        self._columns: tuple[Any, ...] = tuple(_KINDS.get(hint, list)() for hint in _hints(record_type))
         self._fresh = list(records)
 
     def append(self, record: RecordT) -> None:
@@ -177,13 +170,10 @@ def _taken(column: Any, indices: Sequence[int]) -> Any:
     return array(column.typecode, taken) if isinstance(column, array) else list(taken)
 
 
-def _column(hint: object) -> Any:
-    if hint is float:
-        return array("d")
-    if hint is int:
-        return array("q")
-    if hint == float | None:
-        return _Optional()
-    if hint == tuple[tuple[str, float], ...]:
-        return _Pairs()
-    return []
+# How a column is kept by what it holds; everything else is a list.
+_KINDS: dict[object, Callable[[], Any]] = {
+    float: partial(array, "d"),
+    int: partial(array, "q"),
+    float | None: _Optional,
+    tuple[tuple[str, float], ...]: _Pairs,
+}

@@ -47,13 +47,7 @@ def from_clock(text: str) -> float | None:
 
 
 def instant(given: float | str) -> float:
-    """Return a time since the start in seconds, however it was written.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is none.
-    """
+    """Return a time since the start in seconds, however it was written; raise an InvalidInputError if it is none."""
     time = from_clock(given) if isinstance(given, str) else given
     if time is None or not (isfinite(time) and time >= 0):
         raise InvalidInputError(f"TIME is {given!r}, allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS")

@@ -67,15 +67,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
-    """Return the error for one line of a file.
+    """Return the error for one line of a file, counted from 1 (the header of a CSV file is line 1).
 
-    Parameters
-    ----------
-    path
-        The file, as the user named it.
-    line
-        Line number, counted from 1 (the header of a CSV file is line 1).
-    what
-        The value found and what is allowed.
+    `path` is as the user named it, `what` the value found and what is allowed.
     """
     return InvalidInputError(f"{path}, line {line}: {what}")

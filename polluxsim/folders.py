@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.storage import RUN_FILE, flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -24,14 +24,12 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 def runs_below(folder: Path) -> list[Path]:
     """Return the folders of the finished runs in a folder and in those within it, in order of their names."""
-    return sorted(_runs_below(folder))
-
-
-def _runs_below(folder: Path) -> Iterator[Path]:
+    found = []
     for place, names, _ in os.walk(folder):
         runs = {name for name in names if (Path(place) / name / RUN_FILE).is_file()}
-        yield from (Path(place) / name for name in runs if not name.startswith("."))
+        found += [Path(place) / name for name in runs if not name.startswith(".")]
         names[:] = [name for name in names if name not in runs and not name.startswith(".")]
+    return sorted(found)
 
 
 def info_of(folder: Path) -> Mapping[str, Any]:

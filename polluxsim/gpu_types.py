@@ -13,27 +13,13 @@ from polluxsim.errors import InvalidConfigError, did_you_mean, short
 
 
 class GpuType(NamedTuple):
-    """A type of GPU.
+    """A type of GPU; figures are 0 if nobody says."""
 
-    Attributes
-    ----------
-    name
-        How clusters, jobs and cards name it.
-    memory
-        Its memory [GB]; 0 if nobody says.
-    price
-        Rent of one GPU [$/h]; 0 if nobody says.
-    peak
-        Dense half-precision multiplications and additions, by matrix units where it has them [TFLOP/s].
-    bandwidth
-        Of its memory [GB/s].
-    """
-
-    name: str
-    memory: float = 0.0
-    price: float = 0.0
-    peak: float = 0.0
-    bandwidth: float = 0.0
+    name: str  # in clusters, jobs and cards
+    memory: float = 0.0  # [GB]
+    price: float = 0.0  # rent of one GPU [$/h]
+    peak: float = 0.0  # dense half-precision multiplications and additions, by matrix units if it has any [TFLOP/s]
+    bandwidth: float = 0.0  # of its memory [GB/s]
 
 
 class NodeTypes(tuple[GpuType, ...]):
@@ -163,12 +149,7 @@ def known_as(word: str) -> str:
 def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
     """Return the types that a log or a list of nodes names, with bars between them; unknown ones have no figures.
 
-    Parameters
-    ----------
-    said
-        The names; empty for any type.
-    other_names
-        What some of them stand for here, before what is known of names; nothing for any type.
+    None are named for any type. `other_names` says what some stand for here, before what is known of names.
 
     >>> [gpu.name for gpu in types_in("T4|V100M32|G2")], types_in("")
     (['t4', 'v100-32', 'g2'], ())
@@ -184,10 +165,7 @@ def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> 
 class NamedTypes:
     """The types that the jobs of a log can use, by what it says of each; every word is looked up once.
 
-    Parameters
-    ----------
-    other_names
-        As of `types_in`; None lets all jobs use any type.
+    `other_names` are those of `types_in`; None lets all jobs use any type.
     """
 
     def __init__(self, other_names: Mapping[str, str] | None) -> None:

@@ -24,15 +24,7 @@ ROUNDING = 1e-9
 
 
 class Host(NamedTuple):
-    """CPUs and memory: of a node, or for each GPU of a job.
-
-    Attributes
-    ----------
-    cpus
-        Cores, or parts of them.
-    memory
-        [GB].
-    """
+    """CPUs (cores, or parts of them) and memory [GB]: of a node, or for each GPU of a job."""
 
     cpus: float
     memory: float
@@ -78,7 +70,6 @@ class Host(NamedTuple):
 
 NOTHING = Host(0.0, 0.0)
 
-
 NOBODY: Mapping[str, Host] = {}
 """That no job is granted other CPUs and memory than go with its GPUs."""
 
@@ -103,15 +94,7 @@ def shares_of(hosts: Sequence[Host], gpus_per_node: Sequence[int]) -> tuple[Host
 
 
 def with_gpus(shares: Sequence[Host], placement: Placement) -> Host:
-    """Return what each GPU of a job has where CPUs and memory go with GPUs: on several nodes, the least of any.
-
-    Parameters
-    ----------
-    shares
-        What a GPU of each node has, by node number.
-    placement
-        GPUs by node.
-    """
+    """Return what each GPU of a placement has, by the shares of its nodes: on several nodes, the least of any."""
     if len(placement) == 1:
         return shares[placement[0][0]]
     return least(shares[node] for node, _ in placement)

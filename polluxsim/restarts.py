@@ -16,14 +16,9 @@ LONGEST_DELAY = 1e6
 
 @dataclass(frozen=True)
 class RestartDelays:
-    """The restart delay of every application on every GPU type.
+    """The restart delay of every application on every GPU type [s].
 
-    Parameters
-    ----------
-    otherwise
-        Where nothing else is known [s].
-    known
-        By application, one for all GPU types or one for each that is named [s].
+    Those `known` are by application, one for all GPU types or one for each that is named.
     """
 
     otherwise: float

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isinf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from polluxsim.errors import InvalidInputError, short
@@ -28,22 +28,30 @@ from polluxsim.records import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-_RecordT = TypeVar("_RecordT", bound=NamedTuple)
-
 RUN_FILE = "run.json"
 ALLOCATIONS_FILE = "allocations.parquet"
-REASONS_FILE = "reasons.parquet"
 OUTAGES_FILE = "outages.parquet"
-CHECKPOINTS_FILE = "checkpoints.parquet"
-SHARING_FILE = "sharing.parquet"
 HOSTS_FILE = "hosts.parquet"
-RUN_FILES = (
-    RUN_FILE, "jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE, "timing.parquet", REASONS_FILE, OUTAGES_FILE,
-    CHECKPOINTS_FILE,
-)  # fmt: skip
-"""Files of every run's folder."""
-SOMETIMES = (SHARING_FILE, HOSTS_FILE)
+
+# Every table of a run: the records of a result that it has, and their kind.
+_TABLES: Mapping[str, tuple[str, type[NamedTuple]]] = {
+    "jobs.parquet": ("job_records", JobRecord),
+    "rounds.parquet": ("round_records", RoundRecord),
+    ALLOCATIONS_FILE: ("allocation_records", AllocationRecord),
+    "timing.parquet": ("timing_records", TimingRecord),
+    "reasons.parquet": ("reason_records", ReasonRecord),
+    OUTAGES_FILE: ("outage_records", OutageRecord),
+    "checkpoints.parquet": ("checkpoint_records", CheckpointRecord),
+    "sharing.parquet": ("sharing_records", SharingRecord),
+    HOSTS_FILE: ("host_records", HostRecord),
+}
+_NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
+_READ_APART = ("timing.parquet", "reasons.parquet")
+
+SOMETIMES = ("sharing.parquet", HOSTS_FILE)
 """Files of a run whose jobs shared GPUs, and of one whose nodes say what CPUs and memory they have."""
+RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
+"""Files of every run's folder."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +76,14 @@ class Run:
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """Write a run, whole or not at all; a folder that has a run.json holds a finished run.
 
-    Parameters
-    ----------
-    folder
-        Where to; made if it is not there. A run that was there before is replaced.
-    result
-        The records.
-    info
-        What run.json is to say.
+    The folder is made if it is not there; a run that was there before is replaced. `info` is what run.json is to say.
     """
     about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
     text = _json({**about, **info})
     with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
-        write_records(temporary / "jobs.parquet", JobRecord, result.job_records)
-        write_records(temporary / "rounds.parquet", RoundRecord, result.round_records)
-        write_records(temporary / ALLOCATIONS_FILE, AllocationRecord, result.allocation_records)
-        write_records(temporary / "timing.parquet", TimingRecord, result.timing_records)
-        write_records(temporary / REASONS_FILE, ReasonRecord, result.reason_records)
-        write_records(temporary / OUTAGES_FILE, OutageRecord, result.outage_records)
-        write_records(temporary / CHECKPOINTS_FILE, CheckpointRecord, result.checkpoint_records)
-        if result.sharing_records:
-            write_records(temporary / SHARING_FILE, SharingRecord, result.sharing_records)
-        if result.host_records:
-            write_records(temporary / HOSTS_FILE, HostRecord, result.host_records)
+        for name, (field, record_type) in _TABLES.items():
+            if (records := getattr(result, field)) or name not in SOMETIMES:
+                write_records(temporary / name, record_type, records)
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -134,23 +127,13 @@ def read_run(folder: Path) -> Run:
     _check_seconds(folder, "end_time", end_time, LATEST)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
-    result = Result(
-        job_records=read_records(folder / "jobs.parquet", JobRecord),
-        round_records=read_records(folder / "rounds.parquet", RoundRecord),
-        allocation_records=read_records(folder / ALLOCATIONS_FILE, AllocationRecord),
-        end_time=float(end_time),
-        standstill=info.get("standstill"),
-        outage_records=_read_if_there(folder / OUTAGES_FILE, OutageRecord),
-        gpu_seconds=gpu_seconds,
-        checkpoint_records=_read_if_there(folder / CHECKPOINTS_FILE, CheckpointRecord),
-        sharing_records=_read_if_there(folder / SHARING_FILE, SharingRecord),
-        host_records=_read_if_there(folder / HOSTS_FILE, HostRecord),
-    )
+    tables: dict[str, Any] = {
+        field: read_records(folder / name, record_type)
+        for name, (field, record_type) in _TABLES.items()
+        if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
+    }
+    result = Result(**tables, end_time=float(end_time), standstill=info.get("standstill"), gpu_seconds=gpu_seconds)
     return Run(folder.resolve().name, info, result)
-
-
-def _read_if_there(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
-    return read_records(path, record_type) if path.is_file() else ()
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:
@@ -172,7 +155,7 @@ def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
 
 def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
     """Read why a run's jobs got what they got; None for a run of before reasons were recorded."""
-    path = folder / REASONS_FILE
+    path = folder / "reasons.parquet"
     return read_records(path, ReasonRecord) if path.is_file() else None
 
 
@@ -184,8 +167,5 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     result = dict[str, Any]()
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            result |= flat(value, f"{prefix}{name}.")
-        else:
-            result[f"{prefix}{name}"] = value
+        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return result

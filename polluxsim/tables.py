@@ -18,21 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table, which knows where it stands; the readers of logs say more kinds of cells, and other errors.
-
-    Parameters
-    ----------
-    path
-        The file.
-    line
-        Line of a CSV file, or row of a Parquet file, counted from 1.
-    values
-        What stands in each column.
-    """
+    """One row of a table, which knows where it stands; readers of logs say more kinds of cells, and other errors."""
 
     path: Path
-    line: int
-    values: Mapping[str, object]
+    line: int  # of a CSV file, or row of a Parquet file, counted from 1
+    values: Mapping[str, object]  # by column
 
     def value(self, column: str) -> object:
         """Return what stands in a column."""

@@ -41,18 +41,10 @@ a second changes nothing, and a clock would stand still.
 
 
 class BatchChoice(NamedTuple):
-    """How a job splits one optimiser step over its replicas.
+    """How a job splits one optimiser step over its replicas."""
 
-    Attributes
-    ----------
-    atomic_batch_size
-        Examples per GPU in one forward-backward pass.
-    accumulation_steps
-        Passes before the one that synchronises; 0 is none.
-    """
-
-    atomic_batch_size: int
-    accumulation_steps: int
+    atomic_batch_size: int  # examples per GPU in one forward-backward pass
+    accumulation_steps: int  # passes before the one that synchronises; 0 is none
 
     def batch_size(self, num_replicas: int) -> int:
         """Return the examples of one optimiser step on `num_replicas` GPUs."""
@@ -60,18 +52,10 @@ class BatchChoice(NamedTuple):
 
 
 class DividedBatch(NamedTuple):
-    """How a job splits one optimiser step over GPUs of several types, unlike parts for each.
+    """How a job splits one optimiser step over GPUs of several types, unlike parts for each."""
 
-    Attributes
-    ----------
-    parts
-        Type by type, how many GPUs have how many examples each in one forward-backward pass.
-    accumulation_steps
-        Passes before the one that synchronises; 0 is none.
-    """
-
-    parts: tuple[tuple[int, int], ...]
-    accumulation_steps: int
+    parts: tuple[tuple[int, int], ...]  # by type, how many GPUs have how many examples each in one pass
+    accumulation_steps: int  # passes before the one that synchronises; 0 is none
 
     @property
     def atomic_batch_size(self) -> int:

@@ -84,12 +84,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
         stopping_between_rounds() as stop_if_interrupted,
     ):
-
-        def watch(run: Simulation) -> None:
-            stop_if_interrupted()
-            show(run)
-
-        result, summary = execution.simulate(watch)
+        result, summary = execution.simulate(stop_if_interrupted, show)
     return Result(_name(parts["policy"]), execution.info(summary), result)
 
 

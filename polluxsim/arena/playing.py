@@ -127,7 +127,7 @@ def _absent(plan: Mapping[Player, Mapping[int, Entry]], folder: Path) -> dict[Pl
         if missing is None:
             continue
         try:
-            Execution(OmegaConf.create(dict(missing.config))).simulate(lambda run: None)
+            Execution(OmegaConf.create(dict(missing.config))).simulate()
         except PolluxSimError as error:
             reasons[player] = str(error)
     return reasons

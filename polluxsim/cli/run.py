@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-    from polluxsim.engine.simulation import Simulation
-
 
 MULTIRUN = {"-m", "--multirun"}
 
@@ -116,12 +114,7 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)
     show_run = live_view if live else progress
     with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
-
-        def watch(run: Simulation) -> None:
-            stop_if_interrupted()
-            show(run)
-
-        result, summary = execution.simulate(watch)
+        result, summary = execution.simulate(stop_if_interrupted, show)
     info = execution.info(summary)
     with uninterrupted():
         write_run(output, result, info)

@@ -78,11 +78,16 @@ class Execution:
         self.cluster: Cluster = self._part("cluster")
         self._load_time = perf_counter() - started
 
-    def simulate(self, watcher: Watcher) -> tuple[Result, Summary | None]:
-        """Replay the workload; return the records and their metrics."""
+    def simulate(self, *watchers: Watcher) -> tuple[Result, Summary | None]:
+        """Replay the workload, told to watchers in turn; return the records and their metrics."""
+
+        def watch(run: Simulation) -> None:
+            for watcher in watchers:
+                watcher(run)
+
         with _telling_causes():
             run, policy = self.start()
-            result = driven(run, policy, watcher)
+            result = driven(run, policy, watch)
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
         return result, summarise(result)

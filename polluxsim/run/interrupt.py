@@ -67,7 +67,7 @@ def raising() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
+def interruptible() -> Iterator[Callable[..., None]]:
     """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
 
     Python's own way, an exception wherever the program happens to be, breaks compiled kernels off in the middle, and
@@ -76,7 +76,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """
     pressed, over = threading.Event(), threading.Event()
 
-    def check() -> None:
+    def check(*_: object) -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
 
@@ -117,7 +117,7 @@ def ending_with(act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def stopping_between_rounds() -> Iterator[Callable[[], None]]:
+def stopping_between_rounds() -> Iterator[Callable[..., None]]:
     """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
 
     For a process that has more to lose than this run, like a notebook's: nothing ends it, and a second Ctrl-C is
@@ -126,7 +126,7 @@ def stopping_between_rounds() -> Iterator[Callable[[], None]]:
     """
     pressed = threading.Event()
 
-    def check() -> None:
+    def check(*_: object) -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
 

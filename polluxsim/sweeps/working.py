@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.folders import remove_if_empty
 from polluxsim.run.execution import Execution
-from polluxsim.run.progress_line import ignore
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
         If a setting, a file or a policy's answer is not what it should be.
     """
     execution = Execution(OmegaConf.create(dict(config)))
-    result, summary = execution.simulate(ignore)
+    result, summary = execution.simulate()
     write_run(folder, result, execution.info(summary))
 
 

@@ -1,7 +1,7 @@
 // Charts in SVG, all with the same borders, so that those of one width line up; drawn anew when what is in sight changes.
 "use strict";
 polluxReport.chart = (() => {
-  const { format } = polluxReport;
+  const { format, data } = polluxReport;
   const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 24, NS = "http://www.w3.org/2000/svg";
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000,
     864000, 1728000, 4320000, 8640000];
@@ -144,9 +144,7 @@ polluxReport.chart = (() => {
 
   // What a line has at a place along the axis; undefined where it has nothing.
   function valueAt({ x, y }, place) {
-    let low = 0, high = x.length;
-    while (low < high) { const middle = (low + high) >> 1; if (x[middle] <= place) low = middle + 1; else high = middle; }
-    const i = low - 1;
+    const i = data.lastUpTo(x, place);
     if (i < 0 || i >= y.length) return undefined;
     if (x.length !== y.length || i === y.length - 1) return y[i];
     return y[i] + (y[i + 1] - y[i]) * (place - x[i]) / (x[i + 1] - x[i]);

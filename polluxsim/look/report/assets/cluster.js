@@ -33,12 +33,12 @@ polluxReport.cluster = (() => {
   function layOut() {
     const [wide, high] = block(Math.max(...run.gpusPerNode)), room = canvas.parentElement.clientWidth, count = run.gpusPerNode.length;
     const tallest = Math.max(320, Math.min(innerHeight * 0.6, 640));
-    for (size = LARGEST; size > 3; size--) {
-      const columns = Math.max(1, Math.floor(room / ((wide + GAP) * size)));
-      if (Math.ceil(count / columns) * (high + 2 * GAP) * size <= tallest && columns * (wide + GAP) * size <= room) break;
+    let columns, lines;
+    for (size = LARGEST; ; size--) {
+      columns = Math.min(count, Math.max(1, Math.floor(room / ((wide + GAP) * size))));
+      lines = Math.ceil(count / columns);
+      if (size === 3 || (lines * (high + 2 * GAP) * size <= tallest && columns * (wide + GAP) * size <= room)) break;
     }
-    const columns = Math.min(count, Math.max(1, Math.floor(room / ((wide + GAP) * size))));
-    const lines = Math.ceil(count / columns);
     places = run.nodeOfRow.map((node, row) => {
       const [own] = block(run.gpusPerNode[node]), slot = run.slotOfRow[row];
       return [(node % columns) * (wide + GAP) + slot % own, Math.floor(node / columns) * (high + 2 * GAP) + Math.floor(slot / own) + GAP];
@@ -124,11 +124,9 @@ polluxReport.cluster = (() => {
 
   function chips(id, jobs, more) {
     const shown = jobs.slice(0, MOST_CHIPS).map((job) => format.element("li", {},
-      format.element("a", { href: format.jobLink(run, job), style: ["--color", run.color[job]] },
-        run.jobs[job], " ", format.element("small", {}, more(job)))));
+      format.linkTo(run, job, { style: ["--color", run.color[job]] }, run.jobs[job], " ", format.element("small", {}, more(job)))));
     if (jobs.length > MOST_CHIPS) shown.push(format.element("li", {}, `and ${format.number(jobs.length - MOST_CHIPS)} more`));
-    if (!jobs.length) shown.push(format.element("li", {}, "nobody"));
-    format.fill(id, ...shown);
+    format.list(id, shown, "nobody");
   }
 
   return { init, show, at, draw, find, holders };

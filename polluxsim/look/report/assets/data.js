@@ -35,15 +35,12 @@ polluxReport.data = (() => {
 
   // The rectangles of each GPU in order of time, as entries `rowFirst[row]` to `rowFirst[row + 1]` of `rowHeld`.
   function byRow(run, size) {
+    const each = (visit) => run.heldRow.forEach((top, i) => { for (let row = top; row < top + run.heldRows[i]; row++) visit(row, i); });
     const first = new Uint32Array(size + 1);
-    for (let i = 0; i < run.heldRow.length; i++) {
-      for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) first[row + 1]++;
-    }
+    each((row) => first[row + 1]++);
     for (let row = 0; row < size; row++) first[row + 1] += first[row];
     const next = first.slice(), held = new Uint32Array(first[size]);
-    for (let i = 0; i < run.heldRow.length; i++) {
-      for (let row = run.heldRow[i]; row < run.heldRow[i] + run.heldRows[i]; row++) held[next[row]++] = i;
-    }
+    each((row, i) => { held[next[row]++] = i; });
     return { numRows: size, rowFirst: first, rowHeld: held };
   }
 
@@ -101,7 +98,7 @@ polluxReport.data = (() => {
   function reasonsWithin(reasons, job, from, to) {
     const found = [];
     if (!reasons) return found;
-    let i = lastUpTo(reasons.reasonJob, job - 0.5, 0, reasons.reasonJob.length) + 1;
+    let i = lastUpTo(reasons.reasonJob, job - 0.5) + 1;
     for (; i < reasons.reasonJob.length && reasons.reasonJob[i] === job; i++) {
       if (reasons.reasonTime[i] < from || reasons.reasonTime[i] >= to) continue;
       found.push({ time: reasons.reasonTime[i], kind: reasons.reasonKind[i], text: reasons.sentences[i] });
@@ -110,7 +107,7 @@ polluxReport.data = (() => {
   }
 
   // Last index of a sorted stretch whose value is not above the wanted one, or the one before its first.
-  function lastUpTo(values, wanted, from, to, at = (i) => values[i]) {
+  function lastUpTo(values, wanted, from = 0, to = values.length, at = (i) => values[i]) {
     let low = from, high = to;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -164,7 +161,7 @@ polluxReport.data = (() => {
       (held ? running : waiting).push(job);
     }
     for (let row = 0; run.heldOf && row < run.numRows; row++) gpus += holding(run, row, time) >= 0;
-    const round = lastUpTo(run.roundTime, time, 0, run.roundTime.length);
+    const round = lastUpTo(run.roundTime, time);
     return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
       price: round < 0 ? 0 : run.roundPrice[round], nodes: nodesAt(run, round), capacity: capacity(run, nodesAt(run, round)) };
   }
@@ -206,6 +203,8 @@ polluxReport.data = (() => {
     return found;
   }
 
+  const waited = (run, job) => waitsOf(run, job).reduce((sum, [from, to]) => sum + to - from, 0);
+
   // Times in which a job holds the same GPUs: from, to, and the change that gave it these.
   function tenuresOf(run, job) {
     const moves = changesOf(run, job).filter((i) => run.changeMoved[i] || !run.changeGpus[i]);
@@ -229,17 +228,21 @@ polluxReport.data = (() => {
     return found;
   }
 
+  // How many GPUs of a node are free from a time on, more or less: [time, node, change] in order of time, more first.
+  function turnover(run) {
+    const events = [];
+    const taken = (from, to, node, gpus) => events.push([from, node, -gpus], [to, node, gpus]);
+    run.heldStart.forEach((start, i) => taken(start, run.heldEnd[i], run.nodeOfRow[run.heldRow[i]], run.heldGpus[i]));
+    for (const [from, to, node] of absences(run)) taken(from, to, node, run.gpusPerNode[node]);
+    return events.sort((a, b) => a[0] - b[0] || b[2] - a[2]);
+  }
+
   // GPUs that were left free at each round, and so until the next, as steps.
   function freeGpus(run) {
-    if (run.free) return run.free;
-    const events = [[0, run.numRows]];
-    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], -run.heldGpus[i]], [run.heldEnd[i], run.heldGpus[i]]);
-    for (const [from, to, node] of absences(run)) events.push([from, -run.gpusPerNode[node]], [to, run.gpusPerNode[node]]);
-    events.sort((a, b) => a[0] - b[0]);
-    let free = 0, next = 0;
-    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][1]; return Math.round(free); });
-    run.free = { time: run.roundTime, value };
-    return run.free;
+    const events = turnover(run);
+    let free = run.numRows, next = 0;
+    const value = run.roundTime.map((time) => { while (next < events.length && events[next][0] <= time) free += events[next++][2]; return Math.round(free); });
+    return { time: run.roundTime, value };
   }
 
   // For how long, up to a time, steps have been below a value.
@@ -247,7 +250,7 @@ polluxReport.data = (() => {
     const sum = new Float64Array(time.length);
     for (let i = 1; i < time.length; i++) sum[i] = sum[i - 1] + (value[i - 1] < wanted ? time[i] - time[i - 1] : 0);
     return (moment) => {
-      const i = lastUpTo(time, moment, 0, time.length);
+      const i = lastUpTo(time, moment);
       return i < 0 ? 0 : sum[i] + (value[i] < wanted ? moment - time[i] : 0);
     };
   }
@@ -265,6 +268,6 @@ polluxReport.data = (() => {
     return [...found.values()];
   }
 
-  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, absences, freeGpus, timeBelow, changesOf, waitsOf, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

@@ -36,7 +36,11 @@ polluxReport.format = (() => {
   const fill = (id, ...children) => document.getElementById(id).replaceChildren(...children);
   const facts = (id, pairs) => fill(id, ...pairs.map(([name, value]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  const options = (select, names) => select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+  const list = (id, items, none) => fill(id, ...(items.length ? items : [element("li", {}, none)]));
   const jobLink = (run, job) => `#job/${run.number}/${encodeURIComponent(run.jobs[job])}`;
+  const linkTo = (run, job, attributes = {}, ...children) =>
+    element("a", { href: jobLink(run, job), ...attributes }, ...(children.length ? children : [run.jobs[job]]));
 
-  return { number, span, clock, percent, plural, inUnit, element, fill, facts, jobLink };
+  return { number, span, clock, percent, plural, inUnit, element, fill, facts, options, list, jobLink, linkTo };
 })();

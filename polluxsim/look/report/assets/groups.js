@@ -27,7 +27,7 @@ polluxReport.groups = (() => {
     ({ start, width } = all);
     figure = chart.make(document.getElementById("groups"), { height: 150, label: "The cluster or its queue by group, over time", x: axis, y: { start: 0, end: 1 } });
     [content, select] = ["group-of", "group-by"].map((id) => document.getElementById(id));
-    content.replaceChildren(...Object.keys(CONTENTS).map((name) => format.element("option", { value: name }, name)));
+    format.options(content, Object.keys(CONTENTS));
     content.addEventListener("change", choose);
     select.addEventListener("change", apply);
   }
@@ -37,7 +37,7 @@ polluxReport.groups = (() => {
   function choose() {
     const says = { user: run.users.length, queue: run.queues.length, "GPUs asked for": run.jobAsked.some(Boolean) };
     const kinds = Object.keys(CONTENTS[content.value]).filter((kind) => says[kind] ?? true), before = select.value;
-    select.replaceChildren(...kinds.map((kind) => format.element("option", { value: kind }, kind)));
+    format.options(select, kinds);
     if (kinds.includes(before)) select.value = before;
     apply();
   }
@@ -61,11 +61,11 @@ polluxReport.groups = (() => {
 
   // A wait begins with that for the next round; from then on it is one for GPUs, or behind others.
   function* causes() {
-    const short = new Map(), isElastic = run.changeGpus.some((gpus, i) => gpus > 0 && gpus !== run.jobAsked[run.changeJob[i]]);
+    const short = new Map(), free = data.freeGpus(run), isElastic = run.changeGpus.some((gpus, i) => gpus > 0 && gpus !== run.jobAsked[run.changeJob[i]]);
     for (const [from, to, job] of waits()) {
       const need = isElastic ? 1 : Math.max(run.jobAsked[job], 1);
-      if (!short.has(need)) short.set(need, data.timeBelow(data.freeGpus(run), need));
-      const round = Math.min(run.roundTime[data.lastUpTo(run.roundTime, from - 1e-9, 0, run.roundTime.length) + 1] ?? to, to), below = short.get(need);
+      if (!short.has(need)) short.set(need, data.timeBelow(free, need));
+      const round = Math.min(run.roundTime[data.lastUpTo(run.roundTime, from - 1e-9) + 1] ?? to, to), below = short.get(need);
       yield [from, round, "between rounds", 1];
       yield [round, to, "no GPUs", 1, (a, b) => below(b) - below(a)];
       yield [round, to, "behind others", 1, (a, b) => b - a - (below(b) - below(a))];
@@ -75,12 +75,8 @@ polluxReport.groups = (() => {
 
   // Free GPUs of each node, as long as they are as many.
   function* fragments() {
-    const events = [], nodes = run.gpusPerNode.length, free = [...run.gpusPerNode], since = new Float64Array(nodes);
-    for (let i = 0; i < run.heldStart.length; i++) events.push([run.heldStart[i], run.nodeOfRow[run.heldRow[i]], -run.heldGpus[i]], [run.heldEnd[i], run.nodeOfRow[run.heldRow[i]], run.heldGpus[i]]);
-    for (const [from, to, node] of data.absences(run)) events.push([from, node, -run.gpusPerNode[node]], [to, node, run.gpusPerNode[node]]);
-    events.sort((a, b) => a[0] - b[0] || b[2] - a[2]);
-    for (let node = 0; node < nodes; node++) events.push([run.end, node, 0]);
-    for (const [time, node, change] of events) {
+    const free = [...run.gpusPerNode], since = new Float64Array(free.length);
+    for (const [time, node, change] of [...data.turnover(run), ...free.map((_, node) => [run.end, node, 0])]) {
       const whole = Math.round(free[node]); // parts of a GPU that jobs share come and go together
       if (whole > 0 && time > since[node]) yield [since[node], time, `${whole} of ${run.gpusPerNode[node]}`, whole];
       since[node] = time;
@@ -97,7 +93,7 @@ polluxReport.groups = (() => {
     found.forEach((group, i) => { group.color = (kind === "application" && colors.get(group.name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)`; });
     const shown = found.length > MOST ? [...found.slice(0, MOST - 1), together(found.slice(MOST - 1))] : found;
     stack(shown);
-    document.getElementById("group-note").textContent = NOTES[kind] ?? "";
+    format.fill("group-note", NOTES[kind] ?? "");
     format.fill("group-legend", ...shown.map(({ name, color, total }) => format.element("li", { style: ["--color", color] }, `${name} `, format.element("small", {}, `${format.number(total / 3600, 1)} h`))));
     if (isOfJobs) table(kind, of);
   }
@@ -152,7 +148,7 @@ polluxReport.groups = (() => {
     format.fill("group-rows", ...found.slice(0, 100).map((group) => format.element("tr", {},
       format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.waited / group.jobs), format.number(late.indexOf(group) + 1), format.number(group.service / 3600, 1)]
         .map((cell) => format.element("td", {}, cell)))));
-    document.getElementById("group-name").textContent = kind;
+    format.fill("group-name", kind);
   }
 
   const tell = (time) => [...figure.areas].reverse().map((each) => [each.color, each.name, format.inUnit(chart.valueAt(each, time) ?? 0)]);

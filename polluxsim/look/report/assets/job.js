@@ -21,15 +21,15 @@ polluxReport.job = (() => {
     const others = runs.length <= MOST_RUNS ? (await Promise.all(runs.map(data.load))).filter((other) => other !== run) : [];
     const end = data.endOf(run, job), status = data.statusOf(run, job), submit = run.jobSubmit[job];
     const application = run.applications[run.jobApplication[job]], user = run.users[job];
-    document.getElementById("job-title").textContent = run.jobs[job];
-    document.getElementById("job-line").textContent = [application, user, status === "cut off" ? "cut off at the end of the run" : status].filter(Boolean).join(" · ");
-    document.getElementById("job-run").textContent = `in ${run.label}`;
-    const stretches = data.waitsOf(run, job), waited = stretches.reduce((sum, [a, b]) => sum + b - a, 0);
+    format.fill("job-title", run.jobs[job]);
+    format.fill("job-line", [application, user, status === "cut off" ? "cut off at the end of the run" : status].filter(Boolean).join(" · "));
+    format.fill("job-run", `in ${run.label}`);
+    const stretches = data.waitsOf(run, job);
     format.facts("job-facts", [
       ["JCT", `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
       ["submitted at", Number.isFinite(submit) ? format.clock(submit) : "never"],
       ["first GPU after", run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
-      ["waited in all", format.span(waited)],
+      ["waited in all", format.span(data.waited(run, job))],
       ["GPU-hours", format.number(run.jobGpuSeconds[job] / 3600, 2)],
       ["restarts", format.number(run.jobRestarts[job])],
       ...(run.jobFairness[job] > 0 ? [["ρ", format.number(run.jobFairness[job], 2)]] : []),
@@ -67,7 +67,7 @@ polluxReport.job = (() => {
     figures.efficiency.lines = [{ x: [...time, end], y: run.lifeEfficiency.slice(...life), ...look, dash: [] }];
     figures.progress.lines = [{ x: time, y: run.lifeProgress.slice(...life).map((share) => Math.min(share, 1)), ...look, dash: [] }];
     document.getElementById("job-work").hidden = life[0] === life[1];
-    document.getElementById("job-note").textContent = run.livesNote;
+    format.fill("job-note", run.livesNote);
     for (const figure of Object.values(figures)) {
       figure.strips = stretches;
       figure.ticks = [["checkpoint", data.checkpointsOf(run, job)]];
@@ -84,9 +84,9 @@ polluxReport.job = (() => {
   function tellTwins(run, job, twins) {
     document.getElementById("twins").hidden = !twins.length;
     format.fill("job-twins", ...[[run, job], ...twins].map(([other, twin]) => format.element("tr", {},
-      format.element("th", { scope: "row" }, other === run ? other.label : format.element("a", { href: format.jobLink(other, twin) }, other.label)),
+      format.element("th", { scope: "row" }, other === run ? other.label : format.linkTo(other, twin, {}, other.label)),
       ...[`${data.isComplete(other, twin) ? "" : "≥ "}${format.span(data.endOf(other, twin) - other.jobSubmit[twin])}`,
-        format.span(data.waitsOf(other, twin).reduce((sum, [a, b]) => sum + b - a, 0)), format.number(other.jobRestarts[twin]),
+        format.span(data.waited(other, twin)), format.number(other.jobRestarts[twin]),
         format.number(other.jobGpuSeconds[twin] / 3600, 2)].map((cell) => format.element("td", {}, cell)))));
   }
 
@@ -94,14 +94,14 @@ polluxReport.job = (() => {
   function tellWaits(run, job, stretches, reasons) {
     const items = stretches.map(([start, end]) => {
       const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length, free = then.capacity - then.gpus;
-      const next = run.roundTime[data.lastUpTo(run.roundTime, start, 0, run.roundTime.length) + 1];
+      const next = run.roundTime[data.lastUpTo(run.roundTime, start) + 1];
       const said = told(reasons, job, start, end), between = !said && run.roundTime.indexOf(start) < 0 && (next === undefined || next >= end);
       return format.element("li", {}, `${format.span(end - start)} from ${format.clock(start)}: `, between
         ? `it came between two rounds${next === undefined ? "" : `; the next one was at ${format.clock(next)}`}.`
         : `at its beginning ${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(then.capacity)} ${free === 1 ? "was" : "were"} free`
           : `all ${format.number(then.capacity)} GPUs were held`} and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`, said);
     });
-    format.fill("job-waiting", ...(items.length ? items : [format.element("li", {}, "It never waited.")]));
+    format.list("job-waiting", items, "It never waited.");
   }
 
   // What the policy said in a stretch of time, where that is recorded.
@@ -127,11 +127,11 @@ polluxReport.job = (() => {
 
   // How fast it was beside whom, where jobs share GPUs.
   function tellShared(run, job) {
-    const stretches = data.sharedOf(run, job), link = (other) => format.element("a", { href: format.jobLink(run, other) }, run.jobs[other]);
+    const stretches = data.sharedOf(run, job);
     document.getElementById("shared").hidden = !stretches.length;
     format.fill("job-shared", ...stretches.map(([start, end, speed, others]) => format.element("li", {},
       `${format.clock(start)} to ${format.clock(end)}: ${format.percent(speed)} of its speed alone, `,
-      ...(others.size ? ["beside ", ...[...others].flatMap((other, i) => [i ? ", " : "", link(other)])] : ["with nobody beside it"]), ".")));
+      ...(others.size ? ["beside ", ...[...others].flatMap((other, i) => [i ? ", " : "", format.linkTo(run, other)])] : ["with nobody beside it"]), ".")));
   }
 
   function words(run, change, before, started) {

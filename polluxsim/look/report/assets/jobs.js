@@ -31,9 +31,9 @@ polluxReport.jobs = (() => {
       const isSame = other !== undefined && a.jobSubmit[job] === b.jobSubmit[other];
       if (isSame && data.isComplete(a, job) && data.isComplete(b, other)) both.push({ job, other, x: jct(a, job), y: jct(b, other) });
     }
-    document.getElementById("versus-note").textContent = both.length
+    format.fill("versus-note", both.length
       ? `${format.plural(both.length, "job")} complete in both runs. Below the line: shorter in ${b.label}.`
-      : "These runs have no job in common that is complete in both.";
+      : "These runs have no job in common that is complete in both.");
     const step = Math.ceil(both.length / MOST_DOTS);
     plot.dots = both.filter((_, i) => i % step === 0).map((each) => ({ ...each, x: Math.max(each.x, 0.1), y: Math.max(each.y, 0.1), color: a.color[each.job], size: 3.5 }));
     document.getElementById("versus-jobs").hidden = !both.length;
@@ -48,17 +48,15 @@ polluxReport.jobs = (() => {
   function list(id, found) {
     const [a, b] = pair;
     const items = found.map(({ job, other, x, y }) => {
-      const parts = [["waiting", waited(b, other) - waited(a, job)], ["restarting", b.jobRestartTime[other] - a.jobRestartTime[job]]];
+      const parts = [["waiting", data.waited(b, other) - data.waited(a, job)], ["restarting", b.jobRestartTime[other] - a.jobRestartTime[job]]];
       parts.push(["training", y - x - parts[0][1] - parts[1][1]]);
       const words = parts.filter(([, seconds]) => Math.abs(seconds) > 0.05 * Math.abs(y - x)).sort((p, q) => Math.abs(q[1]) - Math.abs(p[1]))
         .map(([what, seconds]) => `${format.span(Math.abs(seconds))} ${seconds > 0 ? "more" : "less"} ${what}`);
-      return format.element("li", {}, format.element("a", { href: format.jobLink(a, job), style: ["--color", a.color[job]] }, a.jobs[job]),
+      return format.element("li", {}, format.linkTo(a, job, { style: ["--color", a.color[job]] }),
         ` ${format.span(Math.abs(y - x))} ${y < x ? "sooner" : "later"}: ${words.join(", ")}`);
     });
-    format.fill(id, ...(items.length ? items : [format.element("li", {}, "nobody")]));
+    format.list(id, items, "nobody");
   }
-
-  const waited = (run, job) => data.waitsOf(run, job).reduce((sum, [from, to]) => sum + to - from, 0);
 
   // A job that was looked for in one of the two runs is a large dot.
   function find(job, run) {

@@ -21,7 +21,7 @@ polluxReport.map = (() => {
     run = next;
     found = -1;
     const names = [GPUS, SHARE, ...Object.keys(OTHERS).filter((name) => says[name] ?? true)];
-    order.replaceChildren(...names.map((name) => format.element("option", { value: name }, name)));
+    format.options(order, names);
     order.value = names.includes(before) && (before !== GPUS || run.numRows <= MANY) ? before : run.numRows > MANY ? SHARE : GPUS;
     arrange();
   }
@@ -94,16 +94,15 @@ polluxReport.map = (() => {
     pen.fillStyle = style(view.back);
     pen.fillRect(0, 0, width, HEIGHT);
     pen.fillStyle = hatched(pen);
-    for (const [start, end, present] of view.present) {
-      if (end < from || start > to || present >= bottom) continue;
-      pen.clearRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
-      pen.fillRect((start - from) * wide, Math.max(present - top, 0) * tall, (end - start) * wide, HEIGHT);
-    }
-    view.downRow.forEach((row, i) => {
-      const place = [(run.downStart[i] - from) * wide, (row - top) * tall, (run.downEnd[i] - run.downStart[i]) * wide, run.downRows[i] * tall];
+    const absent = (start, end, y, high) => {
+      const place = [(start - from) * wide, y, (end - start) * wide, high];
       pen.clearRect(...place);
       pen.fillRect(...place);
-    });
+    };
+    for (const [start, end, present] of view.present) {
+      if (end >= from && start <= to && present < bottom) absent(start, end, Math.max(present - top, 0) * tall, HEIGHT);
+    }
+    view.downRow.forEach((row, i) => absent(run.downStart[i], run.downEnd[i], (row - top) * tall, run.downRows[i] * tall));
   }
 
   function hatched(pen) {
@@ -134,10 +133,10 @@ polluxReport.map = (() => {
     pen.imageSmoothingEnabled = false;
     pen.drawImage(picture, 0, 0, width, HEIGHT * lines * rowsPerCell / (bottom - top));
     const each = view.rowJob ? "job" : "GPU";
-    document.getElementById("map-detail").textContent = view.dense
+    format.fill("map-detail", view.dense
       ? `Shade: the share of GPUs in use, of ${format.plural(rowsPerCell, "GPU")} a line.`
       : rowsPerCell > 1 ? `A line of the map stands for ${format.plural(rowsPerCell, each)}: the colour is the longest ${view.rowJob ? "running" : "holder's, paler where they are idle"}. Zoom in to see each ${each}.`
-        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.${view.heldOf ? " A GPU that jobs share is split among them." : ""}`;
+        : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits" : ""}.${view.heldOf ? " A GPU that jobs share is split among them." : ""}`);
   }
 
   // Who holds a row, or the part of it that is `within` (0 to 1; -1: all), longest in each cell, and how long anyone does.
@@ -158,14 +157,7 @@ polluxReport.map = (() => {
     }
   }
 
-  function firstInSight(row, from) {
-    let low = view.rowFirst[row], high = view.rowFirst[row + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (view.heldEnd[view.rowHeld[middle]] <= from) low = middle + 1; else high = middle;
-    }
-    return low;
-  }
+  const firstInSight = (row, from) => 1 + data.lastUpTo(null, from, view.rowFirst[row], view.rowFirst[row + 1], (i) => view.heldEnd[view.rowHeld[i]]);
 
   // Opaque where all of a cell is held; a lighter column marks where a new stretch begins, if stretches are wide enough.
   function fillLine(pixels, offset, owner, busy, whole, cell, from, colors) {
@@ -275,7 +267,7 @@ polluxReport.map = (() => {
   // Say in the page what was clicked, for whoever has no pointer to hover with.
   function picked(row, time) {
     const when = `At ${format.clock(time)}, `, told = tell(row, time);
-    const to = (job) => format.element("a", { href: format.jobLink(run, job) }, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
+    const to = (job) => format.linkTo(run, job, {}, `${run.jobs[job]} (${run.applications[run.jobApplication[job]]})`);
     if (view.rowJob) { format.fill("picked", when, to(view.rowJob[row]), `: ${told.at(-1)[2]}.`); return; }
     const all = data.holders(run, row, time), where = `${place(row)}: `;
     if (!all.length) format.fill("picked", `${when}${where}${told[0][2]}.`);

@@ -5,7 +5,7 @@ polluxReport.page = (() => {
   const STEPS = 2000, PLAY_SECONDS = 30;
   const byId = (id) => document.getElementById(id);
   const axis = { start: 0, end: 1 }, figures = new Map();
-  let all, run, link, chosen = 0, playing = null;
+  let all, run, link, playing = null;
 
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
@@ -113,7 +113,7 @@ polluxReport.page = (() => {
   // A job by its name stands out wherever it is: in its figures, on the map, in the cluster and in the table.
   function find(name) {
     const job = name ? run.jobNumber.get(name) ?? run.jobs.findIndex((each) => each.toLowerCase().includes(name.toLowerCase())) : -1;
-    format.fill("found", !name ? "" : job < 0 ? "no such job" : format.element("a", { href: format.jobLink(run, job) }, run.jobs[job]));
+    format.fill("found", !name ? "" : job < 0 ? "no such job" : format.linkTo(run, job));
     for (const figure of [...over(), groups.figure()]) {
       figure.strips = job < 0 ? [] : data.waitsOf(run, job);
       figure.marks = job < 0 ? [] : [run.jobSubmit[job], data.endOf(run, job)];
@@ -125,14 +125,13 @@ polluxReport.page = (() => {
   // The run that everything below the figures shows.
   async function choose(number) {
     run = await data.load(number);
-    chosen = number;
     if (byId("run")) byId("run").value = String(number);
     const slider = byId("time");
     slider.min = String(all.start);
     slider.max = String(run.end);
     slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
-    byId("colours").textContent = run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own";
-    if (run.downStart.length) byId("colours").textContent += "; a red tick above a figure is a node that fails";
+    format.fill("colours", run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own",
+      run.downStart.length ? "; a red tick above a figure is a node that fails" : "");
     strip(number);
     for (const figure of over()) { figure.ticks = [["failure", run.downStart]]; }
     for (const part of [map, cluster, groups, polluxReport.table]) part.show(run);
@@ -166,7 +165,7 @@ polluxReport.page = (() => {
   function moveTo(time) {
     byId("time").value = String(time);
     byId("time").setAttribute("aria-valuetext", format.clock(time));
-    byId("time-text").textContent = format.clock(time);
+    format.fill("time-text", format.clock(time));
     link.mark(time);
     cluster.at(time);
   }
@@ -174,7 +173,7 @@ polluxReport.page = (() => {
   function play(on) {
     cancelAnimationFrame(playing);
     playing = null;
-    byId("play").textContent = on ? "Pause" : "Play";
+    format.fill("play", on ? "Pause" : "Play");
     byId("play").setAttribute("aria-pressed", String(on));
     if (!on) return;
     let before = performance.now(), time = Number(byId("time").value);
@@ -201,7 +200,7 @@ polluxReport.page = (() => {
   async function follow() {
     const [kind, number, name] = location.hash.slice(1).split("/");
     const isJob = kind === "job" && byId(`run-${number}`) !== null;
-    if (isJob && Number(number) !== chosen) await choose(Number(number));
+    if (isJob && Number(number) !== run?.number) await choose(Number(number));
     const job = isJob ? run.jobNumber.get(decodeURIComponent(name)) : undefined;
     const wasJob = byId("overview").hidden;
     byId("overview").hidden = job !== undefined;
@@ -233,11 +232,10 @@ polluxReport.page = (() => {
     addEventListener("afterprint", set);
   }
 
-  function fail(error) {
+  start().catch((error) => {
     byId("failure").hidden = false;
     byId("failure").textContent = `This report could not be shown: ${error.message ?? error}`;
-  }
-
-  start().catch((error) => { fail(error); throw error; });
+    throw error;
+  });
   return { axis, figures, moveTo };
 })();

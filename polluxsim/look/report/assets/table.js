@@ -58,7 +58,7 @@ polluxReport.table = (() => {
     const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true })
       : Number.isNaN(a) - Number.isNaN(b) || (a < b ? -1 : Number(a > b)));
     order.sort((a, b) => sign * compare(keys.get(a), keys.get(b)) || a - b);
-    byId("filter-count").textContent = `${format.number(order.length)} of ${format.plural(run.numJobs, "job")}`;
+    format.fill("filter-count", `${format.number(order.length)} of ${format.plural(run.numJobs, "job")}`);
     head();
     byId("job-rows").scrollTop = 0;
     draw();
@@ -82,9 +82,9 @@ polluxReport.table = (() => {
     const space = (rows) => format.element("tr", { class: "space", "aria-hidden": "true", style: ["height", `${rows * ROW}px`] });
     format.fill("job-body", space(first), ...order.slice(first, last).map((job) => format.element("tr", job === found ? { class: "found" } : {}, ...columns.map(({ of, say }, i) => (i
       ? format.element("td", say ? { class: "right" } : {}, say ? say(of(job)) : of(job))
-      : format.element("th", { scope: "row" }, format.element("a", { href: format.jobLink(run, job) }, of(job))))))),
+      : format.element("th", { scope: "row" }, format.linkTo(run, job)))))),
     space(whole ? 0 : order.length - last));
-    byId("job-left").textContent = whole && last < order.length ? `and ${format.number(order.length - last)} more` : "";
+    format.fill("job-left", whole && last < order.length ? `and ${format.number(order.length - last)} more` : "");
   }
 
   // A job that was looked for comes into sight, and stands out.
