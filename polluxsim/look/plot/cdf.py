@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import ONE_COLUMN, new_figure, share_axis, styled
-from polluxsim.look.series import completion_hours, cumulative
+from polluxsim.look.plot.style import ONE_COLUMN, new_figure, plain, share_axis, styled
+from polluxsim.look.series import completion_hours, cumulative, fairness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +36,6 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
     Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
     all jobs count, and a band shows the runs one by one.
-
-    Parameters
-    ----------
-    groups
-        A line each.
-    width
-        [cm].
     """
     axes = _panel(groups, [[completion_hours(run.result) for run in group.runs] for group in groups], width)
     axes.set_xlabel("job completion time [h]")
@@ -65,19 +58,7 @@ def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 
 def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of an empirical distribution.
-
-    Parameters
-    ----------
-    values
-        What is known, shape (n,).
-    count
-        Of how many, where some are only known to be larger; by default n.
-
-    Returns
-    -------
-    x, share
-        Shape (2n,); the share rises from 0 to n / count.
+    """Return the corners of what `cumulative` returns, two arrays of shape (2n,); shares rise from 0 to n / count.
 
     >>> [corners.tolist() for corners in cdf([3, 1])]
     [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
@@ -94,11 +75,10 @@ def fairness_of(name: str, result: Result) -> tuple[NDArray[np.float64], int]:
     InvalidInputError
         If the run was not asked for it.
     """
-    jobs = result.jobs
-    if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
+    known = fairness(result)
+    if not len(known):
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
-    values = jobs[FAIRNESS].astype(float)
-    return np.asarray(values.dropna(), float), len(jobs)
+    return known, len(result.job_records)
 
 
 def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.float64], int]]], width: float) -> Axes:
@@ -112,7 +92,7 @@ def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.
     if high < MOST_TICKS * low:
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(plain)
     return axes
 
 

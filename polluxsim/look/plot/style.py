@@ -174,3 +174,8 @@ def hour_ticks(axes: Axes, most: int = 9) -> None:
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
     width = next((width for width in widths if (high - low) / width <= most), 672)
     axes.xaxis.set_major_locator(MultipleLocator(width))
+
+
+def plain(value: float, _: object = None) -> str:
+    """Return a number as an axis has it, in the shortest form."""
+    return f"{value:g}"
