@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
     from polluxsim.records import Result
 
-    Array = NDArray[np.float64]
-
 SMALLEST_CHANGE = 0.01
 """Of efficiency, and of the share of the work that is done; smaller ones are not told one by one."""
 

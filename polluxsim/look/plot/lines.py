@@ -41,16 +41,8 @@ FAR = 14.0
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
     """Write the names of lines into a panel, or a legend above the figure; a single line needs no name.
 
-    To be called when nothing else of the figure will change.
-
-    Parameters
-    ----------
-    axes
-        The panel.
-    names
-        Of its lines.
-    obstacles
-        More points that no name may hide, in data coordinates, shape (n, 2).
+    To be called when nothing else of the figure will change. Obstacles are more points that no name may hide, in data
+    coordinates, shape (n, 2).
     """
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
