@@ -60,7 +60,7 @@ def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
     """
     frame = frame_of(runs)
     rows = rows_of(frame)
-    labels, pooled = _settings(rows, by) if by else (told_apart(rows), list(REPLICATES))
+    labels, pooled = _settings(rows, by)
     first, *others = dict.fromkeys(labels)
     if not others:
         what = f"all runs have the same {by}" if by else "all runs have the same settings"
@@ -81,12 +81,14 @@ def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the runs of each setting, told apart as `compared` does."""
     rows = rows_of(frame_of(runs))
-    labels, _ = _settings(rows, by) if by else (told_apart(rows), [])
+    labels, _ = _settings(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
 
 
-def _settings(rows: Sequence[Row], by: str) -> tuple[list[str], list[str]]:
-    """Return the value of a setting in each run, and the settings that tell pairs apart."""
+def _settings(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
+    """Return the value of a setting in each run, by default of all that count, and those that tell pairs apart."""
+    if not by:
+        return told_apart(rows), list(REPLICATES)
     keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
     if by == "policy":
         return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
