@@ -89,8 +89,9 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
         found = samples.measured((metric, arm, ""))
         assert found is not None
         points[line, arm] = _point(place, found.estimate, changes[arm] if is_paired else None)
-    against = "" if not is_paired else str(first[baseline][x]) if x == POLICIES else in_words(x, first[baseline].get(x))
-    return Drawn(_series(points), names, _note(points.values(), against))
+    row = first[baseline]
+    against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
+    return Drawn(_series(points), names, _note(points.values(), against if is_paired else ""))
 
 
 def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> Estimate:
