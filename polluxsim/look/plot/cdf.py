@@ -11,7 +11,7 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, plain, share_axis, styled
-from polluxsim.look.series import completion_hours, cumulative, fairness
+from polluxsim.look.series import completion_hours, cumulative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,10 +75,10 @@ def fairness_of(name: str, result: Result) -> Sample:
     InvalidInputError
         If the run was not asked for it.
     """
-    known = fairness(result)
-    if not len(known):
+    jobs = result.jobs
+    if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
-    return known, len(result.job_records)
+    return jobs[FAIRNESS].dropna().to_numpy(float), len(jobs)
 
 
 def _drawn(
