@@ -88,13 +88,7 @@ def _stays(run: Run, cluster: Cluster) -> Iterator[Stay]:
 
 
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
-    """Write a run's timeline, gzipped or plain; the same run gives the same bytes.
-
-    Returns
-    -------
-    int
-        The number of slices.
-    """
+    """Write a run's timeline, gzipped or plain, and return its number of slices; the same run gives the same bytes."""
     slices = 0
     with _text(path, packed=packed) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
