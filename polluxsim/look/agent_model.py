@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from polluxsim.look.fitted_speed import NUM_BATCH_SIZES, POINTS
+from polluxsim.look.fitted_speed import POINTS, batch_sizes
 from polluxsim.models.fitting import fit_throughput
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.models.throughput import grad_time, step_time
@@ -36,19 +35,9 @@ class AgentModel:
 def agent_model(profile: Speed) -> AgentModel:
     """Fit θ_sys to a profile's packed placements, as an agent would that had seen all of them."""
     limits = profile.application
-    sizes = (
-        np.geomspace(limits.min_atomic_batch_size, limits.max_atomic_batch_size, NUM_BATCH_SIZES).round().astype(int)
-    )
     seen = []
-    for count in POINTS:
-        for size in dict.fromkeys(sizes.tolist()):
-            with suppress(ProfileRangeError):
-                seen.append((count, size, profile.step_time(packed(count), size)))
-    params = fit_throughput(
-        [len(packed(count)) for count, _, _ in seen],
-        [count for count, _, _ in seen],
-        [size for _, size, _ in seen],
-        [time.step_time - time.sync_time for _, _, time in seen],
-        [time.step_time for _, _, time in seen],
-    )
-    return AgentModel(limits, params)
+    for count, size in product(POINTS, batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)):
+        with suppress(ProfileRangeError):
+            time = profile.step_time(placement := packed(count), size)
+            seen.append((len(placement), count, size, time.step_time - time.sync_time, time.step_time))
+    return AgentModel(limits, fit_throughput(*zip(*seen, strict=True)))

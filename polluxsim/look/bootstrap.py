@@ -21,15 +21,7 @@ LEAST_SPREAD = 1e-9
 
 
 class Estimate(NamedTuple):
-    """A value and its interval.
-
-    Attributes
-    ----------
-    value
-        The estimate.
-    low, high
-        Ends of the 95 % interval; None where there are too few units for one.
-    """
+    """A value and the ends of its 95 % interval, None where there are too few units for one."""
 
     value: float
     low: float | None
@@ -50,17 +42,8 @@ def mean(values: ArrayLike, rng: np.random.Generator) -> Estimate:
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike, rng: np.random.Generator) -> Estimate:
     """Return mean(values) / mean(baseline) of units that were measured twice, and its interval.
 
-    Parameters
-    ----------
-    values, baseline
-        Both measurements of every unit, in the same order, shape (units,); the baseline's mean is not 0.
-    rng
-        What units are drawn by.
-
-    Returns
-    -------
-    Estimate
-        The ratio; its interval is the point itself where the ratio is the same for every unit.
+    Both have shape (units,), in the same order; the baseline's mean is not 0. The interval is the point itself where
+    the ratio is the same for every unit.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12.5, with the ratio's
     standard error by its linearisation. Percentile intervals cover too seldom with as few units as there are workloads.
@@ -91,14 +74,7 @@ def independent(values: NDArray[np.float64], workloads: Sequence[object]) -> NDA
 
     Runs of one workload with several seeds are alike, so that workloads are the units where there are enough of them.
     Else every run is one, and the interval says little of other workloads than these. Seeds that change nothing are
-    no units: then there are as many as there are workloads.
-
-    Parameters
-    ----------
-    values
-        What was measured, shape (runs, ...).
-    workloads
-        What each run's workload is known by, shape (runs,).
+    no units: then there are as many as there are workloads. Values have shape (runs, ...), workloads (runs,).
     """
     keys = np.array([str(workload) for workload in workloads])
     of_each = [values[keys == key] for key in dict.fromkeys(keys.tolist())]

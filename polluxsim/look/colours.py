@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from colorsys import hls_to_rgb
+from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -29,7 +31,6 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-
 HUES = {"bert": 300.0, "cifar10": 130.0, "deepspeech2": 24.0, "imagenet": 260.0, "ncf": 75.0, "yolov3": 335.0}
 """Of the applications that come with polluxsim [degrees]; between those of the policies."""
 
@@ -38,17 +39,7 @@ GOLDEN_RATIO = 0.618033988749895
 
 
 class Look(NamedTuple):
-    """How one line is drawn.
-
-    Attributes
-    ----------
-    color
-        As matplotlib names it.
-    linestyle
-        Solid, or dashes in line widths.
-    marker
-        Where the line has points.
-    """
+    """How one line is drawn, as matplotlib names it; dashes are in line widths."""
 
     color: str
     linestyle: str | tuple[float, tuple[float, ...]]
@@ -60,21 +51,13 @@ def looks(policies: Sequence[str]) -> list[Look]:
 
     A policy's further lines are lighter shades of its colour, with dashes that no other line has while there are any.
     """
-    unknown = [name for name in dict.fromkeys(policies) if name not in POLICY_COLOURS]
-    spare = [name for name in reversed(POLICY_COLOURS) if name not in policies] or list(POLICY_COLOURS)
-    base = {name: name for name in POLICY_COLOURS} | {
-        name: spare[place % len(spare)] for place, name in enumerate(unknown)
-    }
-    order = list(POLICY_COLOURS)
-    firsts = {name: order.index(base[name]) for name in dict.fromkeys(policies)}
-    free = [place for place in range(len(DASHES)) if place not in firsts.values()] or list(range(len(DASHES)))
-    seen: dict[str, int] = dict.fromkeys(policies, 0)
-    found, taken = [], 0
+    known = list(POLICY_COLOURS)
+    spare = cycle([name for name in reversed(known) if name not in policies] or known)
+    firsts = {name: known.index(name if name in known else next(spare)) for name in dict.fromkeys(policies)}
+    free = cycle([place for place in range(len(DASHES)) if place not in firsts.values()] or range(len(DASHES)))
+    seen, found = Counter[str](), []
     for name in policies:
-        place = firsts[name]
-        if seen[name]:
-            place, taken = free[taken % len(free)], taken + 1
-        colour = POLICY_COLOURS[base[name]]
+        colour, place = PALETTE[firsts[name]], next(free) if seen[name] else firsts[name]
         shade = lighter(colour, min(0.22 * seen[name], 0.44)) if seen[name] else colour
         found.append(Look(shade, DASHES[place], MARKERS[place]))
         seen[name] += 1
@@ -98,12 +81,7 @@ def lighter(colour: str, share: float) -> str:
 def job_colour(application: str | None, number: int) -> str:
     """Return a job's colour: the hue is its application's, or its own where none is given, the shade its own.
 
-    Parameters
-    ----------
-    application
-        Of the job.
-    number
-        The job's place in order of submission; neighbours differ in shade.
+    The number is the job's place in order of submission; neighbours differ in shade.
     """
     turn = number * GOLDEN_RATIO % 1
     return _hex(turn * 360 if application is None else _hue(application), 0.4 + 0.3 * turn)

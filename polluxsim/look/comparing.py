@@ -14,7 +14,7 @@ from polluxsim.look.metric_names import unit_of
 from polluxsim.look.replication import change_of, samples_of, told_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.look.frames import Row
     from polluxsim.look.samples import Measured
@@ -35,16 +35,10 @@ class Gain(NamedTuple):
 
 
 class Against(NamedTuple):
-    """The first setting against another.
+    """The first setting against another, by what they are called.
 
-    Attributes
-    ----------
-    setting, other
-        What they are called.
-    changes
-        By metric, as a share of the other's; without those that no pair of runs has.
-    jobs
-        Jobs that are complete in both runs of a pair, those that gain most first.
+    Changes are by metric, as a share of the other's, without those that no pair of runs has; jobs are those that are
+    complete in both runs of a pair, those that gain most first.
     """
 
     setting: str
@@ -56,13 +50,8 @@ class Against(NamedTuple):
 def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
     """Return the setting of the first run against each other one; runs alike in workload and seed are pairs.
 
-    Parameters
-    ----------
-    runs
-        Two or more.
-    by
-        The setting that counts, like `policy` or `policy.p`: runs alike in all others are pairs. By default all that
-        is not a seed or a workload's file counts.
+    `by` is the setting that counts, like `policy` or `policy.p`: runs alike in all others are pairs. By default all
+    that is not a seed or a workload's file counts.
 
     Raises
     ------
@@ -71,30 +60,35 @@ def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
     """
     frame = frame_of(runs)
     rows = rows_of(frame)
-    labels, pooled = _settings(rows, by) if by else (told_apart(rows), list(REPLICATES))
+    labels, pooled = _settings(rows, by)
     first, *others = dict.fromkeys(labels)
     if not others:
         what = f"all runs have the same {by}" if by else "all runs have the same settings"
         raise InvalidInputError(f"{what}, needed are two to compare")
     applications = sorted({key for row in rows for key in row if key.startswith("jct_by_application.")})
     samples = samples_of(rows, labels, [*METRICS, *applications], pooled)
+    keyed: dict[str, dict[str, Run]] = {label: {} for label in labels}
+    for run, row, label in zip(runs, rows, labels, strict=True):
+        keyed[label][repr([row.get(key) for key in pooled])] = run
     found = []
     for other in others:
         changes = {name: change_of(samples, name, (first, other)) for name in (*METRICS, *applications)}
         known = {name: change for name, change in changes.items() if change is not None}
-        found.append(Against(first, other, known, _gains(runs, rows, labels, (first, other), pooled)))
+        found.append(Against(first, other, known, _gains(keyed[first], keyed[other])))
     return found
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the runs of each setting, told apart as `compared` does."""
     rows = rows_of(frame_of(runs))
-    labels, _ = _settings(rows, by) if by else (told_apart(rows), [])
+    labels, _ = _settings(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
 
 
-def _settings(rows: Sequence[Row], by: str) -> tuple[list[str], list[str]]:
-    """Return the value of a setting in each run, and the settings that tell pairs apart."""
+def _settings(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
+    """Return the value of a setting in each run, by default of all that count, and those that tell pairs apart."""
+    if not by:
+        return told_apart(rows), list(REPLICATES)
     keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
     if by == "policy":
         return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
@@ -106,13 +100,8 @@ def _settings(rows: Sequence[Row], by: str) -> tuple[list[str], list[str]]:
     return [in_words(by, row.get(by)) for row in rows], [key for key in keys if key not in left_out]
 
 
-def _gains(
-    runs: Sequence[Run], rows: Sequence[Row], labels: Sequence[str], pair: tuple[str, str], pooled: Sequence[str]
-) -> list[Gain]:
-    keyed = [repr([row.get(key) for key in pooled]) for row in rows]
-    ours, theirs = (
-        {key: run for run, key, own in zip(runs, keyed, labels, strict=True) if own == label} for label in pair
-    )
+def _gains(ours: Mapping[str, Run], theirs: Mapping[str, Run]) -> list[Gain]:
+    """Return how much longer jobs take in ours, by the pairs of runs that have a key in common."""
     found = [gain for key in ours if key in theirs for gain in _by_job(ours[key], theirs[key])]
     return sorted(found, key=lambda gain: gain.seconds)
 

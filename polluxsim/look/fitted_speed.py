@@ -12,7 +12,7 @@ from polluxsim.models.profile import ProfileRangeError
 from polluxsim.types import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from polluxsim.applications.card import Card
     from polluxsim.models.profile import Application, StepTime
@@ -21,6 +21,9 @@ POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """GPU counts of the measured points; the card's line goes through all counts in between."""
 
 NUM_BATCH_SIZES = 12
+
+NUM_REPLICAS = 16
+"""GPUs of the curves by batch size."""
 
 
 class Speed(Protocol):
@@ -37,33 +40,16 @@ class Speed(Protocol):
 
 
 class Curve(NamedTuple):
-    """Throughput against one quantity.
-
-    Attributes
-    ----------
-    x
-        GPUs, or total batch size [examples].
-    throughput
-        [examples/s].
-    """
+    """Throughput [examples/s] against `x`: GPUs, or total batch size [examples]."""
 
     x: list[int]
     throughput: list[float]
 
 
 class FittedSpeed(NamedTuple):
-    """One application's throughput, measured and by its card.
+    """One application's throughput, measured and by its card, on packed placements and without accumulation.
 
-    Attributes
-    ----------
-    title
-        Model and data set.
-    atomic_batch_size
-        Examples per GPU behind the curves by GPUs.
-    num_replicas
-        GPUs behind the curves by batch size.
-    measured_by_replicas, card_by_replicas, measured_by_batch_size, card_by_batch_size
-        The curves, all on packed placements and without accumulation.
+    Curves by GPUs are with `atomic_batch_size` examples on each, those by batch size on `num_replicas` GPUs.
     """
 
     title: str
@@ -75,33 +61,27 @@ class FittedSpeed(NamedTuple):
     card_by_batch_size: Curve
 
 
-def fitted_speed(measured: Speed, card: Speed, title: str, num_replicas: int = 16) -> FittedSpeed:
-    """Compute the throughput of an application on packed placements by both profiles.
-
-    Parameters
-    ----------
-    measured, card
-        Two profiles of one application: what is so, and what is fitted to it.
-    title
-        What to call it.
-    num_replicas
-        GPUs of the curves by batch size.
-    """
+def fitted_speed(measured: Speed, card: Speed, title: str) -> FittedSpeed:
+    """Return the throughput of an application by two profiles: what is so, and what is fitted to it."""
     limits = measured.application
     # What 64 GPUs can use of the largest batch size: the curve by GPUs keeps it on every placement.
     atomic = min(max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size)
-    largest = min(limits.max_atomic_batch_size, limits.max_batch_size // num_replicas)
-    sizes = np.geomspace(limits.min_atomic_batch_size, largest, NUM_BATCH_SIZES).round().astype(int)
-    choices = [(num_replicas, size) for size in dict.fromkeys(sizes.tolist())]
+    largest = min(limits.max_atomic_batch_size, limits.max_batch_size // NUM_REPLICAS)
+    by_size = {NUM_REPLICAS * size: (NUM_REPLICAS, size) for size in batch_sizes(limits.min_atomic_batch_size, largest)}
     return FittedSpeed(
         title,
         atomic,
-        num_replicas,
-        _by_replicas(measured, [(count, atomic) for count in POINTS]),
-        _by_replicas(card, [(count, atomic) for count in range(1, POINTS[-1] + 1)]),
-        _by_batch_size(measured, choices),
-        _by_batch_size(card, choices),
+        NUM_REPLICAS,
+        _curve(measured, {count: (count, atomic) for count in POINTS}),
+        _curve(card, {count: (count, atomic) for count in range(1, POINTS[-1] + 1)}),
+        _curve(measured, by_size),
+        _curve(card, by_size),
     )
+
+
+def batch_sizes(least: int, most: int) -> list[int]:
+    """Return `NUM_BATCH_SIZES` batch sizes in even steps of their logarithm, or fewer where these are too close."""
+    return list(dict.fromkeys(np.geomspace(least, most, NUM_BATCH_SIZES).round().astype(int).tolist()))
 
 
 def error_table(cards: Mapping[str, Card]) -> str:
@@ -126,24 +106,13 @@ def mean_error(speed: FittedSpeed) -> float:
     return float(np.mean(errors))
 
 
-def _by_replicas(profile: Speed, choices: Iterable[tuple[int, int]]) -> Curve:
-    return Curve(*_columns((count, value) for count, _, value in _throughputs(profile, choices)))
-
-
-def _by_batch_size(profile: Speed, choices: Iterable[tuple[int, int]]) -> Curve:
-    return Curve(*_columns((count * atomic, value) for count, atomic, value in _throughputs(profile, choices)))
-
-
-def _throughputs(profile: Speed, choices: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, float]]:
-    """Yield GPUs, atomic batch size and throughput; what a table has not measured is left out."""
-    for count, atomic in choices:
+def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
+    """Return throughput by x, each of some GPUs and an atomic batch size; what a table has not measured is left out."""
+    found = {}
+    for x, (count, atomic) in choices.items():
         with suppress(ProfileRangeError):
-            yield count, atomic, count * atomic / profile.step_time(packed(count), atomic).step_time
-
-
-def _columns(points: Iterable[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    rows = list(points)
-    return [x for x, _ in rows], [y for _, y in rows]
+            found[x] = count * atomic / profile.step_time(packed(count), atomic).step_time
+    return Curve(list(found), list(found.values()))
 
 
 def _error_cells(card: Card) -> Iterator[str]:

@@ -26,13 +26,11 @@ SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload."
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each run, of its settings and metrics [s; GPU h], like the dataset of a sweep."""
-    summaries = [(run, summarise(run.result)) for run in runs]
-    return pd.DataFrame(
-        [
-            {"folder": run.name, **settings_of(run), **(counted(summary) if summary else {})}
-            for run, summary in summaries
-        ]
-    )
+    rows = []
+    for run in runs:
+        summary = summarise(run.result)
+        rows.append({"folder": run.name, **settings_of(run), **(counted(summary) if summary else {})})
+    return pd.DataFrame(rows)
 
 
 def counted(summary: Summary) -> dict[str, Any]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from polluxsim.storage import Run
 
     Settings = Mapping[str, Any]
-
-_T = TypeVar("_T")
 
 REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings whose values stand for samples of the same thing: runs that differ in them alone are pooled."""
@@ -28,23 +25,14 @@ OBJECT = "policy.object"
 POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
 """What a policy is called where that is not the name of its class."""
 
-
 CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
 """What run.json calls such changes, and how they stand among the settings."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Runs that are drawn as one line.
+class Group(NamedTuple):
+    """Runs that are drawn as one line: one, or several that differ in seed or workload.
 
-    Parameters
-    ----------
-    label
-        What sets them apart from the other groups.
-    policy
-        Name of their policy, which decides the colour.
-    runs
-        One, or several that differ in seed or workload.
+    The label says what sets them apart from the other groups, the name of their policy decides the colour.
     """
 
     label: str
@@ -55,12 +43,7 @@ class Group:
 def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
     """Return runs in groups, by policy in the order given and by value of the settings that differ.
 
-    Parameters
-    ----------
-    runs
-        One or more.
-    each
-        Give every run a line of its own, named by seed and workload too.
+    By `each`, every run has a line of its own, named by seed and workload too.
     """
     settings = [settings_of(run) for run in runs]
     twins = len({_hashable(row) for row in settings}) < len(settings)
@@ -72,7 +55,7 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
     for key, run in zip(zip(policies, labels, strict=True), runs, strict=True):
         members.setdefault(key, []).append(run)
     groups = [Group(label, policy, tuple(found)) for (policy, label), found in members.items()]
-    return tuple(_by_policy(groups, lambda group: group.policy))
+    return tuple(sorted(groups, key=lambda group: policies.index(group.policy)))
 
 
 def settings_of(run: Run) -> dict[str, Any]:
@@ -98,14 +81,8 @@ def policy_name(settings: Settings) -> str:
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
     """Return a label for each row of settings: its policy if there are several, and what else differs.
 
-    Parameters
-    ----------
-    rows
-        Flat settings; a setting that a row does not have is None.
-    pooled
-        Settings that do not set runs apart.
-    ignoring
-        More of them, as the one along the x axis of a sweep.
+    What is pooled or ignored, like the setting along the x axis of a sweep, sets no runs apart. A setting that a row
+    does not have is None.
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT}
     several = len({policy_name(row) for row in rows}) > 1
@@ -164,12 +141,6 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
         return re.sub("(?<=[a-z])(?=[A-Z])", " ", text.rpartition(".")[2]).lower()
     short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
     return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
-
-
-def _by_policy(items: Sequence[_T], policy: Callable[[_T], str]) -> list[_T]:
-    """Return the items with those of one policy together, in order of first appearance."""
-    order = {name: place for place, name in reversed(list(enumerate(map(policy, items))))}
-    return sorted(items, key=lambda item: order[policy(item)])
 
 
 def _hashable(value: object) -> Hashable:

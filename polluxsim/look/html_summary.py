@@ -9,7 +9,7 @@ from polluxsim.durations import HOUR
 from polluxsim.look.table import MOST_COLUMNS, metrics_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.metrics.summary import Summary
     from polluxsim.records import RoundRecord
@@ -18,20 +18,14 @@ MOST_POINTS = 400
 WIDTH, HEIGHT = 600, 60
 
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
-_CELL = "padding: 1px 10px; text-align: right"
-_NAME = "padding: 1px 10px; text-align: left; white-space: pre"
-_NOTE = "font-size: 85%; opacity: 0.7"
+_CELL = "padding: 1px 10px; text-align:"
+NOTE = "font-size: 85%; opacity: 0.7"
 
 
 def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ()) -> str:
-    """Return a table of runs side by side, or of a row for each where they are many.
+    """Return a table of runs by name side by side, or of a row for each where they are many.
 
-    Parameters
-    ----------
-    summaries
-        Metrics by the run's name.
-    gpus
-        GPUs of the cluster of each run, where that is known.
+    The GPUs are those of each run's cluster, where they are known.
     """
     if not summaries:
         return "<p>a run without jobs</p>"
@@ -39,18 +33,25 @@ def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ())
     lines = [["", *summaries], *([label, *cells] for label, cells in metrics.items())]
     if len(summaries) > MOST_COLUMNS:
         lines = [list(line) for line in zip(*lines, strict=True)]
-    rows = "".join(_row(line, tag="td" if index else "th") for index, line in enumerate(lines))
+    return table_html(lines, "left; white-space: pre")
+
+
+def table_html(lines: Iterable[Sequence[str]], names: str = "left") -> str:
+    """Return lines of cells as a table: the first is its head, and the first cell of each a name, aligned as such."""
+    rows = "".join(_row(line, "td" if index else "th", names) for index, line in enumerate(lines))
     return f'<table style="{_TABLE}">{rows}</table>'
 
 
-def crowd_html(rounds: Sequence[RoundRecord]) -> str:
-    """Return a drawing of the jobs submitted and not complete over time.
+def _row(cells: Sequence[str], tag: str, names: str) -> str:
+    inside = (
+        f'<{tag} style="{_CELL} {"right" if place else names}">{escape(cell)}</{tag}>'
+        for place, cell in enumerate(cells)
+    )
+    return f"<tr>{''.join(inside)}</tr>"
 
-    Parameters
-    ----------
-    rounds
-        The run's rounds, in order of time.
-    """
+
+def crowd_html(rounds: Sequence[RoundRecord]) -> str:
+    """Return a drawing of the jobs submitted and not complete over time, from a run's rounds in their order."""
     if len(rounds) < 2:
         return ""
     thinned = rounds[:: -(-len(rounds) // MOST_POINTS)]
@@ -64,10 +65,4 @@ def crowd_html(rounds: Sequence[RoundRecord]) -> str:
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     style = f"width: 100%; max-width: {WIDTH}px; height: {HEIGHT}px; display: block; margin-top: 6px"
     what = f"active jobs, up to {most}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
-    return f'<svg {view} style="{style}" role="img" aria-label="{what}">{path}</svg><div style="{_NOTE}">{what}</div>'
-
-
-def _row(cells: Sequence[str], tag: str) -> str:
-    styles = [_NAME] + [_CELL] * (len(cells) - 1)
-    inside = (f'<{tag} style="{style}">{escape(cell)}</{tag}>' for cell, style in zip(cells, styles, strict=True))
-    return f"<tr>{''.join(inside)}</tr>"
+    return f'<svg {view} style="{style}" role="img" aria-label="{what}">{path}</svg><div style="{NOTE}">{what}</div>'

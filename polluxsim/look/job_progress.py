@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,18 +21,11 @@ if TYPE_CHECKING:
     from polluxsim.records import AllocationRecord, JobRecord, Result
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """A job from its submission to its end, cut where its epoch, GPUs or batch size change.
 
-    Parameters
-    ----------
-    edges
-        Times, rising, shape (n + 1,) [s].
-    efficiency
-        Statistical efficiency in between, shape (n,); nan without GPUs.
-    progress
-        At the edges, shape (n + 1,) [M0-steps].
+    Edges are rising, shape (n + 1,) [s]; the statistical efficiency in between has shape (n,), nan without GPUs; the
+    progress at the edges has shape (n + 1,) [M0-steps].
     """
 
     edges: NDArray[np.float64]

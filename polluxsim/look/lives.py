@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
     from polluxsim.records import Result
 
-    Array = NDArray[np.float64]
-
 SMALLEST_CHANGE = 0.01
 """Of efficiency, and of the share of the work that is done; smaller ones are not told one by one."""
 
@@ -30,18 +28,10 @@ LARGEST_MISFIT = 0.05
 
 
 class Lives(NamedTuple):
-    """Points of the lives of jobs, job by job in order of the job records; a job without a profile has none.
+    """Points of the lives of jobs by their index among the job records; a job without a profile has none.
 
-    Attributes
-    ----------
-    job
-        Index of the job among the job records.
-    time
-        [s].
-    efficiency
-        Statistical efficiency from then until the job's next point; NaN without GPUs.
-    progress
-        Share of the job's work that is done; a little off 1 at a completion where `progress_of` is not exact.
+    The statistical efficiency is that from the time [s] on until the job's next point, NaN without GPUs; the progress
+    is the share of its work that is done, a little off 1 at a completion where `progress_of` is not exact.
     """
 
     job: NDArray[np.uint32]
@@ -67,9 +57,14 @@ def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> L
         profile = profiles[job.application]
         own = replace(result, allocation_records=tuple(changes[job.job]))
         life = progress_of(own, job, profile, delay)
-        work = profile.epoch_end(profile.application.num_epochs - 1)
-        parts.append(_thinned(number, life.edges, np.append(life.efficiency, np.nan), life.progress / work))
-    return Lives(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else NO_LIVES
+        efficiency = np.append(life.efficiency, np.nan)
+        done = life.progress / profile.epoch_end(profile.application.num_epochs - 1)
+        kept = _kept(efficiency.tolist(), done.tolist())
+        parts.append((np.full(len(kept), number, np.uint32), life.edges[kept], efficiency[kept], done[kept]))
+    if not parts:
+        return NO_LIVES
+    of, times, efficiencies, progress = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Lives(of, times, efficiencies.astype(np.float32), progress.astype(np.float32))
 
 
 def fit(result: Result, lives: Lives) -> bool:
@@ -78,16 +73,6 @@ def fit(result: Result, lives: Lives) -> bool:
     complete = np.array([job.completion_time is not None for job in result.job_records])
     ends = lives.progress[last][complete[lives.job[last]]]
     return not len(ends) or float(np.median(np.abs(ends - 1))) <= LARGEST_MISFIT
-
-
-def _thinned(number: int, time: Array, efficiency: Array, done: Array) -> Lives:
-    kept = _kept(efficiency.tolist(), done.tolist())
-    return Lives(
-        np.full(len(kept), number, np.uint32),
-        time[kept],
-        efficiency[kept].astype(np.float32),
-        done[kept].astype(np.float32),
-    )
 
 
 def _kept(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:

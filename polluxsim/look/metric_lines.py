@@ -22,20 +22,10 @@ MANIFOLD = 10.0
 
 
 class Line(NamedTuple):
-    """One metric of all runs.
+    """One metric of all runs: how it is shown, its values in base units, None where a run has none, and its texts.
 
-    Attributes
-    ----------
-    field
-        As `Summary` names it; of an application's mean JCT, with its name after a dot.
-    label, unit
-        What it is called, and the unit of its texts; a length of time has the one that a person would take.
-    values
-        In base units, None where a run has none.
-    texts
-        For people; "≥ " before what is a lower bound, as jobs were cut off.
-    metric
-        How it is shown.
+    The field is as `Summary` names it, of an application's mean JCT with its name after a dot. A text has "≥ " before
+    what is a lower bound, as jobs were cut off; a length of time has the unit that a person would take.
     """
 
     field: str
@@ -52,23 +42,15 @@ class Line(NamedTuple):
 
 
 def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list[Line]:
-    """Return the metrics of runs.
-
-    Parameters
-    ----------
-    summaries
-        A run each.
-    gpus
-        GPUs of the cluster of each; None where that is not known, or changes.
-    """
+    """Return the metrics of runs; the GPUs of a run's cluster are None where that is not known, or changes."""
     found: list[Line] = []
     fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
     for field, metric in METRICS.items():
         if field.partition(".")[0] in UNDER_FAILURES and not fails:
             continue
         if field == "jct_by_application":
-            found += [_line(f"{field}.{name}", metric._replace(name=f"mean JCT {name}"), summaries, gpus)
-                      for name in sorted({name for run in summaries for name in run.jct_by_application})]  # fmt: skip
+            for name in sorted({name for run in summaries for name in run.jct_by_application}):
+                found.append(_line(f"{field}.{name}", metric._replace(name=f"mean JCT {name}"), summaries, gpus))
         else:
             found.append(_line(field, metric, summaries, gpus))
     return [line for line in found if _is_worth_listing(line)]
@@ -85,15 +67,7 @@ def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
 
 
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
-    """Return how far a run is from another, in per cent, and whether that is better, worse or neither ("").
-
-    Parameters
-    ----------
-    line
-        The metric.
-    run, first
-        Places of the runs.
-    """
+    """Return how far a run is from the first, by place, in per cent, and if that is better, worse or neither ("")."""
     value, base = line.values[run], line.values[first]
     if run == first or value is None or not base or line.metric.unit == "%" or not line.metric.better:
         return "", ""

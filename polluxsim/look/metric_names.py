@@ -10,18 +10,9 @@ LESS, MORE, NEITHER = "less", "more", ""
 
 
 class Metric(NamedTuple):
-    """How a metric is shown.
+    """How a metric is shown: its name for people, its unit, which way is better, and if it says more of the one before.
 
-    Attributes
-    ----------
-    name
-        For people.
-    unit
-        Empty where there is none; shares of 1 are shown in %.
-    better
-        Which way is better, empty where that depends.
-    is_part
-        Whether it says more of the one before it.
+    Shares of 1 are shown in %; which way is better is empty where that depends.
     """
 
     name: str
@@ -82,9 +73,8 @@ def unit_of(metric: str) -> tuple[str, str]:
     """
     group, _, name = metric.partition(".")
     found = METRICS.get(metric) or METRICS.get(group, Metric(metric))
-    return (
-        f"{found.name} of {name}" if name and metric not in METRICS else found.name
-    ), "" if found.unit == "%" else found.unit
+    title = f"{found.name} of {name}" if name and metric not in METRICS else found.name
+    return title, "" if found.unit == "%" else found.unit
 
 
 def in_unit(metric: str) -> str:

@@ -28,14 +28,7 @@ class OwnProfiles(NamedTuple):
 
 
 def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
-    """Return the profiles of a run.
-
-    Parameters
-    ----------
-    run
-        The run.
-    folder
-        Where its profiles are now; None looks where its settings say they were.
+    """Return the profiles of a run, from a folder or from where its settings say they were.
 
     Raises
     ------

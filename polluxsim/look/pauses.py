@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 
 
 class Pauses:
-    """The checkpoints of a run.
+    """The checkpoints of a run on a number of nodes.
 
-    Parameters
-    ----------
-    run
-        Its settings say how often jobs save, its outages what was known of failures, its records the other checkpoints.
-    num_nodes
-        Of its cluster.
+    Its settings say how often jobs save, its outages what was known of failures, its records the other checkpoints.
     """
 
     def __init__(self, run: Run, num_nodes: int) -> None:
@@ -45,9 +40,8 @@ class Pauses:
 
     def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield from when to when a job stopped for checkpoints during a stay [s]."""
-        saved = ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
         reached = stay.start
-        for begin, end in sorted([*saved, *self._by_interval(stay, application)]):
+        for begin, end in sorted(self._stops(stay, application)):
             start, reached = max(begin, reached), max(min(end, stay.end), reached)
             if reached > start:
                 yield start, reached
@@ -58,14 +52,15 @@ class Pauses:
             return
         nodes = [slot.node for slot in stay.slots]
         tenure = stay._replace(start=stay.placed + self._delay(application, nodes), end=failed)
-        stops = [(each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed]
-        stops += self._by_interval(tenure, application)
+        stops = list(self._stops(tenure, application))
         begin = max([tenure.start, *(end for _, end in stops if end <= failed)])
         end = min([stay.end, failed, *(start for start, until in stops if start < failed < until)])
         if end > max(begin, stay.start):
             yield max(begin, stay.start), end
 
-    def _by_interval(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+    def _stops(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+        """Yield the recorded checkpoints since a job was given its GPUs, and those by interval until its stay ends."""
+        yield from ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
         first, cycle, cost = self.rhythm(stay.placed, [slot.node for slot in stay.slots], application)
         number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
         while (begin := first + number * cycle) < stay.end:
@@ -96,8 +91,7 @@ def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
         if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
             continue
         last[record.job] = record
-        if before is None or not before.nodes or record.nodes:
-            continue
-        is_crash = record.time not in rounds and record.time != ends.get(record.job)
-        if is_crash or any((record.time, node) in down for node in before.nodes):
-            yield (record.job, before.time), record.time
+        if before is not None and before.nodes and not record.nodes:
+            is_crash = record.time not in rounds and record.time != ends.get(record.job)
+            if is_crash or any((record.time, node) in down for node in before.nodes):
+                yield (record.job, before.time), record.time

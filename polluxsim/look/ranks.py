@@ -10,6 +10,7 @@ from rich.table import Table
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.series import lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,23 +19,14 @@ if TYPE_CHECKING:
 
 NOBODY = "nobody named"
 MOST_ROWS = 40
+COLUMNS = ("rank", "wait [h]", "JCT [h]", "GPU h")
 
 
 class Rank(NamedTuple):
-    """How a user or queue fared in a run.
+    """How a user or queue fared: the place, 1 for who waited longest, and what its jobs that were submitted had.
 
-    Attributes
-    ----------
-    place
-        1 for who waited longest on average.
-    jobs
-        That were submitted.
-    wait
-        Mean time from submission to the first GPU; of a job that never had one, to its end [s].
-    jct
-        Mean completion time of those that completed [s]; None if none did.
-    gpu_seconds
-        GPU time held.
+    `wait` is the mean time from submission to the first GPU, of a job that never had one to its end [s]; `jct` that of
+    the jobs that completed [s], None if none did; `gpu_seconds` the GPU time held.
     """
 
     place: int
@@ -45,14 +37,7 @@ class Rank(NamedTuple):
 
 
 def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
-    """Return how users or queues fared, those that waited longest first; jobs of several runs count together.
-
-    Parameters
-    ----------
-    results
-        Runs of one setting.
-    by
-        `user` or `queue`.
+    """Return how users or queues (`by`) fared, those that waited longest first; jobs of several runs count together.
 
     Raises
     ------
@@ -66,18 +51,13 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
             if job.submit_time < result.end_time:
                 name = getattr(job, by) or NOBODY
                 jobs[name].append(job)
-                waits[name].append(_wait(job, result.end_time))
+                start, end = lifetime(result, job)
+                waits[name].append(end - start if job.queueing_delay is None else job.queueing_delay)
     if not jobs.keys() - {NOBODY}:
         raise InvalidInputError(f"no job of these runs has a {by}, needed is one at least")
     means = {name: sum(found) / len(found) for name, found in waits.items()}
     order = sorted(means, key=lambda name: (-means[name], name))
     return {name: _rank(place, jobs[name], means[name]) for place, name in enumerate(order, start=1)}
-
-
-def _wait(job: JobRecord, end_time: float) -> float:
-    if job.queueing_delay is not None:
-        return job.queueing_delay
-    return (end_time if job.end_time is None else job.end_time) - job.submit_time
 
 
 def _rank(place: int, jobs: Sequence[JobRecord], wait: float) -> Rank:
@@ -87,15 +67,7 @@ def _rank(place: int, jobs: Sequence[JobRecord], wait: float) -> Rank:
 
 
 def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
-    """Return users or queues of some settings side by side, in the order of the first.
-
-    Parameters
-    ----------
-    settings
-        Runs by what they are called.
-    by
-        `user` or `queue`.
-    """
+    """Return users or queues (`by`) of some settings side by side, in the order of the first."""
     found = {name: ranks(results, by) for name, results in settings.items()}
     everybody = list(dict.fromkeys(name for ranked in found.values() for name in ranked))
     table = Table(title=f"By {by}, longest mean wait first", title_justify="left")
@@ -108,9 +80,6 @@ def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
     if len(everybody) > MOST_ROWS:
         table.caption = f"and {len(everybody) - MOST_ROWS} more"
     return table
-
-
-COLUMNS = ("rank", "wait [h]", "JCT [h]", "GPU h")
 
 
 def _cells(rank: Rank | None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,17 +28,11 @@ SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "rest
 
 
 class Cell(NamedTuple):
-    """A metric under a setting.
+    """A metric under a setting: a lower bound where jobs were cut off.
 
-    Attributes
-    ----------
-    mean
-        Over all runs, with the interval of independent ones, in the unit the metric is shown in.
-    change
-        Against the baseline, by pairs of runs alike in workload and seed, as a share of it; None for the baseline,
-        where there are no pairs, and where jobs were cut off.
-    is_bound
-        Whether jobs were cut off, so that times are lower bounds.
+    The mean is over all runs, with the interval of independent ones, in the unit the metric is shown in. The change is
+    against the baseline, by pairs of runs alike in workload and seed, as a share of it; None for the baseline, where
+    there are no pairs, and where jobs were cut off.
     """
 
     mean: Measured
@@ -47,19 +40,8 @@ class Cell(NamedTuple):
     is_bound: bool
 
 
-@dataclass(frozen=True)
-class SettingsTable:
-    """Settings side by side.
-
-    Parameters
-    ----------
-    cells
-        By setting and by metric; a metric that no run of a setting has is missing.
-    metrics
-        Columns.
-    against
-        The setting that each is compared with.
-    """
+class SettingsTable(NamedTuple):
+    """Settings side by side: cells by setting and metric where any run has it, and what each is compared with."""
 
     cells: Mapping[str, Mapping[str, Cell]]
     metrics: Sequence[str]
@@ -123,19 +105,7 @@ def change_of(samples: Samples, metric: str, pair: tuple[str, str]) -> Measured 
 def samples_of(
     rows: Sequence[Row], labels: Sequence[str], metrics: Sequence[str], pooled: Sequence[str] = REPLICATES
 ) -> Samples:
-    """Return metrics by setting, in the units they are shown in; runs alike in what is pooled are pairs.
-
-    Parameters
-    ----------
-    rows
-        Runs.
-    labels
-        The setting of each.
-    metrics
-        Which metrics.
-    pooled
-        Settings that do not set runs apart.
-    """
+    """Return metrics of runs by setting, in the units they are shown in; runs alike in what is pooled are pairs."""
     kept = [name for name in pooled if name != "seed"]
     return Samples(
         Sample(
@@ -182,11 +152,8 @@ def baselines(settings: Mapping[str, Row], order: Iterable[str], against: str | 
 
 
 def _nearest_to_defaults(settings: Mapping[str, Row], labels: Sequence[str]) -> str:
-    varying = {
-        key
-        for key in {key for row in settings.values() for key in settings_in(row)} - set(REPLICATES)
-        if len({repr(row.get(key)) for row in settings.values()}) > 1
-    }
+    keys = {key for row in settings.values() for key in settings_in(row)} - set(REPLICATES)
+    varying = {key for key in keys if len({repr(row.get(key)) for row in settings.values()}) > 1}
     defaults = _defaults()
     return min(labels, key=lambda label: sum(settings[label].get(key) != defaults.get(key) for key in varying))
 

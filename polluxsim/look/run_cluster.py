@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from polluxsim.gpu_types import NOBODY_SAYS
 from polluxsim.look.groups import settings_of
@@ -29,12 +29,11 @@ def cluster_of(run: Run) -> Cluster:
 
 def num_gpus(run: Run) -> int | None:
     """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
-    if isinstance(recorded := run.info.get("nodes"), list):
-        return sum(int(count) * int(gpus) for count, gpus, *_ in recorded)
-    cluster: dict[str, Any] = {key: value for key, value in settings_of(run).items() if key.startswith("cluster.")}
-    if isinstance(groups := cluster.get("cluster.groups"), list):
-        return sum(int(count) * int(gpus) for count, gpus, *_ in groups)
-    nodes, gpus = cluster.get("cluster.num_nodes"), cluster.get("cluster.gpus_per_node")
+    settings = settings_of(run)
+    for groups in (run.info.get("nodes"), settings.get("cluster.groups")):
+        if isinstance(groups, list):
+            return sum(int(count) * int(gpus) for count, gpus, *_ in groups)
+    nodes, gpus = settings.get("cluster.num_nodes"), settings.get("cluster.gpus_per_node")
     return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
 
 

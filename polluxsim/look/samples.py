@@ -18,16 +18,10 @@ Quantity = tuple[str, str, str]
 
 
 class Sample(NamedTuple):
-    """One measured value.
+    """One measured value in base units [s, or 1]: of what, on what, and with what workload and seed.
 
-    Attributes
-    ----------
-    metric, arm
-        What was measured on what, as the rows of the published values name it.
-    value
-        In base units [s, or 1].
-    workload, seed
-        What it was measured with; samples of two arms with equal ones are a pair.
+    Metric and arm are named as in the rows of the published values. Samples of two arms with equal workload and seed
+    are a pair.
     """
 
     metric: str
@@ -38,16 +32,9 @@ class Sample(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Our value of a quantity.
+    """Our value of a quantity and its interval [s, or 1], and the independent units behind it.
 
-    Attributes
-    ----------
-    estimate
-        Value and interval [s, or 1].
-    num_units
-        Independent units behind it.
-    units
-        What these are: workloads, or seeds where the workloads are too few.
+    `units` says what these are: workloads, or seeds where the workloads are too few.
     """
 
     estimate: Estimate

@@ -28,15 +28,7 @@ MOST_EFFICIENCY = 1 - 1e-6
 
 
 class Steps(NamedTuple):
-    """A value over time: from each time on as large, until the next; 0 before the first.
-
-    Attributes
-    ----------
-    times
-        Rising, shape (n,) [s].
-    values
-        Shape (n,).
-    """
+    """A value over time: from each time on [s], rising, as large, until the next; 0 before the first. Shapes (n,)."""
 
     times: Array
     values: Array
@@ -168,15 +160,8 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """Return the mean GPUs in use in each bin, and their mean efficiency.
 
-    The bins add up to the GPU-time of all jobs. The efficiency is that of the last round, weighted by GPU-time; nan
-    where no GPU is in use.
-
-    Parameters
-    ----------
-    result
-        A run.
-    edges
-        Of the bins, shape (n + 1,) [s].
+    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The efficiency is that of the last
+    round, weighted by GPU-time; nan where no GPU is in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
@@ -211,14 +196,8 @@ def fairness(result: Result) -> Array:
 def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
     """Return an empirical distribution: sorted values, and the share of all up to each.
 
-    Parameters
-    ----------
-    values
-        What is known, shape (n,).
-    count
-        Of how many, where some are only known to be larger; by default n.
-    most
-        Of more points than this, evenly spread ranks are kept, the first and the last among them.
+    The values, shape (n,), are of `count`, where some are only known to be larger, by default of n. Of more points than
+    `most`, evenly spread ranks are kept, the first and the last among them.
     """
     known = np.sort(np.asarray(values, float))
     shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from html import escape
-from itertools import zip_longest
 from math import floor, log10
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from polluxsim.look.bootstrap import LEAST_UNITS
+from polluxsim.look.html_summary import NOTE, table_html
 from polluxsim.look.metric_names import in_unit, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.look.bootstrap import Estimate
-    from polluxsim.look.replication import SettingsTable
+    from polluxsim.look.replication import Cell, SettingsTable
     from polluxsim.look.samples import Measured
 
     Lines = list[list[str]]
@@ -26,20 +26,13 @@ if TYPE_CHECKING:
 GAP = "  "
 WIDEST_LABEL = 30
 NARROWEST = 40
+PARTS = ("mean", "low", "high", "change", "change low", "change high")
 
 _LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "≥": r"$\ge$", "−": "$-$", "ρ": r"$\rho$"})
 
 
 def as_text(table: SettingsTable, width: int = 80) -> str:
-    """Return the table in blocks of as many columns as fit, means first and then changes, and its verdict.
-
-    Parameters
-    ----------
-    table
-        Settings by metrics.
-    width
-        Columns of the terminal.
-    """
+    """Return the table in blocks of as many columns as fit the width, means first and then changes, and its verdict."""
     width = max(width, NARROWEST)
     parts = [fill(heading(table), width), *_blocks(_means(table), width)]
     if changes := _changes(table):
@@ -49,8 +42,9 @@ def as_text(table: SettingsTable, width: int = 80) -> str:
 
 def as_markdown(table: SettingsTable) -> str:
     """Return the table as Markdown, means and changes in one."""
-    head, *rows = [_joined(line) for line in _all_columns(table)]
-    return "\n".join([head, _joined(["---"] + ["---:"] * (len(_all_columns(table)[0]) - 1)), *rows, "", verdict(table)])
+    head, *rows = _all_columns(table)
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", verdict(table)])
 
 
 def as_latex(table: SettingsTable) -> str:
@@ -79,14 +73,8 @@ def as_json(table: SettingsTable) -> str:
 
 def as_html(table: SettingsTable) -> str:
     """Return the table for a notebook."""
-    cell, style = "padding: 1px 10px; text-align:", "border-collapse: collapse; font-variant-numeric: tabular-nums"
-    rows = "".join(
-        "<tr>" + "".join(f'<{tag} style="{cell} {"right" if place else "left"}">{escape(text)}</{tag}>'
-                         for place, text in enumerate(line)) + "</tr>"
-        for tag, line in zip_longest(["th"], _all_columns(table), fillvalue="td")
-    )  # fmt: skip
-    note = f'<div style="font-size: 85%; opacity: 0.7">{escape(heading(table))}<br>{escape(verdict(table))}</div>'
-    return f'<table style="{style}">{rows}</table>{note}'
+    note = f'<div style="{NOTE}">{escape(heading(table))}<br>{escape(verdict(table))}</div>'
+    return table_html(_all_columns(table)) + note
 
 
 def as_frame(table: SettingsTable) -> pd.DataFrame:
@@ -102,12 +90,11 @@ def as_frame(table: SettingsTable) -> pd.DataFrame:
     return pd.DataFrame(values, index=list(rows), columns=columns, dtype=float).rename_axis("setting")
 
 
-def _parts(row: Mapping[str, object]) -> Iterator[tuple[tuple[str, str], float | None]]:
+def _parts(row: Mapping[str, Cell]) -> Iterator[tuple[tuple[str, str], float | None]]:
     for metric, cell in row.items():
-        for name, measured in (("mean", cell.mean), ("change", cell.change)):  # type: ignore[attr-defined]
-            ends = (None, None, None) if measured is None else measured.estimate
-            parts = ("mean", "low", "high") if name == "mean" else ("change", "change low", "change high")
-            yield from (((in_unit(metric), part), end) for part, end in zip(parts, ends, strict=True))
+        ends = [*cell.mean.estimate, *((None,) * 3 if cell.change is None else cell.change.estimate)]
+        for part, end in zip(PARTS, ends, strict=True):
+            yield (in_unit(metric), part), end
 
 
 FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_json}
@@ -228,7 +215,3 @@ def _folded(widths: Sequence[int], room: int) -> list[list[int]]:
 def _row(label: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
     first = GAP.join([label[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
     return "\n".join([first.rstrip(), *(f"  {line}" for line in label[1:])])
-
-
-def _joined(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -19,18 +19,10 @@ if TYPE_CHECKING:
 
 
 class Stay(NamedTuple):
-    """A stretch of time in which a job holds the same GPUs at the same batch size.
+    """A stretch of time in which a job holds the same GPUs at the same batch size [examples]; it ends after its start.
 
     Attributes
     ----------
-    job
-        Its name.
-    start, end
-        From when to when [s]; `end` is later than `start`.
-    slots
-        The GPUs, by node and number.
-    batch_size, accumulation_steps
-        What it trains at [examples; 1].
     placed
         When it was given these GPUs: before `start` where only the batch size changed since [s].
     restarts
@@ -64,18 +56,7 @@ def stays(
     Who shares GPUs has those that are recorded. Others have numbers here that nobody recorded: a job keeps its slots
     for as long as it stays on a node; those it gets in addition are the node's lowest free ones, so the same run always
     gives the same slots. A job that completes leaves its slots at once, although nobody else can have them before the
-    next round.
-
-    Parameters
-    ----------
-    records
-        Changes in order of time.
-    cluster
-        The GPUs there are.
-    end_time
-        When the run ended; jobs that hold GPUs then stay until then [s].
-    sharing
-        Who is on which GPUs by number, in order of time.
+    next round. Jobs that hold GPUs as the run ends stay until then [s].
 
     Raises
     ------
@@ -131,11 +112,9 @@ class _Holding:
     def change(self, records: Sequence[AllocationRecord], slots: tuple[Slot, ...], lanes: tuple[int, ...]) -> None:
         """Take over what is recorded of one instant."""
         for record in records:
-            before = self.now
-            self.now = record
-            if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
-                continue
-            self._place(record)
+            before, self.now = self.now, record
+            if before is None or (before.nodes, before.gpus) != (record.nodes, record.gpus):
+                self._place(record)
         if self.share.gpus and self.slots != slots and self.now is not None and self.placed < self.now.time:
             self._place(self.now)
         self.slots, self.lanes = slots, lanes

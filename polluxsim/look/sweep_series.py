@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.bootstrap import Estimate
 from polluxsim.look.frames import check_column, rows_of, settings_in
 from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
 from polluxsim.look.replication import baselines, change_of, samples_of
@@ -27,16 +27,11 @@ POLICIES = "policy"
 """What the axis is called that has the policies themselves along it."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """A metric against a setting, for runs that are alike in all else but what replicates them.
+class Series(NamedTuple):
+    """A metric against a setting, for runs of a policy that are alike in all else but what replicates them.
 
-    Parameters
+    Attributes
     ----------
-    label
-        What sets them apart.
-    policy
-        Their policy.
     x
         Values of the setting, rising, or places of its names, shape (n,); a single nan where these runs do not have it.
     mean
@@ -54,19 +49,8 @@ class Series:
     high: Array
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What a figure of a sweep shows.
-
-    Parameters
-    ----------
-    series
-        A line each.
-    names
-        Names along the axis, none where it has numbers.
-    note
-        What the bars are; empty where there are none.
-    """
+class Drawn(NamedTuple):
+    """What a figure of a sweep shows: lines, names along the axis unless it has numbers, and what the bars are."""
 
     series: Sequence[Series]
     names: Sequence[str]
@@ -99,42 +83,31 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(first, arms, None)[arms[0]]
     changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
-    is_paired = any(change is not None for change in changes.values())
-    points = {
-        (line, arm): _point(samples, (metric, arm, ""), place, changes[arm] if is_paired else None, is_paired=is_paired)
-        for line, arm, place in zip(lines, arms, places, strict=True)
-    }
-    return Drawn(_series(points), names, _note(points.values(), _called(first[baseline], x) if is_paired else ""))
+    is_paired = any(change.low is not None for change in changes.values())
+    points = {}
+    for line, arm, place in zip(lines, arms, places, strict=True):
+        found = samples.measured((metric, arm, ""))
+        assert found is not None
+        points[line, arm] = _point(place, found.estimate, changes[arm] if is_paired else None)
+    row = first[baseline]
+    against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
+    return Drawn(_series(points), names, _note(points.values(), against if is_paired else ""))
 
 
-def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> tuple[float, float, float] | None:
-    """Return the change against the baseline with its interval, None without one."""
+def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> Estimate:
+    """Return the change against the baseline; where there is none, no interval of it is known."""
     change = None if pair[0] == pair[1] else change_of(samples, metric, pair)
-    if change is None or change.estimate.low is None or change.estimate.high is None:
-        return None
-    return change.estimate.value, change.estimate.low, change.estimate.high
+    return Estimate(0.0, None, None) if change is None else change.estimate
 
 
-def _point(
-    samples: Samples,
-    quantity: tuple[str, str, str],
-    place: float,
-    change: tuple[float, float, float] | None,
-    *,
-    is_paired: bool,
-) -> _Point:
+def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
     """Return the mean with the interval of its change, or with its own where there are no pairs at all."""
-    found = samples.measured(quantity)
-    assert found is not None
-    mean, *ends = found.estimate
-    if not is_paired:
-        low, high = (np.nan if end is None else end for end in ends)
-        return _Point(place, mean, low, high)
-    if change is None:
-        return _Point(place, mean, np.nan, np.nan)
-    value, low, high = change
-    baseline = mean / (1 + value) if value > -1 else 0.0
-    return _Point(place, mean, baseline * (1 + low), baseline * (1 + high))
+    mean, *ends = found
+    if change is not None:
+        baseline = mean / (1 + change.value) if change.value > -1 else 0.0
+        ends = [None if end is None else baseline * (1 + end) for end in change[1:]]
+    low, high = (np.nan if end is None else end for end in ends)
+    return _Point(place, mean, low, high)
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
@@ -152,10 +125,6 @@ def _note(points: Iterable[_Point], baseline: str) -> str:
     if baseline:
         return f"bars: 95 % interval of the change against {baseline}, by pairs"
     return "bars: 95 % interval of the mean" if any(np.isfinite(point.low) for point in points) else ""
-
-
-def _called(row: Row, x: str) -> str:
-    return str(row[x]) if x == POLICIES else in_words(x, row.get(x))
 
 
 def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:

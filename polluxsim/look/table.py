@@ -27,16 +27,10 @@ COLOURS = {"better": "green", "worse": "red"}
 
 
 class SideBySide:
-    """A table of runs side by side, folded into blocks of as many runs as fit.
+    """A table of runs by name side by side, folded into blocks of as many runs as fit.
 
-    Parameters
-    ----------
-    summaries
-        Metrics by the run's name. A run with jobs cut off has "≥" before what is a lower bound.
-    gpus
-        GPUs of the cluster of each run, where that is known.
-    bases
-        Place of the run that each is compared with, in per cent; by default none is.
+    The GPUs are those of each run's cluster, where they are known. Each run is compared, in per cent, with the one at
+    the place that is its base; by default none is.
     """
 
     def __init__(

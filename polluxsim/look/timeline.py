@@ -9,7 +9,7 @@ import gzip
 import io
 import json
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import product, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +18,17 @@ import numpy as np
 from polluxsim.look.groups import policy_name, settings_of
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.run_cluster import cluster_of, is_rented
-from polluxsim.look.series import active_jobs, waiting_jobs
+from polluxsim.look.series import active_jobs, lifetime, submitted, waiting_jobs
 from polluxsim.look.slots import Slot
 from polluxsim.look.starts import start_delay
 from polluxsim.look.stays import most_lanes, stays
-from polluxsim.look.timeline_jobs import JobTracks, meta, microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from polluxsim.look.stays import Stay
+    from polluxsim.records import Result
     from polluxsim.storage import Run
     from polluxsim.types import Cluster
 
@@ -59,7 +59,7 @@ def events(run: Run) -> Iterator[Event]:
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
-    jobs = JobTracks(run.result, *tracks.next)
+    jobs = _JobTracks(run.result, *tracks.next)
     yield from tracks.metadata()
     yield from jobs.metadata()
     yield from _outages(run, tracks)
@@ -70,8 +70,7 @@ def events(run: Run) -> Iterator[Event]:
     for stay in _stays(run, cluster):
         application = applications.get(stay.job, "?")
         slices = list(_slices(stay, delay(application, [slot.node for slot in stay.slots]), application))
-        for start, end in pauses.of(stay, application):
-            slices.append(_slice("checkpoint", start, end))
+        slices += [_slice("checkpoint", *times) for times in pauses.of(stay, application)]
         lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]
         yield from jobs.stay(stay, [*slices, *lost])
         for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
@@ -89,13 +88,7 @@ def _stays(run: Run, cluster: Cluster) -> Iterator[Stay]:
 
 
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
-    """Write a run's timeline, gzipped or plain; the same run gives the same bytes.
-
-    Returns
-    -------
-    int
-        The number of slices.
-    """
+    """Write a run's timeline, gzipped or plain, and return its number of slices; the same run gives the same bytes."""
     slices = 0
     with _text(path, packed=packed) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
@@ -104,27 +97,18 @@ def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
             file.write(separator + json.dumps(event, separators=(",", ":"), ensure_ascii=False))
             separator = ",\n"
             slices += event["ph"] == "X"
-        file.write(f'\n],"otherData":{json.dumps(_told(run), ensure_ascii=False)}}}\n')
+        told = {"run": run.name, "policy": policy_name(settings_of(run)), "seed": run.info.get("seed")}
+        file.write(f'\n],"otherData":{json.dumps(told, ensure_ascii=False)}}}\n')
     return slices
-
-
-def _told(run: Run) -> dict[str, object]:
-    return {"run": run.name, "policy": policy_name(settings_of(run)), "seed": run.info.get("seed")}
 
 
 @contextmanager
 def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
-    with path.open("wb") as raw:
-        if not packed:
-            with io.TextIOWrapper(raw, encoding="utf-8") as text:
-                yield text
-            return
-        # Neither the time nor the file's name may be in the bytes.
-        with (
-            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as zipped,
-            io.TextIOWrapper(zipped, encoding="utf-8") as text,
-        ):
-            yield text
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(path.open("wb"))
+        if packed:  # neither the time nor the file's name may be in the bytes
+            file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
 
 
 class _Tracks:
@@ -148,16 +132,57 @@ class _Tracks:
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of all tracks, in their order."""
-        yield meta("process_name", {"pid": CLUSTER_PID}, name="cluster")
-        yield meta("process_sort_index", {"pid": CLUSTER_PID}, sort_index=0)
+        yield _meta("process_name", {"pid": CLUSTER_PID}, name="cluster")
+        yield _meta("process_sort_index", {"pid": CLUSTER_PID}, sort_index=0)
         for node, gpus in enumerate(self._sizes):
             process = {"pid": CLUSTER_PID + 1 + node}
-            yield meta("process_name", process, name=f"node {node}")
-            yield meta("process_sort_index", process, sort_index=node + 1)
+            yield _meta("process_name", process, name=f"node {node}")
+            yield _meta("process_sort_index", process, sort_index=node + 1)
             for gpu, lane in product(range(gpus), range(self._lanes)):
                 thread = self.of(Slot(node, gpu), lane)
-                yield meta("thread_name", thread, name=f"GPU {gpu}, beside" if lane else f"GPU {gpu}")
-                yield meta("thread_sort_index", thread, sort_index=gpu * self._lanes + lane)
+                yield _meta("thread_name", thread, name=f"GPU {gpu}, beside" if lane else f"GPU {gpu}")
+                yield _meta("thread_sort_index", thread, sort_index=gpu * self._lanes + lane)
+
+
+class _JobTracks:
+    """A track for every job that a run came to: as threads of one process, numbered from the first on."""
+
+    def __init__(self, result: Result, pid: int, first_tid: int) -> None:
+        self._result, self._jobs = result, submitted(result)
+        self._tracks = {job.job: {"pid": pid, "tid": first_tid + number} for number, job in enumerate(self._jobs)}
+        self._idle_since = {job.job: job.submit_time for job in self._jobs}
+
+    def metadata(self) -> Iterator[Event]:
+        """Yield the names of the tracks, in order of submission."""
+        for number, (job, track) in enumerate(self._tracks.items()):
+            if not number:
+                yield _meta("process_name", {"pid": track["pid"]}, name="jobs")
+                yield _meta("process_sort_index", {"pid": track["pid"]}, sort_index=track["pid"])
+            yield _meta("thread_name", track, name=job)
+            yield _meta("thread_sort_index", track, sort_index=track["tid"])
+
+    def stay(self, stay: Stay, slices: Iterable[Event]) -> Iterator[Event]:
+        """Yield how a job waited before a stay, and the slices of that; stays of one job come in order."""
+        if (track := self._tracks.get(stay.job)) is None:
+            return
+        yield from self._waited(stay.job, stay.start)
+        self._idle_since[stay.job] = stay.end
+        for each in slices:
+            yield {**track, **each}
+
+    def ends(self) -> Iterator[Event]:
+        """Yield how jobs waited at last, and marks of when they were submitted and how they ended."""
+        for job in self._jobs:
+            start, end = lifetime(self._result, job)
+            yield from self._waited(job.job, end)
+            for name, time in (("submitted", start), (str(job.status.value), end)):
+                mark = {"ph": "i", "s": "t", "name": name, "cat": "job", "ts": _microseconds(time)}
+                yield {**mark, **self._tracks[job.job]}
+
+    def _waited(self, job: str, until: float) -> Iterator[Event]:
+        since = _microseconds(self._idle_since[job])
+        if (waited := _microseconds(until) - since) > 0:
+            yield {"ph": "X", "name": "waiting", "cat": "wait", "ts": since, "dur": waited, **self._tracks[job]}
 
 
 def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
@@ -173,7 +198,7 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
     }
     if stay.lanes:
         args["speed beside others"] = round(stay.speed, 4)
-    start, ready, end = (microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
+    start, ready, end = (_microseconds(time) for time in (stay.start, stay.placed + delay, stay.end))
     ready = min(max(start, ready), end)
     if ready > start:
         name = "restart" if stay.restarts else "start"
@@ -184,22 +209,22 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
 
 def _slice(name: str, start: float, end: float) -> Event:
     """Return a slice within a job's [s]."""
-    first = microseconds(start)
-    return {"ph": "X", "name": name, "cat": name, "ts": first, "dur": microseconds(end) - first}
+    first = _microseconds(start)
+    return {"ph": "X", "name": name, "cat": name, "ts": first, "dur": _microseconds(end) - first}
 
 
 def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]:
     """Yield both ends of an arrow: within the last microsecond of the old slice, and at the start of the new one."""
-    last = max(microseconds(old.end) - 1, microseconds(old.start))
+    last = max(_microseconds(old.end) - 1, _microseconds(old.start))
     start, end = (tracks.of(stay.slots[0], *stay.lanes[:1]) for stay in (old, new))
     yield {"ph": "s", **FLOW, "id": number, **start, "ts": last}
-    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **end, "ts": microseconds(new.start)}
+    yield {"ph": "f", "bp": "e", **FLOW, "id": number, **end, "ts": _microseconds(new.start)}
 
 
 def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
     """Yield a mark for each outage of a node, and a slice for each of its GPUs."""
     for outage in run.result.outage_records:
-        start, end = (microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
+        start, end = (_microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
         yield {
             "ph": "i",
             "s": "p",
@@ -224,7 +249,7 @@ def _counters(run: Run) -> Iterator[Event]:
     names = (*COUNTERS, *(OF_RENTED if is_rented(run) else ()))
     for record, queue in zip(rounds, waiting_jobs(run.result).at([record.time for record in rounds]), strict=True):
         while idle and idle[0] < record.time:
-            yield from _zeros(idle.popleft())
+            yield from _counted(idle.popleft(), COUNTERS, repeat(0))
         values = (
             int(queue),
             record.active_jobs,
@@ -235,13 +260,19 @@ def _counters(run: Run) -> Iterator[Event]:
         )
         yield from _counted(record.time, names, values)
     for time in idle:
-        yield from _zeros(time)
+        yield from _counted(time, COUNTERS, repeat(0))
 
 
-def _zeros(time: float) -> Iterator[Event]:
-    yield from _counted(time, COUNTERS, [0] * len(COUNTERS))
-
-
-def _counted(time: float, names: Sequence[tuple[str, str]], values: Sequence[float]) -> Iterator[Event]:
+def _counted(time: float, names: Iterable[tuple[str, str]], values: Iterable[float]) -> Iterator[Event]:
     for (name, unit), value in zip(names, values, strict=False):
-        yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": microseconds(time), "args": {unit: value}}
+        yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": _microseconds(time), "args": {unit: value}}
+
+
+def _meta(kind: str, track: Event, **values: object) -> Event:
+    """Return an event that names a track, or gives it its place."""
+    return {"ph": "M", "name": kind, **track, "args": values}
+
+
+def _microseconds(time: float) -> int:
+    """Return a time in whole microseconds, as the format has them."""
+    return round(time * 1e6)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE
 from polluxsim.look.plot.lines import legend, name_lines
-from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, share_axis, styled
+from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, plain, share_axis, styled
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.fixed_placement import Alone
 from polluxsim.models.profile import ProfileRangeError
@@ -38,18 +38,9 @@ MOST_SIZES = 6
 
 @styled
 def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
-    """Draw throughput by GPUs at a small and at a large batch size, and the best batch size by GPUs and stage.
-
-    Parameters
-    ----------
-    profile
-        Of the application; all placements are packed.
-    width
-        [cm].
-    """
+    """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage."""
     limits = profile.application
-    left, right = _panels(width, 2)
-    figure = cast("Drawing", left.figure)
+    figure, (left, right) = _panels(width, 2)
     sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
     lines = {}
     for place, size in enumerate(dict.fromkeys(sizes)):
@@ -65,7 +56,7 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
         stages[_draw(right, points, place)] = f"{stage} of training"
     right.set_yscale("log", base=2)
     right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
-    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    right.yaxis.set_major_formatter(plain)
     right.set_ylabel("best batch size [examples]")
     right.margins(y=0.18)  # room for names
     for axes in (left, right):
@@ -81,17 +72,12 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
 
-    Parameters
-    ----------
-    profile
-        Of the application. Cards do not hold the validation metric: its panel is left out with them.
-    width
-        [cm].
+    Cards do not hold the validation metric: its panel is left out with them.
     """
     limits = profile.application
     sizes = some_of(profile.batch_sizes)
     epochs = np.arange(limits.num_epochs)
-    panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
+    figure, panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
     shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))
     lines = {}
     for place, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
@@ -106,7 +92,7 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     for axes in panels:
         axes.set_xlabel("statistical epoch")
     panels[0].set_title(f"{limits.name}, by batch size [examples]", loc="left")
-    legend(figure := cast("Drawing", panels[0].figure), lines)
+    legend(figure, lines)
     return figure
 
 
@@ -133,23 +119,12 @@ def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float
 
 
 def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> BatchChoice | None:
-    """Return the choice that takes the least time for a stage of training, None where nothing is known.
-
-    Parameters
-    ----------
-    profile
-        Of the application.
-    num_replicas
-        GPUs, packed.
-    shares
-        Of all epochs, between which the stage lies.
-    """
+    """Return what takes the least time on packed GPUs between two shares of all epochs; None where nothing is known."""
     alone = Alone(profile, packed(num_replicas))
     first, last = (round(share * profile.application.num_epochs) for share in shares)
     with suppress(ProfileRangeError):
-        return min(
-            alone.choices, key=lambda choice: _time(alone, choice, range(first, max(last, first + 1))), default=None
-        )
+        epochs = range(first, max(last, first + 1))
+        return min(alone.choices, key=lambda choice: _time(alone, choice, epochs), default=None)
     return None
 
 
@@ -161,11 +136,11 @@ def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
     return alone.step_time(choice) * sum(1 / value for value in gains)
 
 
-def _panels(width: float, count: int) -> list[Axes]:
-    """Return panels of a new figure, side by side or, in a narrow one, one below the other."""
+def _panels(width: float, count: int) -> tuple[Drawing, list[Axes]]:
+    """Return a new figure and its panels, side by side or, in a narrow one, one below the other."""
     narrow = width <= 12
     figure = new_figure(width, 5.2 * count if narrow else 6.2)
-    return list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
+    return figure, list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
 
 
 def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type: ignore[no-untyped-def]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import ONE_COLUMN, new_figure, share_axis, styled
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, plain, share_axis, styled
 from polluxsim.look.series import completion_hours, cumulative
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from polluxsim.look.plot.style import Drawing
     from polluxsim.records import Result
 
+    # Values of the jobs that have one, and how many jobs count.
+    Sample = tuple[NDArray[np.float64], int]
+
 MOST_TICKS = 15
 """A time axis whose ends differ by less than this factor has ticks between the powers of ten."""
 
@@ -36,17 +39,9 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
     Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
     all jobs count, and a band shows the runs one by one.
-
-    Parameters
-    ----------
-    groups
-        A line each.
-    width
-        [cm].
     """
-    axes = _panel(groups, [[completion_hours(run.result) for run in group.runs] for group in groups], width)
-    axes.set_xlabel("job completion time [h]")
-    return _finished(axes, groups)
+    samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
+    return _drawn(groups, samples, "job completion time [h]", width)
 
 
 @styled
@@ -58,26 +53,12 @@ def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     InvalidInputError
         If a run's jobs.parquet does not tell it.
     """
-    axes = _panel(groups, [[fairness_of(run.name, run.result) for run in group.runs] for group in groups], width)
-    axes.set_xlabel("finish-time fairness ρ")
-    axes.axvline(1.0, color="#6F6F6F", linewidth=0.6, zorder=1)
-    return _finished(axes, groups)
+    samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
+    return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
 
 
 def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of an empirical distribution.
-
-    Parameters
-    ----------
-    values
-        What is known, shape (n,).
-    count
-        Of how many, where some are only known to be larger; by default n.
-
-    Returns
-    -------
-    x, share
-        Shape (2n,); the share rises from 0 to n / count.
+    """Return the corners of what `cumulative` returns, two arrays of shape (2n,); shares rise from 0 to n / count.
 
     >>> [corners.tolist() for corners in cdf([3, 1])]
     [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
@@ -86,7 +67,7 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
     return np.repeat(x, 2), np.repeat(np.append(0.0, share), 2)[1:-1]
 
 
-def fairness_of(name: str, result: Result) -> tuple[NDArray[np.float64], int]:
+def fairness_of(name: str, result: Result) -> Sample:
     """Return ρ of the jobs that have one, and how many jobs there are.
 
     Raises
@@ -97,11 +78,13 @@ def fairness_of(name: str, result: Result) -> tuple[NDArray[np.float64], int]:
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
-    values = jobs[FAIRNESS].astype(float)
-    return np.asarray(values.dropna(), float), len(jobs)
+    return jobs[FAIRNESS].dropna().to_numpy(float), len(jobs)
 
 
-def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.float64], int]]], width: float) -> Axes:
+def _drawn(
+    groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
+) -> Drawing:
+    """Draw the samples of each group's runs, and a line at a mark along the axis of that title."""
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
     axes = figure.subplots()
     axes.set_xscale("log")
@@ -112,11 +95,16 @@ def _panel(groups: Sequence[Group], samples: Sequence[Sequence[tuple[NDArray[np.
     if high < MOST_TICKS * low:
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    return axes
+    axes.xaxis.set_major_formatter(plain)
+    axes.set_xlabel(title)
+    lines = dict(zip(axes.get_lines(), [group.label for group in groups], strict=True))
+    if mark is not None:
+        axes.axvline(mark, color=GREY, linewidth=0.6, zorder=1)
+    name_lines(axes, lines)
+    return figure
 
 
-def _line(axes: Axes, group: Group, look: Look, runs: Sequence[tuple[NDArray[np.float64], int]]) -> None:
+def _line(axes: Axes, group: Group, look: Look, runs: Sequence[Sample]) -> None:
     x, share = cdf(np.concatenate([values for values, _ in runs]), sum(count for _, count in runs))
     axes.plot(x, share, color=look.color, linestyle=look.linestyle, label=group.label)
     if len(runs) > 1 and len(x):
@@ -125,9 +113,3 @@ def _line(axes: Axes, group: Group, look: Look, runs: Sequence[tuple[NDArray[np.
         axes.fill_between(
             grid, np.min(each, axis=0), np.max(each, axis=0), color=look.color, alpha=0.15, linewidth=0, step="post"
         )
-
-
-def _finished(axes: Axes, groups: Sequence[Group]) -> Drawing:
-    lines = axes.get_lines()[: len(groups)]
-    name_lines(axes, {line: group.label for line, group in zip(lines, groups, strict=True)})
-    return axes.figure  # type: ignore[return-value]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
 from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, steps, styled
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, plain, steps, styled
 from polluxsim.look.series import active_jobs, lifetime
 from polluxsim.look.shared import shares_of
 from polluxsim.look.starts import start_delay
@@ -34,40 +34,18 @@ if TYPE_CHECKING:
     Profiles = Mapping[str, Profile]
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A quantity that keeps its value from one time to the next.
-
-    Parameters
-    ----------
-    edges
-        Shape (n + 1,) [s].
-    values
-        Shape (n,); nan where there is none.
-    """
+class Curve(NamedTuple):
+    """A quantity between times: edges, shape (n + 1,) [s], and values, shape (n,), nan where there is none."""
 
     edges: Array
     values: Array
 
 
-@dataclass(frozen=True)
-class Life:
-    """One job's life.
+class Life(NamedTuple):
+    """One job's life: the policy of its run decides the colour where runs are compared.
 
-    Parameters
-    ----------
-    label
-        What to call it.
-    policy
-        Of its run, which decides the colour where runs are compared.
-    gpus
-        GPUs it held.
-    batch_size
-        It trained at [examples].
-    efficiency
-        Statistical efficiency, None where it is not known.
-    speed
-        Speed beside others on its GPUs, over that alone; None where it shared none.
+    The batch size is in examples; the statistical efficiency is None where it is not known, and the speed beside others
+    on its GPUs, over that alone, where it shared none.
     """
 
     label: str
@@ -82,14 +60,8 @@ class Life:
 def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
-    Parameters
-    ----------
-    lives
-        A line each. The panels of efficiency and speed are left out where no life tells them.
-    contention
-        Active jobs: one curve for all lives, if they are of one run, or one for each.
-    width
-        [cm].
+    The panels of efficiency and speed are left out where no life tells them. Active jobs are one curve for all lives
+    where they are of one run, else one for each.
     """
     panels: list[tuple[str, Sequence[Curve | None]]] = [
         ("active jobs", contention),
@@ -102,12 +74,13 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
         panels.append(("speed beside\nothers", [life.speed for life in lives]))
     figure = new_figure(width, 1.5 + 2.1 * len(panels))
     rows = figure.subplots(len(panels), sharex=True)
-    chosen = job_looks(lives) if len(contention) < len(lives) else looks([life.policy for life in lives])
+    of_one_run = len(contention) < len(lives)
+    chosen = job_looks(len(lives)) if of_one_run else looks([life.policy for life in lives])
     for place, (axes, (title, curves)) in enumerate(zip(rows, panels, strict=True)):
-        shared = place == 0 and len(contention) < len(lives)
-        for look, curve in zip([Look(GREY, "-", "")] if shared else chosen, curves, strict=True):
+        for look, curve in zip([Look(GREY, "-", "")] if of_one_run and not place else chosen, curves, strict=True):
             if curve is not None:
-                _draw(axes, curve, look)
+                x, y = steps(curve.edges / HOUR, curve.values)
+                axes.plot(x, y, color=look.color, linestyle=look.linestyle)
         axes.set_ylabel(title)
     _scales(rows)
     figure.align_ylabels()
@@ -118,14 +91,9 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
     return figure
 
 
-def job_looks(lives: Sequence[Life]) -> list[Look]:
+def job_looks(count: int) -> list[Look]:
     """Return a look for each job of one run: colours here do not stand for policies."""
-    count = min(len(PALETTE), len(DASHES))
-    return [Look(PALETTE[i % count], DASHES[i % count], MARKERS[i % count]) for i in range(len(lives))]
-
-
-def _draw(axes: Axes, curve: Curve, look: Look) -> None:
-    axes.plot(*steps(curve.edges / HOUR, curve.values), color=look.color, linestyle=look.linestyle)
+    return list(islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), count))
 
 
 def _scales(rows: Sequence[Axes]) -> None:
@@ -134,7 +102,7 @@ def _scales(rows: Sequence[Axes]) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     rows[2].set_yscale("log", base=2)
     rows[2].yaxis.set_major_locator(LogLocator(base=2, numticks=5))
-    rows[2].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    rows[2].yaxis.set_major_formatter(plain)
     for axes in rows[3:]:
         axes.set_ylim(0, 1.05)
     rows[-1].set_xlabel("time [h]")
@@ -146,14 +114,8 @@ def lives_of(
 ) -> tuple[list[Life], list[Curve]]:
     """Return the lives of some jobs in every group's first run, and the active jobs of the runs meanwhile.
 
-    Parameters
-    ----------
-    groups
-        The runs.
-    jobs
-        Names; by default the job with the most GPU-time of each run.
-    profiles
-        By application, those that each group's run was made with; where there are none, no efficiency is known.
+    By default it is the job with the most GPU-time of each run. Where there are no profiles for a group, no efficiency
+    is known.
 
     Raises
     ------
@@ -170,7 +132,7 @@ def lives_of(
             life = life_of(run, record, known)
             several = len(groups) == 1 or jobs is None or len(jobs) > 1
             label = ", ".join([group.label] * (len(groups) > 1) + [life.label] * several)
-            lives.append(replace(life, label=label, policy=group.policy))
+            lives.append(life._replace(label=label, policy=group.policy))
         contention += [contention_between(run.result, *lifetime(run.result, record)) for record in records]
     if len(groups) == 1 and len(lives) > 1:
         ends = np.array([life.gpus.edges[[0, -1]] for life in lives])
@@ -194,9 +156,8 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
     sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
     efficiency = None if profiles is None else _efficiency(run, record, profiles)
-    return Life(
-        record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency, _speed(run.result, record.job, end)
-    )
+    speed = _speed(run.result, record.job, end)
+    return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency, speed)
 
 
 def _speed(result: Result, job: str, end: float) -> Curve | None:

@@ -37,19 +37,7 @@ WIDTHS = (5.0, 60.0)
 
 
 class Subject(NamedTuple):
-    """What is drawn: runs at hand, or folders and files to read them from.
-
-    Attributes
-    ----------
-    paths
-        Where they are.
-    runs
-        Runs at hand.
-    names
-        What these are to be called; None names them by what differs.
-    frame
-        A row for each run, where these are all there is.
-    """
+    """What is drawn: runs at hand, by what differs or by given names; or paths to read them from; or a row for each."""
 
     paths: Sequence[Path] = ()
     runs: Sequence[Run] = ()
@@ -128,22 +116,10 @@ def _sweep(options: Namespace, subject: Subject) -> Drawing:
     return sweep(subject.metrics(), options.x, options.metric, options.by, options.width)
 
 
-def _throughput(options: Namespace, _: Subject) -> Drawing:
-    from polluxsim.look.plot.of_profiles import draw_throughput
+def _of_profiles(options: Namespace, _: Subject) -> Drawing:
+    from polluxsim.look.plot.of_profiles import DRAW
 
-    return draw_throughput(options)
-
-
-def _batch_size(options: Namespace, _: Subject) -> Drawing:
-    from polluxsim.look.plot.of_profiles import draw_batch_size
-
-    return draw_batch_size(options)
-
-
-def _training(options: Namespace, _: Subject) -> Drawing:
-    from polluxsim.look.plot.of_profiles import draw_training
-
-    return draw_training(options)
+    return DRAW[options.kind](options)
 
 
 def _scaling(options: Namespace, subject: Subject) -> Drawing:
@@ -165,8 +141,8 @@ _DRAW: Mapping[str, Callable[[Namespace, Subject], Drawing]] = {
     "job": _job,
     "fairness-cdf": _of_jobs(fairness_cdf),
     "sweep": _sweep,
-    "throughput": _throughput,
+    "throughput": _of_profiles,
     "scaling": _scaling,
-    "batch-size": _batch_size,
-    "training": _training,
+    "batch-size": _of_profiles,
+    "training": _of_profiles,
 }

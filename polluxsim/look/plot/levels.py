@@ -22,22 +22,10 @@ if TYPE_CHECKING:
 def draw_levels(
     target: Target, curve: Mapping[float, Estimate], answer: float | None, x: str, width: float = ONE_COLUMN
 ) -> Drawing:
-    """Draw the metric with its 95 % intervals, the bound, and the level that was found.
+    """Draw a target's metric by level of `x`, rising [s; 1 for ρ], with its bound and the level that was the answer.
 
-    Levels at which jobs were left are not drawn. Above the bound the axis is logarithmic.
-
-    Parameters
-    ----------
-    target
-        The target.
-    curve
-        Mean of the metric by level, rising [s; 1 for ρ].
-    answer
-        Level that was found, if one was.
-    x
-        What the levels are.
-    width
-        [cm].
+    Means have their 95 % intervals. Levels at which jobs were left are not drawn. Above the bound the axis is
+    logarithmic.
     """
     unit, size = target.unit
     figure = new_figure(width, 0.62 * width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -41,16 +41,8 @@ FAR = 14.0
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
     """Write the names of lines into a panel, or a legend above the figure; a single line needs no name.
 
-    To be called when nothing else of the figure will change.
-
-    Parameters
-    ----------
-    axes
-        The panel.
-    names
-        Of its lines.
-    obstacles
-        More points that no name may hide, in data coordinates, shape (n, 2).
+    To be called when nothing else of the figure will change. Obstacles are more points that no name may hide, in data
+    coordinates, shape (n, 2).
     """
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
@@ -161,12 +153,11 @@ def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -
     pixels = axes.figure.dpi / 72
     width, height = size
     for x, y in own[:: max(len(own) // 60, 1)].tolist():
-        for right in (1, -1):
-            for up in (1, 0, -1):
-                left = x + OFFSET * pixels * right - (width if right < 0 else 0)
-                bottom = y + OFFSET * pixels * up - height * (1 - up) / 2
-                box = Bbox.from_bounds(left, bottom, width, height)
-                yield _Spot(min(_distance(box, others) / pixels, FAR), box, (x, y), right, up)
+        for right, up in product((1, -1), (1, 0, -1)):
+            left = x + OFFSET * pixels * right - (width if right < 0 else 0)
+            bottom = y + OFFSET * pixels * up - height * (1 - up) / 2
+            box = Bbox.from_bounds(left, bottom, width, height)
+            yield _Spot(min(_distance(box, others) / pixels, FAR), box, (x, y), right, up)
 
 
 def _distance(box: Bbox, points: Points) -> float:

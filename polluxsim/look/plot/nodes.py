@@ -20,25 +20,17 @@ if TYPE_CHECKING:
 
 @styled
 def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the nodes that are up, and the efficiency their GPUs are used at, until each run ends.
-
-    Parameters
-    ----------
-    runs
-        A line each, by its name; five at most.
-    width
-        [cm].
-    """
+    """Draw the nodes that are up, and the efficiency their GPUs are used at, until each of at most five runs ends."""
     figure = new_figure(width, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}
     for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):
         rounds = result.rounds
         hours = np.append(rounds["time"], result.end_time) / HOUR
-        for axes, column in ((upper, "nodes"), (lower, "efficiency")):
+        for axes, column in ((lower, "efficiency"), (upper, "nodes")):
             values = np.append(rounds[column], rounds[column].iloc[-1:])
             (line,) = axes.step(hours, values, where="post", color=look.color, linestyle=look.linestyle)
-            lines[line] = name
+        lines[line] = name
     upper.set_ylabel("nodes")
     lower.set_ylabel("statistical efficiency")
     upper.set_ylim(bottom=0)
@@ -47,5 +39,5 @@ def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Dr
     lower.set_xlim(left=0)
     hour_ticks(lower)
     figure.align_ylabels()
-    name_lines(upper, {line: name for line, name in lines.items() if line.axes is upper})
+    name_lines(upper, lines)
     return figure

@@ -14,14 +14,14 @@ from polluxsim.look.plot.throughput import throughput
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from polluxsim.look.plot.style import Drawing
     from polluxsim.models.profile import Profile
 
 
-def draw_throughput(options: Namespace) -> Drawing:
+def _throughput(options: Namespace) -> Drawing:
     """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
     profiles = _profiles(options.profiles)
     cards = None if options.cards is None else _profiles(options.cards)
@@ -33,19 +33,14 @@ def draw_throughput(options: Namespace) -> Drawing:
     return throughput([fitted_speed(profiles[name], fitted[name], name) for name in chosen], names, options.width)
 
 
-def draw_batch_size(options: Namespace) -> Drawing:
-    """Draw the best batch sizes of one application."""
-    return best_batch_sizes(_one(options), options.width)
+def _of_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[Namespace], Drawing]:
+    """Return what draws a figure of one application."""
 
+    def drawn(options: Namespace) -> Drawing:
+        profiles = _profiles(options.profiles)
+        return figure(profiles[_known(options.application, list(profiles))], options.width)
 
-def draw_training(options: Namespace) -> Drawing:
-    """Draw the efficiency of one application over training."""
-    return training_curves(_one(options), options.width)
-
-
-def _one(options: Namespace) -> Profile:
-    profiles = _profiles(options.profiles)
-    return profiles[_known(options.application, list(profiles))]
+    return drawn
 
 
 def _known(name: str, names: list[str]) -> str:
@@ -56,3 +51,10 @@ def _known(name: str, names: list[str]) -> str:
 
 def _profiles(folder: Path | None) -> Mapping[str, Profile]:
     return ProfileFolder(None if folder is None else str(folder)).load()
+
+
+DRAW: Mapping[str, Callable[[Namespace], Drawing]] = {
+    "throughput": _throughput,
+    "batch-size": _of_one(best_batch_sizes),
+    "training": _of_one(training_curves),
+}

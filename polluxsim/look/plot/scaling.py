@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.colours import looks
 from polluxsim.look.groups import labels_of, settings_of
 from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, styled
+from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, plain, styled
 from polluxsim.look.run_cluster import num_gpus
 from polluxsim.storage import RUN_FILE
 from polluxsim.tables import read_rows
@@ -61,7 +61,7 @@ def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.
         for record in timings
         if record.phase == "decide" and record.time is not None and times and record.time >= times[0]
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def read_times(path: Path) -> pd.DataFrame:
@@ -76,21 +76,14 @@ def read_times(path: Path) -> pd.DataFrame:
         (row.text("label"), row.integer("num_gpus", 1), row.integer("num_jobs", 0), row.number("seconds", above=0))
         for row in read_rows(path, COLUMNS)
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 @styled
 def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Drawing:
-    """Draw the median time of a decision, with bars from the 10th to the 90th percentile.
+    """Draw the median time of decisions, a row each with `COLUMNS`, with bars from the 10th to the 90th percentile.
 
-    Parameters
-    ----------
-    times
-        A row for each decision, with `COLUMNS`.
-    policies
-        The policy behind a label, for its colour.
-    width
-        [cm].
+    A line's colour is that of the policy behind its label.
 
     Raises
     ------
@@ -115,7 +108,7 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
         _ticks(axes, times[column])
     panels[0].set_ylabel("time of a decision [ms]")
     panels[0].set_yscale("log")
-    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panels[0].yaxis.set_major_formatter(plain)
     if len(labels) > 1:
         legend(figure, dict(zip(lines, labels, strict=True)))
     return figure
@@ -147,7 +140,7 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look):  # type: ignore[no-unty
 def _ticks(axes: Axes, values: pd.Series[float]) -> None:
     axes.set_xscale("log")
     known = sorted(values.unique())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(plain)
     if len(known) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(known))
         axes.xaxis.set_minor_locator(NullLocator())

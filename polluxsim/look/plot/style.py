@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from contextlib import contextmanager
-from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 import matplotlib.style
 import numpy as np
@@ -20,14 +19,11 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from os import PathLike
 
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
-
-_P = ParamSpec("_P")
-_F = TypeVar("_F", bound="Figure")
 
 ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
 """Widths in print [cm]."""
@@ -78,15 +74,8 @@ def in_style() -> Iterator[None]:
         yield
 
 
-def styled(draw: Callable[_P, _F]) -> Callable[_P, _F]:
-    """Make a function draw its figure in the house's style."""
-
-    @wraps(draw)
-    def wrapped(*arguments: _P.args, **named: _P.kwargs) -> _F:
-        with in_style():
-            return draw(*arguments, **named)
-
-    return wrapped
+styled = in_style()
+"""Makes a function draw its figure in the house's style."""
 
 
 class Drawing(Figure):
@@ -146,14 +135,7 @@ def _write(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
 
 
 def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of a line that has each value from one edge to the next.
-
-    Parameters
-    ----------
-    edges
-        Rising, shape (n + 1,).
-    values
-        Shape (n,).
+    """Return the corners of a line that has each value, shape (n,), from one edge, shape (n + 1,), to the next.
 
     >>> [corners.tolist() for corners in steps([0, 1, 3], [5, 7])]
     [[0.0, 1.0, 1.0, 3.0], [5.0, 5.0, 7.0, 7.0]]
@@ -174,3 +156,8 @@ def hour_ticks(axes: Axes, most: int = 9) -> None:
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
     width = next((width for width in widths if (high - low) / width <= most), 672)
     axes.xaxis.set_major_locator(MultipleLocator(width))
+
+
+def plain(value: float, _: object = None) -> str:
+    """Return a number as an axis has it, in the shortest form."""
+    return f"{value:g}"

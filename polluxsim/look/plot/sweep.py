@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from polluxsim.look.colours import looks
 from polluxsim.look.metric_names import in_unit
@@ -40,7 +40,6 @@ AXES = {
 MOST_LETTERS = 11
 """Of names and numbers along the axis, for each inch of the figure; more are slanted."""
 
-
 CROWDED = 0.06
 """Share of the axis between neighbours below which their numbers would overlap."""
 
@@ -58,15 +57,11 @@ def sweep(
     Parameters
     ----------
     frame
-        A row for each run: settings by their path, like `policy.p`, and metrics.
+        A row for each run: settings by their path, like `policy.p`, and metrics; times are drawn in hours.
     x
         Setting along the axis, of numbers or names; `policy` has the policies.
-    metric
-        Column to draw; times are drawn in hours.
     by
         Settings that a line has in common; by default all that differ but `x`, seeds and workloads.
-    width
-        [cm].
 
     Raises
     ------
@@ -130,7 +125,7 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
         axes.set_xscale("symlog", linthresh=np.median(np.abs(ticks[ticks != 0])))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()) if len(ticks) <= 8 else MaxNLocator(8))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+    axes.xaxis.set_major_formatter(_number)
     if _is_tight(axes, ticks):
         axes.tick_params(axis="x", rotation=45)
 
@@ -143,7 +138,7 @@ def _is_tight(axes: Axes, ticks: Array) -> bool:
     return len(ticks) <= 8 and bool((room < (letters[1:] + letters[:-1]) / 2 + 0.5).any())
 
 
-def _number(value: float) -> str:
+def _number(value: float, _: object = None) -> str:
     return f"{value:g}".replace("-", "−")
 
 

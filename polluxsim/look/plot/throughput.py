@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from polluxsim.look.colours import PALETTE
 from polluxsim.look.fitted_speed import mean_error
@@ -28,14 +28,7 @@ def throughput(
 ) -> Drawing:
     """Draw two panels for each application: by GPUs at a batch size each, and by batch size on a number of GPUs.
 
-    Parameters
-    ----------
-    speeds
-        One for each application.
-    names
-        Of the points and of the lines.
-    width
-        [cm].
+    `names` are those of the points and of the lines.
     """
     pairs = 2 if width > 12 and len(speeds) > 1 else 1  # applications side by side
     rows = -(-len(speeds) // pairs)
@@ -64,7 +57,7 @@ def _log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
     seen = [tick for tick in ticks if low <= tick <= high]
     axes.xaxis.set_major_locator(FixedLocator(seen[:: max(-(-len(seen) // 4), 1)]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
 
 
 def _count(value: float, _: object = None) -> str:
@@ -77,5 +70,5 @@ def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyp
     (line,) = axes.plot(fitted.x, fitted.throughput, color=PALETTE[1], zorder=1)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(_count))
+    axes.yaxis.set_major_formatter(_count)
     return points, line

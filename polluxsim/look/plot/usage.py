@@ -33,14 +33,7 @@ BIN = 1800.0
 def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
     """Draw GPUs in use, by type where all runs have the same several, and their efficiency weighted by GPUs, over time.
 
-    Parameters
-    ----------
-    groups
-        A line each: the mean over their runs, with a band from the least to the largest.
-    bin_width
-        Time over which is averaged [s].
-    width
-        [cm].
+    A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
     """
     types = _nodes_by_type(groups)
     figure = new_figure(width, (8.0 if width <= 10 else 9.0) + 3.0 * (max(len(types), 1) - 1))
@@ -76,10 +69,9 @@ def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
 
 def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
     known = np.isfinite(rows).any(axis=0)
-    middle, low, high = (np.full(rows.shape[1], np.nan) for _ in range(3))
-    middle[known], low[known], high[known] = (
-        reduce(rows[:, known], axis=0) for reduce in (np.nanmean, np.nanmin, np.nanmax)
-    )
+    middle, low, high = np.full((3, rows.shape[1]), np.nan)
+    for values, reduce in ((middle, np.nanmean), (low, np.nanmin), (high, np.nanmax)):
+        values[known] = reduce(rows[:, known], axis=0)
     x = np.asarray(edges) / HOUR
     (line,) = axes.plot(*steps(x, middle), color=look.color, linestyle=look.linestyle)
     if len(rows) > 1:

@@ -45,21 +45,7 @@ BIN_WIDTHS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 864
 
 
 class Shown(NamedTuple):
-    """A run as the page needs it.
-
-    Attributes
-    ----------
-    label
-        What the run is called.
-    result
-        Its records.
-    held
-        Who held which GPU when.
-    look
-        Colour and dashes of its lines.
-    rented
-        Whether its policy rents nodes as it needs them.
-    """
+    """A run as the page needs it: who held which GPU when, and whether its policy rents nodes as it needs them."""
 
     label: str
     result: Result
@@ -69,18 +55,9 @@ class Shown(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A figure of all runs over time.
+    """A figure of all runs over time: the name of its columns, its title, what is counted, and in "%", "$" or numbers.
 
-    Attributes
-    ----------
-    name, title
-        Of the columns, and for people.
-    note
-        What is counted.
-    unit
-        "%", "$" or a count.
-    top
-        Where its axis ends; None where the values say.
+    Its axis ends at the top, or where the values say.
     """
 
     name: str

@@ -26,24 +26,10 @@ if TYPE_CHECKING:
 
 
 class Occupancy(NamedTuple):
-    """Rectangles in order of their start; all arrays have one entry for each.
+    """Rectangles in order of their start, from when to when [s]; all arrays have one entry for each.
 
-    Attributes
-    ----------
-    start, end
-        From when to when [s].
-    job
-        Index of the job among the job records.
-    row
-        First GPU, counted over all nodes.
-    rows
-        Number of GPUs, all on one node.
-    gpus_per_node
-        GPUs of each node.
-    node_types
-        GPU type of each node; empty where nobody says.
-    shared
-        Of a run in which jobs share GPUs, what a rectangle is of each of them; None of any other.
+    A job is an index among the job records, `row` the first GPU, counted over all nodes, `rows` the number of GPUs, all
+    on one node. `shared` is None where no jobs share GPUs.
     """
 
     start: NDArray[np.float64]
@@ -59,14 +45,8 @@ class Occupancy(NamedTuple):
 class Parts(NamedTuple):
     """What rectangles are of GPUs that jobs share; all arrays have one entry for each rectangle.
 
-    Attributes
-    ----------
-    place, of
-        It is the part with this number, from 0, of so many equal ones: one for each job that is there.
-    speed
-        Of the job beside the others, over that alone.
-    placed
-        Since when the job has the GPU [s].
+    It is the part with the number `place`, from 0, `of` so many equal ones: one for each job that is there. The job's
+    speed is that beside the others over that alone, and it has the GPU since it was `placed` [s].
     """
 
     place: NDArray[np.int64]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from polluxsim.look.colours import application_colour, looks, on_page
@@ -17,8 +16,14 @@ from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.report.payload import STATUSES, is_coloured_by_application, packed, run_columns, save_columns
-from polluxsim.look.report.sentences import packed_reasons
+from polluxsim.look.report.payload import (
+    STATUSES,
+    is_coloured_by_application,
+    packed,
+    packed_reasons,
+    run_columns,
+    save_columns,
+)
 from polluxsim.look.run_cluster import cluster_of, is_rented, steady_gpus
 from polluxsim.look.series import fairness, is_adaptive
 from polluxsim.metrics.summary import summarise
@@ -38,20 +43,10 @@ MOST_NAMED = 3
 """More policies than this are counted in the headline, not named."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A run to report on, and what is known beyond its tables.
+class Subject(NamedTuple):
+    """A run to report on that has jobs, with their efficiency and progress over time, and what decided about them.
 
-    Attributes
-    ----------
-    run
-        The run. It has jobs.
-    lives
-        Efficiency and progress of its jobs over time.
-    lives_note
-        Where those are from, or why there are none: a sentence for people.
-    reasons
-        What decided about its jobs, as far as it is recorded.
+    The note says in a sentence where their lives are from, or why there are none.
     """
 
     run: Run
@@ -64,30 +59,18 @@ TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "makespan", "utilisation", 
 """Metrics at the top of the page."""
 
 
-class Card(NamedTuple):
-    """What the page says of one run in words."""
-
-    name: str
-    label: str
-    color: str
-    info: str
-
-
 class Cell(NamedTuple):
     """A number in words, and how far it is from that of the run it is compared with; `verdict` is better or worse."""
 
     text: str
-    difference: str = ""
-    verdict: str = ""
+    difference: str
+    verdict: str
 
 
 def report(subjects: Sequence[Subject]) -> str:
     """Return the report of runs as the text of an HTML file that needs no other and no network.
 
-    Parameters
-    ----------
-    subjects
-        The runs. Each is compared with the first of those that had the same jobs.
+    Each run is compared with the first of those that had the same jobs.
 
     Raises
     ------
@@ -102,7 +85,8 @@ def report(subjects: Sequence[Subject]) -> str:
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
     bases = first_of_same_jobs([run.result for run in runs])
     metrics = [(line, _cells(line, bases)) for line in lines(summaries, list(map(steady_gpus, runs)))]
-    return _template("page.html").render(
+    rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return rules.from_string(_asset("page.html")).render(
         title=_title(runs, summaries),
         what=_what(runs, shown),
         cards=cards,
@@ -116,7 +100,7 @@ def report(subjects: Sequence[Subject]) -> str:
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
         charts=Markup(packed(*charts(shown))),
         payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
-        reasons=list(map(_reasons, subjects)),
+        reasons=[each.reasons and Markup(packed_reasons(each.run.result, each.reasons)) for each in subjects],
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
         commit=(runs[0].info.get("git_commit") or "")[:12],
     )
@@ -129,10 +113,6 @@ def _shown(runs: Sequence[Run]) -> list[Shown]:
         Shown(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
         for label, run, look in zip(labels, runs, found, strict=True)
     ]
-
-
-def _reasons(subject: Subject) -> Markup | None:
-    return Markup(packed_reasons(subject.run.result, subject.reasons)) if subject.reasons else None
 
 
 def _summary(run: Run) -> Summary:
@@ -187,9 +167,10 @@ def _types(shown: Shown) -> list[str]:
     return [gpu.name for gpu in shown.held.node_types]
 
 
-def _card(run: Run, shown: Shown) -> Card:
+def _card(run: Run, shown: Shown) -> dict[str, str]:
+    """Return what the page says of one run in words."""
     info = json.dumps(run.info, indent=2, sort_keys=True, ensure_ascii=False)
-    return Card(name=run.name, label=shown.label, color=on_page(shown.look.color), info=info)
+    return {"name": run.name, "label": shown.label, "color": on_page(shown.look.color), "info": info}
 
 
 def _payload(subject: Subject, shown: Shown) -> str:
@@ -220,11 +201,6 @@ def _payload(subject: Subject, shown: Shown) -> str:
 def _names(names: Sequence[str | None]) -> list[str]:
     """Return whose each job is, "" for nobody; nothing at all where no job says it."""
     return [name or "" for name in names] if any(names) else []
-
-
-def _template(name: str) -> Template:
-    rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return rules.from_string(_asset(name))
 
 
 def _asset(name: str) -> str:

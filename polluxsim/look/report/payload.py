@@ -14,6 +14,7 @@ import numpy as np
 from polluxsim.look.colours import job_colour
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.starts import start_delay
+from polluxsim.look.why.words import sentence
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from polluxsim.look.lives import Lives
     from polluxsim.look.report.occupancy import Occupancy, Parts
-    from polluxsim.records import AllocationRecord, JobRecord, Result
+    from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result
     from polluxsim.storage import Run
 
 NEVER = -1.0
@@ -168,6 +169,19 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
         "save_job": _column("uint32", [job for job, _ in saves]),
         "save_time": _column("float64", [time for _, time in saves]),
     }
+
+
+def packed_reasons(result: Result, reasons: Sequence[ReasonRecord]) -> str:
+    """Return the reasons job by job, each with its time, its kind as a number, and its sentence, packed."""
+    index = {job.job: number for number, job in enumerate(result.job_records)}
+    kinds = {kind: number for number, kind in enumerate(sorted({reason.kind for reason in reasons}))}
+    found = sorted(reasons, key=lambda reason: (index[reason.job], reason.time))
+    columns = {
+        "reason_job": _column("uint32", [index[reason.job] for reason in found]),
+        "reason_time": _field("float64", found, "time"),
+        "reason_kind": _column("uint32", [kinds[reason.kind] for reason in found]),
+    }
+    return packed(columns, {"jobs": [], "sentences": list(map(sentence, found))})
 
 
 def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:

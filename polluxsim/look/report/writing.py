@@ -29,14 +29,9 @@ SUFFIXES = (".html", ".htm")
 
 @nothing_collected()
 def write_report(folders: Sequence[Path], output: Path) -> None:
-    """Write the report of finished runs, whole or not at all.
+    """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
-    Parameters
-    ----------
-    folders
-        Folders of runs, or of sweeps.
-    output
-        HTML file to write; its folder is made if it is not there.
+    The folder of the HTML file is made if it is not there.
 
     Raises
     ------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.series import active_jobs, gpus_in_use, lifetime
 from polluxsim.look.shared import ALONE, instants
+from polluxsim.look.slots import counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,14 +22,10 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """A stretch of a job's life with the same GPUs, or without any.
+    """A stretch of a job's life [s] with the same GPUs by node, or without any.
 
     Attributes
     ----------
-    start, end
-        From when to when [s].
-    before, gpus
-        GPUs by node before it and in it.
     batch_sizes
         Total batch sizes in it, in order, each once after another [examples].
     given_by, taken_by
@@ -87,7 +85,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
             else:
                 found = [*found[:-1], *(each._replace(end=time) for each in found[-1:]), stage]
-        placed |= {name: _gpus(record) for name, record in last.items()}
+        placed |= {name: counts(record) for name, record in last.items()}
         shared |= shares
     return [stage for stage in found if stage.end > stage.start]
 
@@ -99,15 +97,15 @@ def moment(run: Run, time: float) -> Moment:
         if record.time > time:
             break
         held[record.job] = sum(record.gpus)
-    counts = (int(steps(run.result).at(time)) for steps in (active_jobs, gpus_in_use))
-    return Moment({job: gpus for job, gpus in held.items() if gpus}, *counts)
+    active, in_use = (int(steps(run.result).at(time)) for steps in (active_jobs, gpus_in_use))
+    return Moment({job: gpus for job, gpus in held.items() if gpus}, active, in_use)
 
 
 def _stage_at(
     time: float, end: float, job: str, placed: Mapping[str, GpusByNode], changes: Mapping[str, AllocationRecord]
 ) -> Stage:
-    before, now = placed.get(job, {}), _gpus(changes[job])
-    others = {name: (placed.get(name, {}), _gpus(record)) for name, record in changes.items() if name != job}
+    before, now = placed.get(job, {}), counts(changes[job])
+    others = {name: (placed.get(name, {}), counts(record)) for name, record in changes.items() if name != job}
     return Stage(
         time,
         end,
@@ -131,10 +129,6 @@ def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) 
     return +given_by, +taken_by
 
 
-def _gpus(record: AllocationRecord) -> GpusByNode:
-    return dict(zip(record.nodes, record.gpus, strict=True))
-
-
 def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
     """Return by how many GPUs each node's number has risen, where it has."""
     return {node: gpus - before.get(node, 0) for node, gpus in now.items() if gpus > before.get(node, 0)}
@@ -143,11 +137,9 @@ def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
 def _matched(wanted: GpusByNode, others: Mapping[str, GpusByNode]) -> Counter[str]:
     """Return how many GPUs of the same nodes stand on the other side, at most as many as are wanted, by job."""
     found = Counter[str]()
-    for node, gpus in wanted.items():
-        for name, theirs in others.items():
-            if taken := min(gpus, theirs.get(node, 0)):
-                found[name] += taken
-    return found
+    for (node, gpus), (name, theirs) in product(wanted.items(), others.items()):
+        found[name] += min(gpus, theirs.get(node, 0))
+    return +found
 
 
 def largest(counts: Mapping[str, int], most: int) -> Iterable[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""What decides about jobs that get all their GPUs or none: orders, reservations and quotas."""
+"""What decides about jobs that get all their GPUs or none: orders, reservations, quotas, shared GPUs and hosts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ def _due(words: Words) -> str:
     return words.say("it is expected to train for another {remaining_time:clock}" + late)
 
 
+def _keeps_gpus(words: Words) -> str:
+    kept = "{gpus}" if words.numbers["gpus"] else "none"
+    return words.say(
+        "It has a guarantee and needs {gpus_needed:GPU} without another guaranteed job on them; "
+        f"{kept} of these are kept for it until there are enough."
+    )
+
+
+def _beside(words: Words) -> str:
+    leave = "leaves" if len(words.others) == 1 else "leave"
+    hosts = f"what {{others}} {leave} idle there" if words.others else "all of them, for now"
+    return words.say("It has no guarantee: on the {gpus:GPU} with the least on them it has " + hosts + ".")
+
+
 GANG_PARTS: Mapping[str, Sentence] = {
     "what_is_left": _left,
     "until": (
@@ -28,6 +42,12 @@ GANG_PARTS: Mapping[str, Sentence] = {
     "due": _due,
     "its_worth": "Its utility is {worth:.3g} times what its {gpus_needed:GPU} cost when its turn came.",
     "its_quota": "its queue now has {queue_gpus:GPU}, with a quota of {quota}",
+    "with_host": (
+        "[ With {cpus:CPUs} for each GPU and {memory_shares:.3g} times its GPUs' part of the memory it is "
+        "{host_speed:.3g} times as fast as its profile says.]"
+    ),
+    "needs": "{gpus_needed:GPU}[ with {cpus_needed:CPUs} and {memory_part:%} of all memory]",
+    "share": "the dominant share is now {dominant_share:%}",
 }
 OF_GANGS: Mapping[str, Sentence] = {
     "gang-fits": "{place}; it needs {gpus_needed:GPU}, and {gpus_left} were left when its turn came.",
@@ -60,4 +80,21 @@ OF_GANGS: Mapping[str, Sentence] = {
     "borrows": "It borrows {gpus_needed:GPU} that other queues leave idle; {its_quota}.",
     "reclaimed": "Its GPUs were borrowed, and {first}, within the quota of its own queue, takes them; {its_quota}.",
     "no-quota-left": "It needs {gpus_needed:GPU}, and {gpus_free} are idle; {its_quota}.",
+    "in-pack": ("{place}; {gpus:GPU} for it[, which it shares with {others}: together they use resources most fully]."),
+    "pack-waits": ("{place}; [in a pack with {others} it|it] needs {gpus_needed:GPU}, and those ahead left too few."),
+    "beyond-packs": "{place}; those ahead would fill the cluster even in packs of four.",
+    "guaranteed": ("It has a guarantee, and its {gpus:GPU} as if alone[; {others} had what it leaves idle there]."),
+    "keeps-gpus": _keeps_gpus,
+    "beside-guaranteed": _beside,
+    "no-room-beside": (
+        "It has no guarantee and needs {gpus_needed:GPU} without another such job on them, where it gets anything "
+        "done; without one are {gpus_left}."
+    ),
+    "has-its-turn": (
+        "{place} by time had ({time_had:clock}), and has its turn[, packed with {others}]"
+        "[, and {gpus_free:idle GPU} of its node besides]."
+    ),
+    "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
+    "least-share": "It has {needs}, as no other queue had less of what it uses most; {share}.",
+    "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
 }

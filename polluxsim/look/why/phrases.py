@@ -53,14 +53,8 @@ class Words:
 
     A figure stands as `{gpus}`, or with how it is said: `{gpus:GPU}` as a count of things, `{end:clock}` as a time,
     `{service:hours}` for GPU seconds in hours, `{share:%}` and `{worth:.3g}`. `{others}` are the other jobs and
-    `{first}` the first of them. Of `[this|that]` is said what comes first and is known, and nothing where none is.
-
-    Parameters
-    ----------
-    numbers, others
-        A reason's figures by name, and other jobs.
-    parts
-        Parts of sentences, by name.
+    `{first}` the first of them; a name may be that of a part of a sentence, too. Of `[this|that]` is said what comes
+    first and is known, and nothing where none is.
 
     >>> words = Words({"gpus": 1.0, "left": 5400.0}, (), {"lot": "It has {gpus:GPU}"})
     >>> words.say("{lot}[ beside {others}], with {left:hours} GPU-hours left.")

@@ -46,12 +46,9 @@ def find_job(run: Run, name: str) -> JobRecord:
     jobs = {job.job: job for job in run.result.job_records}
     if name in jobs:
         return jobs[name]
-    close = get_close_matches(name, jobs, n=3, cutoff=0.5)
-    hint = (
-        f"nearest are {', '.join(close)}"
-        if close
-        else f"it has {number_of(len(jobs), 'job')}, like {next(iter(jobs), '–')}"
-    )
+    hint = f"it has {number_of(len(jobs), 'job')}, like {next(iter(jobs), '–')}"
+    if close := get_close_matches(name, jobs, n=3, cutoff=0.5):
+        hint = f"nearest are {', '.join(close)}"
     raise InvalidInputError(f"run {run.name} has no job {name!r}; {hint}")
 
 
@@ -97,12 +94,11 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     """Return in a paragraph how a job stood at a time [s], and why."""
     if outside := _outside(run, job, time):
         return outside
-    stage = next((each for each in stages(run, job) if each.start <= time < each.end), None)
-    if stage is None:  # at the very end of the run
-        stage = stages(run, job)[-1]
+    found = stages(run, job)
+    stage = next((each for each in found if each.start <= time < each.end), found[-1])  # at the run's very end the last
     said = [f"At {clock(time)} {job.job} {_stands(stage)}."]
     if stage.gpus or stage.before:
-        said.append(f"At {clock(stage.start)} it {_happened_then(stage)}.")
+        said.append(f"At {clock(stage.start)} it {happened(stage).replace('paused, had', 'was paused and lost', 1)}.")
     if stage.gpus:
         said += [f"{each}." for each in beside(shares_of(run.result, job.job), time, nextafter(time, inf))]
     mine = [reason for reason in reasons if reason.job == job.job and reason.time >= stage.start]
@@ -121,16 +117,9 @@ def waits(run: Run, job: JobRecord, time: float) -> bool:
 
 
 def would_have_run(time: float, nodes: int | None, gpus: int | None, place: tuple[int | None, str]) -> str:
-    """Return after which changes a job would have run, each by itself.
+    """Return after which changes a job would have run at a round [s], each by itself.
 
-    Parameters
-    ----------
-    time
-        At which round [s].
-    nodes, gpus
-        With so many nodes more; asking for so many GPUs. None if not by that.
-    place
-        So many places ahead, before which job.
+    With so many nodes more, asking for so many GPUs, so many places ahead and before which job; None if not by that.
     """
     said = []
     if nodes is not None:
@@ -179,30 +168,24 @@ def _numbered(gpus: Gpus) -> str:
 
 def happened(stage: Stage) -> str:
     """Return what happened at the start of a stage, with whose GPUs it got or who got its own."""
-    now = sum(stage.gpus.values())
-    before = sum(stage.before.values())
+    before, now, where = sum(stage.before.values()), sum(stage.gpus.values()), _where(stage.gpus)
     what = {
         "waits": "waits",
         "paused": f"paused, had {number_of(before, 'GPU')}",
         "failed": f"lost {number_of(before, 'GPU')} as {_fallen(stage.failed)}",
-        "started": f"started on {_where(stage.gpus)}",
-        "resumed": f"resumed on {_where(stage.gpus)}",
-        "grew": f"grew from {before} to {_where(stage.gpus)}",
-        "shrank": f"shrank from {before} to {_where(stage.gpus)}",
-        "moved": f"moved its {now} to {_where(stage.gpus)}",
+        "started": f"started on {where}",
+        "resumed": f"resumed on {where}",
+        "grew": f"grew from {before} to {where}",
+        "shrank": f"shrank from {before} to {where}",
+        "moved": f"moved its {now} to {where}",
     }[stage.what]
-    sizes = stage.batch_sizes
-    if sizes:
+    if sizes := stage.batch_sizes:
         what += f", batch size {sizes[0]}" + (f" to {sizes[-1]}" if sizes[-1] != sizes[0] else "")
     if stage.given_by:
         what += f"; from {_counted(stage.given_by)}"
     if stage.taken_by:
         what += f"; gave way to {_counted(stage.taken_by)}"
     return what
-
-
-def _happened_then(stage: Stage) -> str:
-    return happened(stage).replace("paused, had", "was paused and lost", 1)
 
 
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
@@ -212,10 +195,7 @@ def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
     told = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]
     if told[-1] is not reasons[-1] and not stage.gpus:
         told.append(reasons[-1])
-    texts = [sentence(reason) for reason in told]
-    return "\n".join(
-        [texts[0], *(f"At {clock(each.time)}: {text}" for each, text in zip(told[1:], texts[1:], strict=True))]
-    )
+    return "\n".join([sentence(told[0]), *(f"At {clock(reason.time)}: {sentence(reason)}" for reason in told[1:])])
 
 
 def _before_first_round(run: Run, stage: Stage) -> str:
@@ -254,12 +234,9 @@ def _stands(stage: Stage) -> str:
 
 def _cluster(run: Run, time: float) -> str:
     now = moment(run, time)
-    used = now.gpus_in_use
     top = ", ".join(f"{name} ({gpus})" for name, gpus in largest(now.holders, MOST_NAMES))
-    said = (
-        f"Then {number_of(used, 'GPU')} of the cluster were held by {len(now.holders)} of {now.active_jobs} active jobs"
-    )
-    return f"{said}, most by {top}." if top else f"{said}."
+    gpus, jobs = number_of(now.gpus_in_use, "GPU"), f"{len(now.holders)} of {now.active_jobs} active jobs"
+    return f"Then {gpus} of the cluster were held by {jobs}{f', most by {top}' if top else ''}."
 
 
 def _where(gpus: Mapping[int, int]) -> str:
@@ -269,8 +246,7 @@ def _where(gpus: Mapping[int, int]) -> str:
 
 def _fallen(failed: Mapping[int, str]) -> str:
     """Return which nodes went down, and why."""
-    kinds = dict.fromkeys(failed.values())
-    return f"{_nodes(list(failed))} went down ({', '.join(kinds)})"
+    return f"{_nodes(list(failed))} went down ({', '.join(dict.fromkeys(failed.values()))})"
 
 
 def _nodes(nodes: Sequence[int]) -> str:

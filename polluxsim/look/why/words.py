@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.look.why.elastic_words import ELASTIC_PARTS, OF_ELASTIC
 from polluxsim.look.why.gang_words import GANG_PARTS, OF_GANGS
-from polluxsim.look.why.host_words import HOST_PARTS, OF_HOSTS
 from polluxsim.look.why.phrases import PLACE, Words
-from polluxsim.look.why.sharing_words import OF_SHARING
 from polluxsim.record_units import REASON_UNITS
 
 if TYPE_CHECKING:
@@ -17,8 +15,8 @@ if TYPE_CHECKING:
 
     from polluxsim.records import ReasonRecord
 
-_SENTENCES = {**OF_GANGS, **OF_ELASTIC, **OF_SHARING, **OF_HOSTS}
-_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS, **HOST_PARTS}
+_SENTENCES = {**OF_GANGS, **OF_ELASTIC}
+_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}
 
 
 def sentence(record: ReasonRecord) -> str:
