@@ -8,7 +8,7 @@ import pandas as pd
 
 from polluxsim.durations import length
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.frames import frame_of, rows_of, settings_in
+from polluxsim.look.frames import every_row_of, frame_of, settings_in
 from polluxsim.look.groups import REPLICATES, in_words, policy_name
 from polluxsim.look.metric_names import unit_of
 from polluxsim.look.replication import change_of, samples_of, told_apart
@@ -58,8 +58,7 @@ def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
     InvalidInputError
         If no run has the setting, or it is the same in all.
     """
-    frame = frame_of(runs)
-    rows = rows_of(frame)
+    runs, rows = _unlike(runs)
     labels, pooled = _settings(rows, by)
     first, *others = dict.fromkeys(labels)
     if not others:
@@ -80,9 +79,15 @@ def compared(runs: Sequence[Run], by: str | None = None) -> list[Against]:
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the runs of each setting, told apart as `compared` does."""
-    rows = rows_of(frame_of(runs))
+    runs, rows = _unlike(runs)
     labels, _ = _settings(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
+
+
+def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row]]:
+    """Return runs with their rows of a table, of those alike in all only one."""
+    found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame_of(runs)), strict=True)}
+    return [run for run, _ in found.values()], [row for _, row in found.values()]
 
 
 def _settings(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:

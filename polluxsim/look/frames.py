@@ -40,8 +40,12 @@ def counted(summary: Summary) -> dict[str, Any]:
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a table's rows without the cells that are empty, none of them twice."""
-    rows = [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
-    return list({repr(row): row for row in rows}.values())
+    return list({repr(row): row for row in every_row_of(frame)}.values())
+
+
+def every_row_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows without the cells that are empty."""
+    return [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
 
 
 def _is_there(value: Any) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.bootstrap import Estimate
-from polluxsim.look.frames import check_column, rows_of, settings_in
+from polluxsim.look.frames import check_column, every_row_of, rows_of, settings_in
 from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
 from polluxsim.look.replication import baselines, change_of, samples_of
 
@@ -73,7 +73,7 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
         As for `sweep`.
     """
     if x == POLICIES:
-        frame = frame.assign(**{POLICIES: list(map(policy_name, rows_of(frame)))})
+        frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
     rows = [row for row in rows_of(frame) if metric in row]
     places, names = _places([row.get(x) for row in rows], x)

@@ -10,10 +10,11 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.comparing import as_frame, as_text, compared
+from polluxsim.look.comparing import as_frame, as_text, by_setting, compared
 from polluxsim.look.frames import frame_of
 from polluxsim.look.replication import settings_table
 from polluxsim.look.settings_text import as_frame as settings_frame
+from polluxsim.look.sweep_series import drawn_of
 from polluxsim.records import JobRecord, Result, Status
 from polluxsim.storage import Run
 
@@ -54,6 +55,15 @@ def test_jobs_are_told_by_how_much_they_lose() -> None:
     assert "7 of 14 jobs take no longer, these lose most:" in text
     assert "    a by 11.7 min, in Fifo-6-60" in text
     assert re.search(r"makespan +\+100\.0 % \[\+100\.0, \+100\.0\], 7 pairs", text)
+
+
+def test_a_run_that_is_given_twice_counts_once() -> None:
+    """A copy in another folder has the same name, settings and results."""
+    doubled = [RUNS[0], *RUNS]
+    assert as_text(compared(doubled)) == as_text(compared(RUNS))
+    assert by_setting(doubled) == by_setting(RUNS)
+    drawn = [repr(drawn_of(frame_of(runs), "policy", "avg_jct")) for runs in (doubled, RUNS)]
+    assert drawn[0] == drawn[1]
 
 
 def test_by_one_setting_pairs_are_alike_in_all_others() -> None:
