@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from polluxsim.errors import InvalidConfigError, bad_line
-from polluxsim.logs.formats.base import BadRowError
 from polluxsim.logs.formats.joblists import GAVEL
-from polluxsim.logs.formats.log_rows import read_rows as read_log_rows
+from polluxsim.logs.formats.log_rows import good_rows
 from polluxsim.models.planned import BatchPlan
 from polluxsim.tables import Row, read_rows
 from polluxsim.workloads.batch_plans import APPLICATIONS, MODES, Course
@@ -196,9 +195,7 @@ def _course(job: _Listed, doublings: Doublings) -> Course:
 
 
 def _trace_rows(path: Path) -> Iterator[_Listed]:
-    for number, row in enumerate(read_log_rows(path, GAVEL.layout)):
-        if isinstance(row, BadRowError):
-            raise row
+    for number, row in enumerate(good_rows(path, GAVEL.layout)):
         if (said := _JOB_TYPE.fullmatch(row.name("job_type"))) is None:
             raise row.error("job_type", "a model, with (batch size N) behind it where it has several")
         mode = row.one_of("mode", {mode: mode for mode in MODES}) if "mode" in row.values else "static"

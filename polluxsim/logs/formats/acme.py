@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 from polluxsim.logs.formats.states import END_BEFORE_START, ENDED, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
     from datetime import tzinfo

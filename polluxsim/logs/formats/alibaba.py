@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from polluxsim.hosts import MIB
 from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
     from datetime import tzinfo

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow, read_rows
+from polluxsim.logs.formats.base import Clock, Dropped, LogJob
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -45,15 +44,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
 
 def _cluster_gpus(source: Path) -> int | None:
     """Return the most GPUs that the cluster had on any day, from the table beside the log [GPUs]."""
-    path = (source if source.is_dir() else source.parent) / "cluster_gpu_number.csv"
-    if not path.is_file():
-        return None
-    most = 0
-    for row in read_rows(path, Layout(("date", "total"))):
-        if isinstance(row, BadRowError):
-            raise row
-        most = max(most, row.count("total"))
-    return most or None
+    return max(counts_beside(source, "cluster_gpu_number.csv", ("date", "total")), default=0) or None
 
 
 HELIOS = TableFormat(
@@ -66,5 +57,5 @@ HELIOS = TableFormat(
     time_zone="Asia/Shanghai",
     extras=("num_nodes", "queueing_delay"),
     files="cluster_log.csv",
-    cluster_size=_cluster_gpus,
+    cluster_gpus=_cluster_gpus,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
-from polluxsim.logs.formats.text_table import TableFormat
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
 if TYPE_CHECKING:
     from datetime import tzinfo

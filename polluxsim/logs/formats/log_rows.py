@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.errors import InvalidInputError, bad_line
-from polluxsim.logs.formats.base import BadRowError, Dropped, Place
+from polluxsim.logs.formats.base import BadRowError, Dropped, Entry, Format, LogJob, Place
 from polluxsim.tables import Row, read_number
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import tzinfo
     from pathlib import Path
     from typing import BinaryIO
@@ -251,19 +251,44 @@ def _skip_line(file: BinaryIO) -> None:
         pass
 
 
-def source_files(source: Path, pattern: str) -> list[Path]:
-    """Return the files of a log: the source itself, or in a folder those whose name fits, by name.
+def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
+    """Yield the rows of a table of which none may be bad: the first that is is raised."""
+    for row in read_rows(path, layout):
+        if isinstance(row, BadRowError):
+            raise row
+        yield row
 
-    Raises
-    ------
-    InvalidInputError
-        If there is none.
+
+def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
+    """Return the whole numbers in the last column of a table beside a log; none if there is no such table."""
+    path = (source if source.is_dir() else source.parent) / name
+    return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFormat(Format):
+    """A log in a text table: all that differs between such logs is a layout and a function for one row.
+
+    Parameters
+    ----------
+    layout
+        Columns and how cells are told apart.
+    parse
+        Makes a job of a row and the zone of its times, or says why it is none; raises `BadRowError`.
     """
-    if not source.is_dir():
-        if not source.is_file():
-            raise InvalidInputError(f"{source}: no such file or folder")
-        return [source]
-    files = sorted(path for path in source.glob(pattern) if path.is_file())
-    if not files:
-        raise InvalidInputError(f"{source}: no file {pattern} in this folder")
-    return files
+
+    layout: Layout
+    parse: Callable[[LogRow, tzinfo], LogJob | Dropped]
+
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield what each row is."""
+        for row in read_rows(path, self.layout):
+            yield row if isinstance(row, BadRowError) else self._entry(row, zone)
+
+    def _entry(self, row: LogRow, zone: tzinfo) -> Entry:
+        if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
+            return row.dropped("the header again")  # dumps that were put one behind the other
+        try:
+            return self.parse(row, zone)
+        except BadRowError as error:
+            return error

@@ -6,12 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
-from polluxsim.logs.formats.text_table import TableFormat
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
 if TYPE_CHECKING:
     from datetime import tzinfo
-    from pathlib import Path
 
 PHILLY_GPUS = 2490
 """GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]."""
@@ -33,10 +31,6 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob:
     )
 
 
-def _philly_gpus(source: Path) -> int:
-    return PHILLY_GPUS
-
-
 PHILLY = TableFormat(
     name="philly",
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0; philly.csv of Pollux's artifact, OSDI '21",
@@ -46,5 +40,5 @@ PHILLY = TableFormat(
     clock=Clock.LOCAL,
     time_zone="UTC",
     files="philly.csv",
-    cluster_size=_philly_gpus,
+    cluster_gpus=lambda source: PHILLY_GPUS,
 )

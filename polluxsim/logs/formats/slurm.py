@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow, source_files
+from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 from polluxsim.logs.formats.slurm_gpus import SEVERAL_TYPES, gpus_of
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
