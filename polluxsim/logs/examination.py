@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-"""Length of a day [s]."""
-
 LONG_DURATION = 60 * DAY
 """Durations above this are suspicious [s]."""
 

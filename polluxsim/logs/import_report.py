@@ -164,7 +164,7 @@ def _plain(value: object) -> object:
         return _plain(value._asdict())
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
 
@@ -180,11 +180,6 @@ class Tallies:
         number, places = self._found.get(reason, (0, ()))
         kept = (*places, place) if len(places) < SHOWN_PLACES else places
         self._found[reason] = (number + count, kept)
-
-    @property
-    def total(self) -> int:
-        """Return the number of findings."""
-        return sum(count for count, _ in self._found.values())
 
     def get(self, reason: str) -> Tally:
         """Return the findings of one kind, perhaps none."""

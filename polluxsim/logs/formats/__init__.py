@@ -10,8 +10,8 @@ To add a format:
 4. Columns beyond the core ones: name them in `extras`, in the order of `LogJob.extras`, and give each a type,
    a unit and a meaning in `EXTRA_COLUMNS` of `polluxsim.logs.schema`.
 5. Put what is readable but strange into `LogJob.oddities`, a constant text per kind: the report counts them.
-6. Add the instance to `FORMATS` below. A log that is no text table is a class of its own
-   beneath `Format` (`philly_raw.py`).
+6. Add the instance to `FORMATS` below. A log that is no text table is a subclass of `Format`
+   (`philly_raw.py`).
 7. Put a small sample into tests/logs/fixtures and a line into `SAMPLES` of tests/logs/log_samples.py: the
    tests that all formats share (strictness, counting, fuzzing) then run on it.
 """

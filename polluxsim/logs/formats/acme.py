@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, Dropped, LogJob
@@ -18,12 +19,9 @@ COLUMNS = (
     "submit_time", "start_time", "end_time", "duration", "queue", "gpu_time",
 )  # fmt: skip
 
-EXTRAS = ("application", "num_nodes", "queueing_delay")
-
 
 def _parse_seren(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
-    left_out = _left_out(row)
-    return left_out or _job(row, row.seconds("duration"))
+    return _left_out(row) or _job(row, row.seconds("duration"))
 
 
 def _parse_kalos(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
@@ -68,17 +66,8 @@ SEREN = TableFormat(
     parse=_parse_seren,
     clock=Clock.ZONED,
     time_zone="Asia/Shanghai",
-    extras=EXTRAS,
+    extras=("application", "num_nodes", "queueing_delay"),
     files="trace_seren.csv",
 )
 
-KALOS = TableFormat(
-    name="kalos",
-    citation=f"{CITATION}; cluster Kalos",
-    layout=Layout(COLUMNS),
-    parse=_parse_kalos,
-    clock=Clock.ZONED,
-    time_zone="Asia/Shanghai",
-    extras=EXTRAS,
-    files="trace_kalos.csv",
-)
+KALOS = replace(SEREN, name="kalos", citation=f"{CITATION}; cluster Kalos", parse=_parse_kalos, files="trace_kalos.csv")
