@@ -131,13 +131,12 @@ class GavelList:
         return {(self.gpu_type, job.size): job.total_steps / job.duration}
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
-        sizes, expected = [course.first], list[int]()
+        sizes = [course.first]
         known = {size for gpu_type, size in speeds if gpu_type == self.gpu_type}
         epochs = range(course.num_epochs)
         for size in map(course.size, epochs):
             sizes.append(size if size in known else sizes[-1])
-        for size in map(course.expected_size, epochs):
-            expected.append(size if size in known else course.first)
+        expected = [size if size in known else course.first for size in map(course.expected_size, epochs)]
         examples = APPLICATIONS[job.model].examples if job.model in APPLICATIONS else job.total_steps * course.first
         planned = sum(examples / max(size, 1) / speeds[self.gpu_type, size] for size in expected)
         most = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))

@@ -23,6 +23,7 @@ from polluxsim.workloads.names import UniqueNames, shared
 from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import classify
+from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
-    from polluxsim.workloads.requests import Requests
+    from polluxsim.workloads.requests import Realistic, Tuned
 
 DEFAULT_RULE = "gpu-time-class"
 
@@ -131,8 +132,7 @@ class MappedTrace:
     gpu_types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("seed", self.seed)
         if not isinstance(self.rule, str) and not _is_rule(self.rule):
             raise InvalidConfigError(f"workload.rule is {self.rule!r}, allowed are {ALLOWED_RULES}")
         if not isinstance(self.select, Selection):
@@ -183,22 +183,23 @@ def _kept(of_trace: TraceJob, job: Job, names: UniqueNames, types: NamedTypes) -
 
 def map_jobs(
     jobs: Sequence[TraceJob],
-    rule: MappingRule,
-    requests: Requests,
+    usable: Sequence[TraceJob],
     profiles: Mapping[str, Profile],
     rng: np.random.Generator,
     *,
+    tuned: bool,
     source: str,
 ) -> Workload:
-    """Return the jobs of `stand_ins` as a workload, under new names: APPLICATION-NUMBER."""
-    pairs = stand_ins(jobs, rule, requests, profiles, rng, source=source)
+    """Return jobs of a trace, all or some of the `usable`, mapped by the paper's rule, named APPLICATION-NUMBER."""
+    requests = requests_of(profiles, usable, tuned=tuned)
+    pairs = stand_ins(jobs, GpuTimeClass(), requests, profiles, rng, source=source)
     return Workload(tuple(job for _, job in pairs), source=source)
 
 
 def stand_ins(
     jobs: Sequence[TraceJob],
     rule: MappingRule,
-    requests: Requests,
+    requests: Tuned | Realistic,
     profiles: Mapping[str, Profile],
     rng: np.random.Generator,
     *,
@@ -206,20 +207,7 @@ def stand_ins(
 ) -> list[tuple[TraceJob, Job]]:
     """Return each job of a trace that a rule has an application for, and the job of a profile that stands for it.
 
-    Parameters
-    ----------
-    jobs
-        The jobs, each with a duration, in order of submission.
-    rule
-        Which application stands for which job.
-    requests
-        What their users ask for.
-    profiles
-        Profiles by application.
-    rng
-        Generator of random numbers.
-    source
-        Where the jobs come from, for messages.
+    Each has a duration; they come in order of submission, and `source` says in messages where from.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR
 from polluxsim.workloads.size_classes import classify
@@ -23,19 +23,6 @@ REDRAWN_CLASSES = ("L", "XL")
 
 LONGEST_REQUEST = 24.0 * HOUR
 """Longest jobs that those are drawn from [s]."""
-
-
-class Requests(Protocol):
-    """What users ask for."""
-
-    def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
-        """Return one user's request for a job of the trace that trains this application."""
-        ...
-
-
-def requests_of(profiles: Mapping[str, Profile], usable: Sequence[TraceJob], *, tuned: bool) -> Requests:
-    """Return the users: those who know what their jobs scale to, or those of the trace."""
-    return Tuned(profiles) if tuned else Realistic(profiles, usable)
 
 
 class Tuned:
@@ -83,3 +70,8 @@ class Realistic:
 def _class_of(job: TraceJob) -> str:
     found = classify(job.gpu_time)
     return "" if found is None else found[0]
+
+
+def requests_of(profiles: Mapping[str, Profile], usable: Sequence[TraceJob], *, tuned: bool) -> Tuned | Realistic:
+    """Return the users: those who know what their jobs scale to, or those of the trace."""
+    return Tuned(profiles) if tuned else Realistic(profiles, usable)

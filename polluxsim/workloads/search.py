@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.errors import InvalidConfigError, UnknownApplicationError
+from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -156,10 +157,8 @@ class HyperParameterSearch:
             raise InvalidConfigError(
                 f"workload.at_once is {self.at_once} of {self.num_trials} trials, allowed are 1 to the number of trials"
             )
-        if self.num_replicas < 1:
-            raise InvalidConfigError(f"workload.num_replicas is {self.num_replicas}, allowed is a whole number ≥ 1")
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("num_replicas", self.num_replicas, least=1)
+        check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the first trials, and what makes the others."""
