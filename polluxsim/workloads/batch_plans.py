@@ -28,18 +28,9 @@ APPLICATIONS: Mapping[str, Trained] = {
 
 
 class Course(NamedTuple):
-    """A training whose batch sizes are asked for.
+    """A training whose batch sizes are asked for, by one of `MODES`; its last epoch may be short.
 
-    Attributes
-    ----------
-    model, mode
-        What it trains, and which of `MODES` it goes by.
-    first
-        Its first batch size [examples].
-    num_epochs
-        Its epochs, of which the last may be short.
-    doubles_at
-        For noise-scale steps: the epochs, from 1, from which the batch size is 2, 4, 8, … times the first.
+    Noise-scale steps double at epochs, from 1, from which the batch size is 2, 4, 8, … times the first [examples].
     """
 
     model: str

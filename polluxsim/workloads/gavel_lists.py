@@ -152,13 +152,7 @@ def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
 
 
 def read_throughputs(path: Path) -> Speeds:
-    """Read a table of steps a second by GPU type, model, batch size and GPUs; 0 is what does not fit in memory.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be read, or a row is not what it should be.
-    """
+    """Read a table of steps a second by GPU type, model, batch size and GPUs; 0 is what does not fit in memory."""
     found: dict[tuple[str, int], dict[tuple[str, int], float]] = {}
     for row in read_rows(path, ("gpu_type", "model", "batch_size", "gpus", "steps_per_s")):
         size = max(row.integer("batch_size", at_least=0), 1)

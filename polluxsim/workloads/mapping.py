@@ -65,13 +65,7 @@ ALLOWED_RULES = f"{', '.join(RULES)}, or a class as module.Class"
 
 
 def find_rule(name: str) -> MappingRule:
-    """Return the rule of that name: one of `RULES`, or a class given as module.Class.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is none.
-    """
+    """Return the rule of a name in `RULES`, or a class as module.Class; raise InvalidConfigError if there is none."""
     if name in RULES:
         return RULES[name]()
     module, _, attribute = name.rpartition(".")

@@ -98,13 +98,7 @@ def trace_jobs(jobs: RigidJobs, start: int) -> list[TraceJob]:
 
 
 def write_replay(source: ReplayLike, path: Path) -> RigidJobs:
-    """Draw the jobs and write them as a trace in Parquet.
-
-    Raises
-    ------
-    InvalidInputError
-        If the time has no job.
-    """
+    """Draw the jobs and write them as a trace in Parquet; raise InvalidInputError if the time has no job."""
     jobs = source.draw()
     if not len(jobs.times):
         raise InvalidInputError(f"{path}: no job came in {source.hours} h at rate {source.rate:g}, seed {source.seed}")

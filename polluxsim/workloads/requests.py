@@ -43,12 +43,7 @@ class Tuned:
 class Realistic:
     """Users who ask for what those of the trace did, with the initial batch size on each GPU.
 
-    Parameters
-    ----------
-    profiles
-        Profiles by application.
-    usable
-        The jobs from which GPU counts of large classes are drawn.
+    GPU counts of large classes are drawn from those of the `usable` jobs.
     """
 
     def __init__(self, profiles: Mapping[str, Profile], usable: Sequence[TraceJob]) -> None:

@@ -45,13 +45,7 @@ def parameters_at(point: NDArray[np.float64]) -> HyperParameters:
 
 
 class Sampler:
-    """Proposes points of the unit cube: blindly at first, then near one of the best that have been scored.
-
-    Parameters
-    ----------
-    seed
-        Seed of the drawing.
-    """
+    """Proposes points of the unit cube: blindly at first, then near one of the best that have been scored."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -86,17 +80,7 @@ def surrogate_accuracy(parameters: HyperParameters) -> float:
 
 
 class Trials:
-    """The trials of one search, some at a time.
-
-    Parameters
-    ----------
-    template
-        What every trial's job is, but for its name and time.
-    num_trials
-        Trials in all.
-    seed
-        Seed of the searcher.
-    """
+    """The trials of one search, some at a time; each one's job is the template but for its name and time."""
 
     def __init__(self, template: Job, num_trials: int, seed: int) -> None:
         self.scores: dict[str, tuple[HyperParameters, float]] = {}

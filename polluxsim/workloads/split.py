@@ -104,13 +104,7 @@ class SplitLoad:
 
 
 def models_by_task() -> Mapping[str, list[Model]]:
-    """Return the measured models by task.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is not what it should be.
-    """
+    """Return the measured models by task."""
     found = defaultdict[str, list[Model]](list)
     for row in read_rows(shipped("workloads") / MODELS, ("model", "task", "cpu_speeds", "memory_speeds")):
         model = Model(row.text("model"), _measured(row, "cpu_speeds"), _measured(row, "memory_speeds"))

@@ -181,10 +181,7 @@ class Format(ABC):
 def source_files(source: Path, pattern: str) -> list[Path]:
     """Return the files of a log: the source itself, or in a folder those whose name fits, by name.
 
-    Raises
-    ------
-    InvalidInputError
-        If there is none.
+    Raise InvalidInputError if there is none.
     """
     if not source.is_dir():
         if not source.is_file():

@@ -164,10 +164,7 @@ class Layout:
 def read_rows(path: Path, layout: Layout) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table, line by line; empty lines are none.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be opened, or its header lacks a column.
+    Raise InvalidInputError if the file cannot be opened, or its header lacks a column.
     """
     lines = _read_lines(path)
     header = list(layout.columns)

@@ -135,13 +135,7 @@ def _cluster_gpus(source: Path) -> int | None:
 
 
 def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UTC) -> PhillyJob:
-    """Return the job that a JSON object tells of.
-
-    Raises
-    ------
-    BadRowError
-        If a key is missing, or its value is not what the log has there.
-    """
+    """Return the job that an object tells of; raise BadRowError if a key is missing, or not what the log has there."""
     fields = _Fields(path, line, record, zone)
     return PhillyJob(
         job_id=fields.text("jobid"),
