@@ -34,12 +34,7 @@ ERROR = Range(0, 1e6)
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
-    """Fit a card to every application measured in a folder that `read_profiles` reads.
-
-    Returns
-    -------
-    dict
-        Cards by file name without its ending.
+    """Fit a card to every application measured in a folder that `read_profiles` reads; by file name without ending.
 
     Raises
     ------
@@ -69,12 +64,7 @@ def write_card(card: Card, path: Path) -> Path:
 
 
 def read_cards(folder: Path) -> dict[str, CardProfile]:
-    """Read all cards of a folder, *.yaml.
-
-    Returns
-    -------
-    dict
-        Profiles by application name, in order of name.
+    """Read all cards of a folder, *.yaml; return profiles by application name, in order of name.
 
     Raises
     ------

@@ -170,24 +170,23 @@ def _types_text(card: Card) -> list[str]:
 
 
 def _sensitivity_text(card: Card) -> list[str]:
-    if card.sensitivity is None or not (card.sensitivity.cpus or card.sensitivity.memory):
+    curves = [
+        line
+        for amount, speed, unit in (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
+        if (curve := getattr(card.sensitivity, amount, ()))
+        for line in _lines(
+            (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
+            (speed, _row([value for _, value in curve]), "speeds there"),
+        )
+    ]
+    if not curves:
         return []
-    comments = (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
-    curves = [(*names, getattr(card.sensitivity, names[0])) for names in comments]
     return [
         "",
         "# Speed by what each GPU has of its node's CPUs and memory, over that of all figures above; the lesser",
         "# of both counts. Linear between knots, from 0 at nothing, and no more beyond the last.",
         "sensitivity:",
-        *(
-            line
-            for amount, speed, unit, curve in curves
-            if curve
-            for line in _lines(
-                (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
-                (speed, _row([value for _, value in curve]), "speeds there"),
-            )
-        ),
+        *curves,
     ]
 
 

@@ -44,7 +44,7 @@ def import_trace(
     cluster_gpus: int | None = None,
     time_zone: str | None = None,
 ) -> Report:
-    """Read a log and write it as one Parquet file in the layout of `polluxsim.logs.schema`.
+    """Read a log and write it as one Parquet file in the layout of `polluxsim.logs.schema`; return what was found.
 
     The trace is sorted by submission: whoever replays it wants that order, and the report needs it for gaps
     and bursts. The jobs are held as Arrow columns meanwhile.
@@ -63,11 +63,6 @@ def import_trace(
         Size of the cluster, for the report; None takes what the log or its format says [GPUs].
     time_zone
         Zone of times that name none (IANA name); None takes the format's assumption.
-
-    Returns
-    -------
-    Report
-        What was read, left out and found.
 
     Raises
     ------

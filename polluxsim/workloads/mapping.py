@@ -156,7 +156,7 @@ class MappedTrace:
         rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
         _, jobs = read_trace(Path(self.path))
         usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         requests = requests_of(profiles, usable, tuned=self.tuned)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
         names, types = UniqueNames(job.job for job in jobs), NamedTypes(self.gpu_types)

@@ -62,7 +62,7 @@ class PhillyLike:
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; `profiles` says what tuned configurations there are."""
         check_profiles(profiles)
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         weights = np.resize(JOBS_BY_HOUR, self.hours).astype(float)
         hours = rng.choice(self.hours, self.num_jobs, p=weights / weights.sum())
         times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))

@@ -67,7 +67,7 @@ class PhillySample:
             raise InvalidConfigError(
                 f"workload.num_jobs is {self.num_jobs}, allowed are 1 to the {len(candidates)} jobs of {self.path}"
             )
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         drawn = rng.choice(len(candidates), self.num_jobs, replace=False)
         chosen = sorted((candidates[i] for i in drawn), key=lambda job: job.submit_time)
         return map_jobs(chosen, usable, profiles, rng, tuned=self.tuned, source=self.path)

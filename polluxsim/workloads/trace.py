@@ -99,7 +99,7 @@ class TraceReplay:
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
         jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
-        drawn = np.random.default_rng(np.random.SeedSequence(self.seed)).random(len(jobs)) < self.share
+        drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         taken = 0
         for row, job in enumerate(jobs, start=1):
             if taken == self.most_jobs:

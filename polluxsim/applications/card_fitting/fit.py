@@ -32,19 +32,7 @@ if TYPE_CHECKING:
 def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = None) -> Card:
     """Fit a card to a measured profile.
 
-    Parameters
-    ----------
-    measured
-        The tables.
-    about
-        What the card says to its reader.
-    size
-        How many figures it may have.
-
-    Returns
-    -------
-    Card
-        All figures rounded to four significant digits (the error that the rounding makes is in `fit_errors`).
+    All figures are rounded to four significant digits (the error that the rounding makes is in `fit_errors`).
 
     Raises
     ------

@@ -3,7 +3,7 @@
 To add a format:
 
 1. Put a file beside this one. If its logs are text tables with a line for each job, all it needs is a
-   function `_parse(row, zone)` that returns a `LogJob`, or `row.dropped("why it is no job with GPUs")`.
+   function `_parse(row)` that returns a `LogJob`, or `row.dropped("why it is no job with GPUs")`.
 2. Read cells with `row.name`, `row.seconds`, `row.gpus`, `row.time`, `row.count`, `row.one_of`: they raise
    the error that names file, line, value and what is allowed. `row.word` is for text that may be blank.
 3. Give it as `MINE = TableFormat(name=..., citation=..., layout=Layout(columns), parse=_parse, clock=...)`.

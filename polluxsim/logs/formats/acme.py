@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, Dropped, LogJob
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 from polluxsim.logs.formats.states import END_BEFORE_START, ENDED, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
 CITATION = "Shanghai AI Laboratory Acme, Hu et al., NSDI '24, CC-BY-4.0"
 
@@ -20,16 +16,16 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _parse_seren(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_seren(row: LogRow) -> LogJob | Dropped:
     return _left_out(row) or _job(row, row.seconds("duration"))
 
 
-def _parse_kalos(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_kalos(row: LogRow) -> LogJob | Dropped:
     if left_out := _left_out(row):
         return left_out
     # Kalos counts its duration column from submission; the time on GPUs is from start to end.
     row.seconds("duration")
-    duration = row.time("end_time", None) - row.time("start_time", None)
+    duration = row.time("end_time") - row.time("start_time")
     return row.dropped(END_BEFORE_START) if duration < 0 else _job(row, duration)
 
 
@@ -45,7 +41,7 @@ def _left_out(row: LogRow) -> Dropped | None:
 
 
 def _job(row: LogRow, duration: float) -> LogJob:
-    submitted, start = row.time("submit_time", None), row.time("start_time", None)
+    submitted, start = row.time("submit_time"), row.time("start_time")
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
@@ -55,7 +51,7 @@ def _job(row: LogRow, duration: float) -> LogJob:
         user=row.word("user"),
         status=ENDED[row.name("state")],
         extras=(row.word("type"), row.count("node_num"), start - submitted),
-        oddities=oddities_of_times(submitted, start, row.time("end_time", None), duration),
+        oddities=oddities_of_times(submitted, start, row.time("end_time"), duration),
     )
 
 

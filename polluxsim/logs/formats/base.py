@@ -95,18 +95,9 @@ class Dropped(NamedTuple):
 
 
 class BadRowError(InvalidInputError):
-    """One row that cannot be read; the rows around it can.
+    """One row that cannot be read, of a line counted from 1; the rows around it can.
 
-    Parameters
-    ----------
-    path
-        The file, as the user named it.
-    line
-        Line, counted from 1.
-    reason
-        What is wrong, without the value, so that like rows count together.
-    found
-        The value found.
+    The reason is what is wrong, without the value found, so that like rows count together.
     """
 
     def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:

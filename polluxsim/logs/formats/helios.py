@@ -9,7 +9,6 @@ from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
     from pathlib import Path
 
 COLUMNS = (
@@ -18,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse(row: LogRow) -> LogJob | Dropped:
     num_gpus = row.gpus("gpu_num")
     if (state := row.name("state")) not in ENDED:
         return row.dropped(f"state is none of {', '.join(ENDED)}")
@@ -26,8 +25,8 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
         return row.dropped(NO_GPU)
     if not row.has("start_time"):
         return row.dropped(NEVER_RAN)
-    submitted, start = row.time("submit_time", zone), row.time("start_time", zone)
-    end, duration = row.time("end_time", zone), row.seconds("duration")
+    submitted, start = row.time("submit_time"), row.time("start_time")
+    end, duration = row.time("end_time"), row.seconds("duration")
     return LogJob(
         place=row.place,
         job=row.name("job_id"),

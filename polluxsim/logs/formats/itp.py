@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from polluxsim.logs.formats.base import Dropped, LogJob
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
-
-def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse(row: LogRow) -> LogJob | Dropped:
     if (num_gpus := row.gpus("num_gpu")) == 0:
         return row.dropped("no GPU")
     return LogJob(

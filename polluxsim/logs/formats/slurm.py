@@ -53,7 +53,7 @@ GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))
 """One entry of a GRES list for GPUs, as older versions write them: gpu:4, gpu:a100:4; gpu alone is one."""
 
 
-def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse(row: LogRow) -> LogJob | Dropped:
     id_column = "JobID" if "JobID" in row.values else "JobIDRaw"
     job_id = row.name(id_column)
     if "." in job_id:
@@ -66,7 +66,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     num_gpus, gpu_type, types = _gpus_of(row)
     if num_gpus == 0:
         return row.dropped(NO_GPU)
-    submitted, start, end = row.time("Submit", zone), _time(row, "Start", zone), _time(row, "End", zone)
+    submitted, start, end = row.time("Submit"), _time(row, "Start"), _time(row, "End")
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     if duration == 0 and _holds_nothing(row):
@@ -106,8 +106,8 @@ def _holds_nothing(row: LogRow) -> bool:
     return any(column in row.values and not row.has(column) for column in ("AllocTRES", "AllocGRES"))
 
 
-def _time(row: LogRow, column: str, zone: tzinfo) -> float | None:
-    return row.time(column, zone) if row.has(column) else None
+def _time(row: LogRow, column: str) -> float | None:
+    return row.time(column) if row.has(column) else None
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
