@@ -120,7 +120,7 @@ def _application(root: Section, section: Section) -> Application:
         for key in ("init_batch_size", "max_batch_size", "min_atomic_batch_size", "max_atomic_batch_size")
     }
     optional: dict[str, Any] = {
-        key: section.integer(key, COUNT) if section.has(key) else None for key in ("fixed_batch_size", "max_replicas")
+        key: section.integer(key, COUNT) for key in ("fixed_batch_size", "max_replicas") if section.has(key)
     }
     for smaller, larger in (
         ("init_batch_size", "max_batch_size"),

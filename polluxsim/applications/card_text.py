@@ -170,7 +170,7 @@ def _types_text(card: Card) -> list[str]:
 
 
 def _sensitivity_text(card: Card) -> list[str]:
-    curves = [
+    lines = [
         line
         for amount, speed, unit in (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
         if (curve := getattr(card.sensitivity, amount, ()))
@@ -179,14 +179,14 @@ def _sensitivity_text(card: Card) -> list[str]:
             (speed, _row([value for _, value in curve]), "speeds there"),
         )
     ]
-    if not curves:
+    if not lines:
         return []
     return [
         "",
         "# Speed by what each GPU has of its node's CPUs and memory, over that of all figures above; the lesser",
         "# of both counts. Linear between knots, from 0 at nothing, and no more beyond the last.",
         "sensitivity:",
-        *curves,
+        *lines,
     ]
 
 

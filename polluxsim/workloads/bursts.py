@@ -72,12 +72,9 @@ def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) ->
 def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> _Bursts:
     rates = figures.BURSTS_PER_HOUR * rate * _activity(first, last, rng)
     large = figures.SIZE_TAIL[figures.SIZE_CLASSES[KINDS[-1]]]
-    small_starts = _arrivals(
-        first, rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND), rng
-    )
-    large_starts = _arrivals(
-        first, rates * large * _rhythm(first, last, figures.LARGE_STARTS_BY_HOUR, figures.LARGE_WEEKEND), rng
-    )
+    small_rates = rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND)
+    large_rates = rates * large * _rhythm(first, last, figures.LARGE_STARTS_BY_HOUR, figures.LARGE_WEEKEND)
+    small_starts, large_starts = _arrivals(first, small_rates, rng), _arrivals(first, large_rates, rng)
     shares = np.concatenate((rng.uniform(large, 1, len(small_starts)), rng.uniform(0, large, len(large_starts))))
     starts = np.concatenate((small_starts, large_starts))
     order = np.argsort(starts, kind="stable")

@@ -28,10 +28,7 @@ def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
     >>> classify(2 * 3600.0)
     ('M', ('deepspeech2', 'bert'))
     """
-    for name, limit, applications in CLASSES:
-        if gpu_time < limit:
-            return name, applications
-    return None
+    return next(((name, applications) for name, limit, applications in CLASSES if gpu_time < limit), None)
 
 
 def check_profiles(profiles: Mapping[str, Profile]) -> None:

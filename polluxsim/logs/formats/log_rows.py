@@ -281,6 +281,7 @@ class TableFormat(Format):
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield what each row is."""
+        # Where each time says its zone, one that does not is a slip, and no assumption helps.
         for row in read_rows(path, self.layout, zone if self.clock is Clock.LOCAL else None):
             yield row if isinstance(row, BadRowError) else self._entry(row)
 
