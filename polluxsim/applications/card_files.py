@@ -95,6 +95,7 @@ def read_card(path: Path) -> Card:
         raise root.error("format", f"{FORMAT}, not {version}")
     application = root.part("application", partial(_application, root))
     num_epochs = application.num_epochs
+    root.section("sync")  # if it is missing, that is told before what else may be wrong
     card = Card(
         about=About(*(root.text(key) for key in ("title", "optimizer", "target", "source", "license"))),
         application=application,
