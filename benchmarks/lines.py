@@ -69,7 +69,7 @@ NEW = {
         policies/venn.py models/convergence.py models/nonnegative.py
         look/why/gang_words.py""",
     "batch sizes by rules and plans": "agent/rules.py agent/ruled.py models/planned.py",
-    "workloads of other simulators, rigid loads, lists of nodes": """workloads/batch_plans.py workloads/elasticflow.py
+    "workloads of other simulators, rigid loads, lists of nodes": """workloads/elasticflow.py
         workloads/gavel.py workloads/gavel_lists.py workloads/muri.py workloads/rigid_like.py workloads/node_list.py
         models/scaling.py""",
     "what-if, when, least change": """run/moment.py run/least_change.py run/outlook.py run/redrawn.py

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from polluxsim.logs.formats.philly import PHILLY_GPUS
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.philly_figures import BURST_GAP, DURATION_SHARES, GAP_SHARES, SIZE_CLASSES
 from polluxsim.workloads.replay_like import ReplayLike
@@ -97,7 +98,7 @@ def with_bursts(frame: pd.DataFrame) -> pd.DataFrame:
 def statistics(frame: pd.DataFrame) -> dict[str, float]:
     """Return the statistics of one trace, by name; each says over which jobs it is."""
     hours = (frame["time"].max() - frame["time"].min()) / HOUR
-    load = (frame["duration"] * frame["num_gpus"]).sum() / HOUR / hours / figures.PHILLY_GPUS
+    load = (frame["duration"] * frame["num_gpus"]).sum() / HOUR / hours / PHILLY_GPUS
     found = {"offered load of the GPUs": load} | _arrivals(frame) | _bursts(frame)
     usable = frame[(frame["duration"] >= 60) & (frame["duration"] * frame["num_gpus"] < 1000 * HOUR)]
     return found | _marginals(usable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.applications.card import About, Card, FitError
@@ -33,19 +34,14 @@ ERROR = Range(0, 1e6)
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
-    """Fit a card to every application measured in a folder that `read_profiles` reads.
-
-    Returns
-    -------
-    dict
-        Cards by file name without its ending.
+    """Fit a card to every application measured in a folder that `read_profiles` reads; by file name without ending.
 
     Raises
     ------
     InvalidInputError
         If the measurements are missing or wrong.
     """
-    # Compiled code, which takes a while to load, is for those who fit.
+    # Compiled code and SciPy, which take a while to load, are for those who fit.
     from polluxsim.applications.card_fitting.fit import fit_card  # noqa: PLC0415
 
     profiles = read_profiles(measured)
@@ -68,12 +64,7 @@ def write_card(card: Card, path: Path) -> Path:
 
 
 def read_cards(folder: Path) -> dict[str, CardProfile]:
-    """Read all cards of a folder, *.yaml.
-
-    Returns
-    -------
-    dict
-        Profiles by application name, in order of name.
+    """Read all cards of a folder, *.yaml; return profiles by application name, in order of name.
 
     Raises
     ------
@@ -102,33 +93,35 @@ def read_card(path: Path) -> Card:
     root = read_section(path)
     if (version := root.integer("format", COUNT)) != FORMAT:
         raise root.error("format", f"{FORMAT}, not {version}")
-    application = _application(root.section("application"), root.text("name"))
-    sync = root.section("sync")
+    application = root.part("application", partial(_application, root))
+    num_epochs = application.num_epochs
+    root.section("sync")  # if it is missing, that is told before what else may be wrong
     card = Card(
         about=About(*(root.text(key) for key in ("title", "optimizer", "target", "source", "license"))),
         application=application,
         work=root.number("work", Range(1e-6, 1e15)),
-        grad=_grad(root.section("grad")),
-        sync=_sync(sync),
-        corrections=_corrections(root.section("corrections")),
-        noise=_noise(root.section("noise"), application.num_epochs),
-        losses=_losses(root.section("losses"), application.num_epochs) if root.has("losses") else None,
-        fit_errors=_fit_errors(root.section("fit_errors")),
+        grad=root.part("grad", _grad),
+        sync=root.part("sync", _sync),
+        corrections=root.part("corrections", _corrections),
+        noise=root.part("noise", partial(_noise, num_epochs)),
+        losses=root.part("losses", partial(_losses, num_epochs)) if root.has("losses") else None,
+        fit_errors=root.part("fit_errors", _fit_errors),
         gpu_type=root.text("gpu_type") if root.has("gpu_type") else None,
         types=_types(root, application) if root.has("types") else {},
-        sensitivity=_sensitivity(root.section("sensitivity")) if root.has("sensitivity") else None,
+        sensitivity=root.part("sensitivity", _sensitivity) if root.has("sensitivity") else None,
     )
     root.finish()
     return card
 
 
-def _application(section: Section, name: str) -> Application:
+def _application(root: Section, section: Section) -> Application:
+    name = root.text("name")
     limits: dict[str, Any] = {
         key: section.integer(key, COUNT)
         for key in ("init_batch_size", "max_batch_size", "min_atomic_batch_size", "max_atomic_batch_size")
     }
     optional: dict[str, Any] = {
-        key: section.integer(key, COUNT) if section.has(key) else None for key in ("fixed_batch_size", "max_replicas")
+        key: section.integer(key, COUNT) for key in ("fixed_batch_size", "max_replicas") if section.has(key)
     }
     for smaller, larger in (
         ("init_batch_size", "max_batch_size"),
@@ -137,15 +130,13 @@ def _application(section: Section, name: str) -> Application:
     ):
         if limits[smaller] > limits[larger]:
             raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
-    application = Application(
+    return Application(
         name=name,
         num_epochs=section.integer("num_epochs", EPOCHS),
         learning_rate_rule=section.text("learning_rate_rule"),
         **limits,
         **optional,
     )
-    section.finish()
-    return application
 
 
 def _grad(section: Section) -> GradTimes:
@@ -158,7 +149,6 @@ def _grad(section: Section) -> GradTimes:
     )
     _same_length(section, "atomic_batch_sizes", "full_node")
     _same_length(section, "alone_atomic_batch_sizes", "alone")
-    section.finish()
     return grad
 
 
@@ -173,62 +163,51 @@ def _sync(section: Section) -> SyncTimes:
         gamma=section.number("gamma", GAMMA),
     )
     _same_length(section, "num_nodes", "alpha_node")
-    section.finish()
     return sync
 
 
 def _corrections(section: Section) -> Corrections:
     replicas = section.rising("num_replicas", Range(2, 10**9))
     places = section.integer("places", Range(1, 1000))
-    factors = section.table("factors", len(replicas), places, FACTOR)
-    section.finish()
-    return Corrections(replicas, factors)
+    return Corrections(replicas, section.table("factors", len(replicas), places, FACTOR))
 
 
-def _noise(section: Section, num_epochs: int) -> NoiseScales:
+def _noise(num_epochs: int, section: Section) -> NoiseScales:
     until, sizes = section.rising("until_epoch", EPOCHS), section.rising("batch_sizes", COUNT)
     if until[-1] != num_epochs:
         raise section.error("until_epoch", f"a list that ends with num_epochs = {num_epochs}")
-    noise = NoiseScales(
-        until_epoch=until,
-        batch_sizes=sizes,
-        noise_scale=section.table("noise_scale", len(until), len(sizes), NOISE_SCALE),
-    )
-    section.finish()
-    return noise
+    return NoiseScales(until, sizes, section.table("noise_scale", len(until), len(sizes), NOISE_SCALE))
 
 
-def _losses(section: Section, num_epochs: int) -> Losses:
+def _losses(num_epochs: int, section: Section) -> Losses:
     losses = Losses(section.rising("epochs", EPOCHS), section.numbers("values", LOSS))
     if (losses.epochs[0], losses.epochs[-1]) != (1, num_epochs):
         raise section.error("epochs", f"a list from 1 to num_epochs = {num_epochs}")
     _same_length(section, "epochs", "values")
-    section.finish()
     return losses
 
 
 def _fit_errors(section: Section) -> dict[str, FitError]:
     errors = {}
-    for name in section.keys():  # noqa: SIM118  (a section is no mapping)
+    for name in section.nodes:
         if name not in PLACEMENT_CLASSES:
             raise section.error(name, f"under one of {', '.join(PLACEMENT_CLASSES)}")
-        row = section.section(name)
-        errors[name] = FitError(row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR))
-        row.finish()
-    section.finish()
+        errors[name] = section.part(name, _fit_error)
     return errors
+
+
+def _fit_error(row: Section) -> FitError:
+    return FitError(row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR))
 
 
 def _types(root: Section, application: Application) -> dict[str, OtherType]:
     if not root.has("gpu_type"):
         raise root.error("types", "together with gpu_type, the type that the rest is of")
     section = root.section("types")
-    types = {name: _other_type(section.section(name), application) for name in section.keys()}  # noqa: SIM118
-    section.finish()
-    return types
+    return {name: section.part(name, partial(_other_type, application)) for name in section.nodes}
 
 
-def _other_type(row: Section, application: Application) -> OtherType:
+def _other_type(application: Application, row: Section) -> OtherType:
     allowed = dict.fromkeys(("alpha_grad", "beta_grad", "alpha_local", "beta_local"), SECONDS_OR_NONE)
     allowed |= {"gamma": GAMMA, "error": ERROR}
     if row.has("alpha_node") or row.has("beta_node"):
@@ -238,7 +217,6 @@ def _other_type(row: Section, application: Application) -> OtherType:
     most = row.integer("max_atomic_batch_size", Range(application.min_atomic_batch_size, COUNT.most))
     if not figures["alpha_grad"] + figures["beta_grad"]:
         raise row.error("alpha_grad", "above 0, where beta_grad is 0")
-    row.finish()
     return OtherType(max_atomic_batch_size=most, **figures)
 
 
@@ -251,7 +229,6 @@ def _sensitivity(section: Section) -> Sensitivity | None:
             curves[amount] = tuple(zip(knots, speeds, strict=True))
             if not is_curve(curves[amount]):
                 raise section.error(amount, f"a rising list, {speed} a list that does not fall")
-    section.finish()
     return Sensitivity(**curves) if any(curves.values()) else None
 
 

@@ -23,14 +23,10 @@ class GradTimes:
 
     Parameters
     ----------
-    atomic_batch_sizes
-        Knots of m, rising, shape (k,) [examples].
-    full_node
-        Time on nodes with all GPUs busy, shape (k,) [s].
-    alone_atomic_batch_sizes
-        Knots of m of the factor of a lone GPU, rising, shape (j,) [examples].
-    alone
-        Time of a lone GPU over that on full nodes, shape (j,) [1].
+    atomic_batch_sizes, full_node
+        Knots of m, rising, and the time there on nodes with all GPUs busy, shape (k,) [examples; s].
+    alone_atomic_batch_sizes, alone
+        Knots of m, rising, and the time there of a lone GPU over that on full nodes, shape (j,) [examples; 1].
     partial_node
         Time with 1, 2, … GPUs of the job on its emptiest node over that on full nodes, in jobs of several
         GPUs; one less than a node has GPUs.
@@ -67,10 +63,8 @@ class SyncTimes:
         Bookkeeping of a lone GPU, which overlaps with nothing [s].
     alpha_local, beta_local
         Within one node: constant part and part per GPU beyond two [s; s/GPU].
-    num_nodes
-        Knots of the node count N, rising from 2, shape (k,).
-    alpha_node
-        Constant part at those node counts, linear in between, shape (k,) [s].
+    num_nodes, alpha_node
+        Knots of the node count N, rising from 2, and the constant part there, linear in between, shape (k,) [1; s].
     beta_node
         Part per GPU of a node beyond the first, (K − N)/N [s].
     gamma
@@ -226,10 +220,7 @@ class OtherType:
     def __call__(self, num_nodes: int, num_replicas: int, atomic_batch_size: float) -> tuple[float, float]:
         """Return the time of a pass, and of one that synchronises [s; s].
 
-        Raises
-        ------
-        ProfileRangeError
-            On several nodes, if only one was measured.
+        Raise ProfileRangeError on several nodes, if only one was measured.
         """
         grad = self.alpha_grad + self.beta_grad * atomic_batch_size
         alpha, beta = (self.alpha_local, self.beta_local) if num_nodes == 1 else (self.alpha_node, self.beta_node)

@@ -20,18 +20,8 @@ FORMAT = 1
 
 def card_text(card: Card) -> str:
     """Return a card as the text of its file."""
-    return "\n".join(
-        [
-            *_head(card),
-            *_grad_text(card),
-            *_corrections_text(card),
-            *_noise_text(card),
-            *_losses_text(card),
-            *_types_text(card),
-            *_sensitivity_text(card),
-            "",
-        ]
-    )
+    parts = (_head, _grad_text, _corrections_text, _noise_text, _losses_text, _types_text, _sensitivity_text)
+    return "".join(f"{line}\n" for part in parts for line in part(card))
 
 
 FITTED = (
@@ -67,10 +57,7 @@ def _head(card: Card) -> list[str]:
         *(FITTED if card.fit_errors else ONE_S_OWN),
         f"format: {FORMAT}",
         f"name: {_quoted(card.application.name)}  # how workloads name the application",
-        *(
-            f"{key}: {_quoted(getattr(card.about, key))}"
-            for key in ("title", "optimizer", "target", "source", "license")
-        ),
+        *(f"{key}: {_quoted(text)}" for key, text in vars(card.about).items()),
         *([f"gpu_type: {_quoted(card.gpu_type)}  # {_of_type(card)}"] if card.gpu_type else []),
         "",
         "application:",
@@ -183,24 +170,23 @@ def _types_text(card: Card) -> list[str]:
 
 
 def _sensitivity_text(card: Card) -> list[str]:
-    if card.sensitivity is None or not (card.sensitivity.cpus or card.sensitivity.memory):
+    lines = [
+        line
+        for amount, speed, unit in (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
+        if (curve := getattr(card.sensitivity, amount, ()))
+        for line in _lines(
+            (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
+            (speed, _row([value for _, value in curve]), "speeds there"),
+        )
+    ]
+    if not lines:
         return []
-    comments = (("cpus", "cpu_speeds", "CPUs"), ("memory", "memory_speeds", "GB"))
-    curves = [(*names, getattr(card.sensitivity, names[0])) for names in comments]
     return [
         "",
         "# Speed by what each GPU has of its node's CPUs and memory, over that of all figures above; the lesser",
         "# of both counts. Linear between knots, from 0 at nothing, and no more beyond the last.",
         "sensitivity:",
-        *(
-            line
-            for amount, speed, unit, curve in curves
-            if curve
-            for line in _lines(
-                (amount, _row([knot for knot, _ in curve]), f"knots [{unit} for each GPU]"),
-                (speed, _row([value for _, value in curve]), "speeds there"),
-            )
-        ),
+        *lines,
     ]
 
 

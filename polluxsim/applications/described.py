@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polluxsim.applications.card import About
-from polluxsim.applications.card_fitting.size import CardSize
+from polluxsim.applications.card import About, CardSize
 from polluxsim.applications.sections import Range, Section, read_section
 from polluxsim.shipped import shipped
 
@@ -20,22 +20,10 @@ METRIC = Range(-1e9, 1e9)
 
 
 class Described(NamedTuple):
-    """An application beside its tables.
+    """An application beside its tables: the name of its card's file without the ending, and what its card says of it.
 
-    Attributes
-    ----------
-    card
-        Name of its card's file, without the ending.
-    about
-        What a card says of it.
-    num_epochs, learning_rate_rule
-        As in `Application`.
-    max_atomic_batch_size, fixed_batch_size, max_replicas
-        As in `Application`, None where what was measured is the limit.
-    best_metric
-        What a perfect model would reach in the metric of the tables; None where nobody says.
-    card_size
-        How many figures its card may have.
+    Limits are as in `Application`, None where what was measured is the limit; the best metric is what a perfect model
+    would reach in the metric of the tables, None where nobody says.
     """
 
     card: str
@@ -58,20 +46,17 @@ def description_of(folder: Path) -> Path:
 def read_described(path: Path) -> dict[str, Described]:
     """Read a description, as `traces/osdi21/applications.yaml` explains it, by application.
 
-    Raises
-    ------
-    InvalidInputError
-        If it is not what it should be.
+    Raise InvalidInputError if it is not what it should be.
     """
     root = read_section(path)
     source, license_name = root.text("source"), root.text("license")
     applications = root.section("applications")
-    found = {name: _described(applications.section(name), source, license_name) for name in applications.keys()}  # noqa: SIM118
+    found = {name: applications.part(name, partial(_described, source, license_name)) for name in applications.nodes}
     root.finish()
     return found
 
 
-def _described(section: Section, source: str, license_name: str) -> Described:
+def _described(source: str, license_name: str, section: Section) -> Described:
     described = Described(
         card=section.text("card"),
         about=About(section.text("title"), section.text("optimizer"), section.text("target"), source, license_name),
@@ -81,11 +66,10 @@ def _described(section: Section, source: str, license_name: str) -> Described:
         fixed_batch_size=_optional(section, "fixed_batch_size"),
         max_replicas=_optional(section, "max_replicas"),
         best_metric=section.number("best_metric", METRIC) if section.has("best_metric") else None,
-        card_size=_card_size(section.section("card_size")) if section.has("card_size") else CardSize(),
+        card_size=section.part("card_size", _card_size) if section.has("card_size") else CardSize(),
     )
     if "/" in described.card:
         raise section.error("card", "the name of a file, without a folder")
-    section.finish()
     return described
 
 
@@ -95,9 +79,7 @@ def _card_size(section: Section) -> CardSize:
     }
     if section.has(REPLICAS):
         counts[REPLICAS] = section.rising(REPLICAS, Range(2, 10**9))
-    size = CardSize(**counts)
-    section.finish()
-    return size
+    return CardSize(**counts)
 
 
 REPLICAS = "correction_replicas"

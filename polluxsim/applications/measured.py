@@ -107,8 +107,7 @@ class MeasuredProfile:
         """Return the statistics of the epoch, linear in the batch size between the validated ones."""
         key = (batch_size, epoch)
         if (known := self._known_statistics.get(key)) is None:
-            rows, weight = self._neighbours(batch_size, epoch)
-            low, high = rows
+            low, high, weight = self._neighbours(batch_size, epoch)
             known = self._known_statistics[key] = GradientStatistics(
                 _linear(low.grad_sqr, high.grad_sqr, weight), _linear(low.grad_var, high.grad_var, weight)
             )
@@ -123,7 +122,7 @@ class MeasuredProfile:
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0
-        (low, high), weight = self._neighbours(batch_size, epoch)
+        low, high, weight = self._neighbours(batch_size, epoch)
         return self.total_iterations(batch_size) - _linear(low.iteration, high.iteration, weight)
 
     @cached_property
@@ -138,14 +137,14 @@ class MeasuredProfile:
         means = [sum(abs(run[epoch].metric - best) for run in runs) / len(runs) for epoch in epochs]
         return [max(loss, LEAST_LOSS) for loss in means]
 
-    @property
+    @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Return the validated batch sizes [examples]."""
-        return tuple(self._batch_sizes)
+        """Return the validated batch sizes, rising [examples]."""
+        return tuple(sorted(self.validations))
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the validated steps of a whole training, linear in the batch size between the validated ones."""
-        (low, high), weight = self._neighbours(batch_size, self.application.num_epochs - 1)
+        low, high, weight = self._neighbours(batch_size, self.application.num_epochs - 1)
         return _linear(low.iteration, high.iteration, weight)
 
     @cached_property
@@ -169,10 +168,6 @@ class MeasuredProfile:
         return [min(run[epoch].progress for run in runs) for epoch in range(self.application.num_epochs)]
 
     @cached_property
-    def _batch_sizes(self) -> list[int]:
-        return sorted(self.validations)
-
-    @cached_property
     def _largest_node(self) -> int:
         return max(max(row.gpus_by_node) for row in self.placements)
 
@@ -187,26 +182,23 @@ class MeasuredProfile:
             return self._interpolated(gpus_by_node, atomic_batch_size)
         return self._between_rows(table, gpus_by_node, atomic_batch_size)
 
-    def _neighbours(self, batch_size: int, epoch: int) -> tuple[tuple[EpochRow, EpochRow], float]:
+    def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
+        """Return the epoch at the validated batch sizes around one, and the weight of the upper one."""
         if (known := self._known_neighbours.get(batch_size)) is None:
-            known = self._known_neighbours[batch_size] = self._found_neighbours(batch_size)
-        low, high, weight = known
-        return (low[epoch], high[epoch]), weight
+            sizes = self.batch_sizes
+            if not sizes[0] <= batch_size <= sizes[-1]:
+                raise ProfileRangeError(
+                    f"{self.application.name}: batch size {batch_size} was not validated, "
+                    f"allowed are {sizes[0]} to {sizes[-1]}"
+                )
+            low, high, weight = bracket(sizes, batch_size)
+            known = self.validations[sizes[low]], self.validations[sizes[high]], weight
+            self._known_neighbours[batch_size] = known
+        return known[0][epoch], known[1][epoch], known[2]
 
     @cached_property
     def _known_neighbours(self) -> dict[int, tuple[Sequence[EpochRow], Sequence[EpochRow], float]]:
         return {}
-
-    def _found_neighbours(self, batch_size: int) -> tuple[Sequence[EpochRow], Sequence[EpochRow], float]:
-        """Return the trainings at the validated batch sizes around one, and the weight of the upper one."""
-        sizes = self._batch_sizes
-        if not sizes[0] <= batch_size <= sizes[-1]:
-            raise ProfileRangeError(
-                f"{self.application.name}: batch size {batch_size} was not validated, "
-                f"allowed are {sizes[0]} to {sizes[-1]}"
-            )
-        low, high, weight = bracket(sizes, batch_size)
-        return self.validations[sizes[low]], self.validations[sizes[high]], weight
 
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int
@@ -222,14 +214,10 @@ class MeasuredProfile:
 
     def _interpolated(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         point = (min(len(gpus_by_node), MAX_MEASURED_NODES), sum(gpus_by_node), atomic_batch_size)
-        step, sync = (float(value) for value in self._by_counts(point))
+        step, sync = map(float, self._interpolator(point).reshape(2))
         if isnan(step):
             raise self._unmeasured(gpus_by_node, atomic_batch_size, "what the measured tables enclose")
         return StepTime(step, sync)
-
-    def _by_counts(self, point: tuple[int, int, int]) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = self._interpolator(point)
-        return values.reshape(2)
 
     @cached_property
     def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types

@@ -29,18 +29,13 @@ def find_traces(root: Path) -> Path | None:
 
 
 def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
-    """Read every application's measurements and check every row.
+    """Read every application's measurements and check every row; return profiles by application, in order of name.
 
     Parameters
     ----------
     root
         The artifact's `simulator/` folder, or its `traces/` folder; or one of the same layout, with an
         `applications.yaml` beside the folders of the applications where these are others than the artifact's.
-
-    Returns
-    -------
-    dict
-        Profiles by application name, in order of name.
 
     Raises
     ------

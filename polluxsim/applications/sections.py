@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -12,18 +12,15 @@ from polluxsim.errors import InvalidInputError, bad_line, short
 from polluxsim.tables import read_number
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_PartT = TypeVar("_PartT")
 
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be.
-
-    Parameters
-    ----------
-    least, most
-        Finite limits, both allowed.
-    """
+    """What a number may be: from and to finite limits, both allowed."""
 
     least: float
     most: float
@@ -34,17 +31,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping of a YAML file, which knows where it stands.
-
-    Parameters
-    ----------
-    path
-        The file.
-    line
-        The mapping's first line, counted from 1.
-    nodes
-        The YAML node of each key.
-    """
+    """A mapping of a YAML file, by its keys' nodes, which knows on which line it begins, counted from 1."""
 
     path: Path
     line: int
@@ -55,16 +42,19 @@ class Section:
         """Return whether an optional key is there."""
         return key in self.nodes
 
-    def keys(self) -> list[str]:
-        """Return the keys in the order of the file."""
-        return list(self.nodes)
-
     def section(self, key: str) -> Section:
         """Return a mapping within this one."""
         node = self._node(key)
         if not isinstance(node, yaml.MappingNode):
             raise self.error(key, "a mapping of keys to values")
         return _section(self.path, node)
+
+    def part(self, key: str, read: Callable[[Section], _PartT]) -> _PartT:
+        """Return what a function makes of a mapping within this one, all keys of which it has to ask for."""
+        section = self.section(key)
+        part = read(section)
+        section.finish()
+        return part
 
     def text(self, key: str) -> str:
         """Return text that is not empty."""
@@ -85,13 +75,9 @@ class Section:
         """Return a list of one number or more, each within limits."""
         return tuple(self._number(key, node, allowed) for node in self._items(key, self._node(key)))
 
-    def integers(self, key: str, allowed: Range) -> tuple[int, ...]:
-        """Return a list of one whole number or more, each within limits."""
-        return tuple(self._integer(key, node, allowed) for node in self._items(key, self._node(key)))
-
     def rising(self, key: str, allowed: Range) -> tuple[int, ...]:
-        """Return a list of whole numbers of which each is larger than the one before."""
-        values = self.integers(key, allowed)
+        """Return a list of one whole number or more, each within limits and larger than the one before."""
+        values = tuple(self._integer(key, node, allowed) for node in self._items(key, self._node(key)))
         if any(low >= high for low, high in pairwise(values)):
             raise self.error(key, "a rising list")
         return values
@@ -162,10 +148,7 @@ class _Loader(yaml.SafeLoader):
 def read_section(path: Path) -> Section:
     """Read a YAML file that is a mapping.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, is not YAML, has an alias or the same key twice, or is no mapping.
+    Raise InvalidInputError if it cannot be read, is not YAML, has an alias or the same key twice, or is no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -27,20 +27,10 @@ NUM_NODES = (2, 4, 8, 16)
 
 
 class Training(NamedTuple):
-    """How a transformer is trained.
+    """How a transformer is trained: on so many tokens in all, from its initial to its largest batch size [examples].
 
-    Attributes
-    ----------
-    name, title
-        How workloads name it; for the reader.
-    tokens
-        In all.
-    batch, max_batch
-        Initial and largest batch size [examples].
-    noise_scale
-        Where it is known [examples]; by default from the loss.
-    loss
-        Of a model that is trained already [nats a token]; by default from the tokens.
+    Workloads know it by its name, readers by its title. The noise scale [examples] is by default from the loss, and
+    that, of a model that is trained already [nats a token], from the tokens.
     """
 
     name: str
@@ -55,10 +45,7 @@ class Training(NamedTuple):
 def transformer_card(model: Transformer, training: Training, speeds: Mapping[GpuType, Speed]) -> Card:
     """Return the card of a training on some types of GPU; it is of the first, those where it does not fit are left out.
 
-    Raises
-    ------
-    InvalidConfigError
-        If it fits none.
+    Raise InvalidConfigError if it fits none.
     """
     fits = {gpu: most for gpu in speeds if (most := model.most_examples(gpu))}
     if not fits:

@@ -68,7 +68,7 @@ def _source(kind: str, given: dict[str, Any], options: argparse.Namespace) -> So
 
 def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespace) -> int:
     from polluxsim.durations import HOUR
-    from polluxsim.workloads.philly_figures import PHILLY_GPUS
+    from polluxsim.logs.formats.philly import PHILLY_GPUS
     from polluxsim.workloads.replay_like import ReplayLike, write_replay
 
     output: Path = options.output

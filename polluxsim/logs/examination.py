@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-"""Length of a day [s]."""
-
 LONG_DURATION = 60 * DAY
 """Durations above this are suspicious [s]."""
 
@@ -57,14 +55,8 @@ def oddities(job: LogJob) -> Iterator[str]:
 class Examination:
     """What a trace shows when its jobs stand in order of submission.
 
-    Parameters
-    ----------
-    table
-        The jobs; file and line stand beside the columns of a trace.
-    files
-        Names of the log's files, by number.
-    day_start
-        Time from the first submission back to the midnight before it [s].
+    File (a number in `files`) and line stand beside the columns of a trace; `day_start` is the time from the first
+    submission back to the midnight before it [s].
     """
 
     def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:

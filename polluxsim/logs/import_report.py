@@ -26,18 +26,10 @@ class Tally:
 
 
 class DayLoad(NamedTuple):
-    """The work that one day brought.
+    """The work that one day brought: its jobs' GPUs times their whole durations [GPU h].
 
-    Attributes
-    ----------
-    day
-        Date on the log's clock, or the day's number from 0 where that is relative.
-    jobs
-        Jobs submitted on it.
-    gpu_hours
-        Their GPUs times their whole duration [GPU h].
-    load
-        That work over what the cluster can do in a day [1]; None if its size is not known.
+    The day is a date on the log's clock, or a number from 0 where that is relative; the load is the work over what the
+    cluster can do in a day [1], None if its size is not known.
     """
 
     day: str
@@ -54,18 +46,9 @@ class GpuCount(NamedTuple):
 
 
 class TypeCount(NamedTuple):
-    """How many jobs name a type of GPU, or several with bars between them.
+    """How many jobs name a type of GPU, or several with bars between them, as said in the log.
 
-    Attributes
-    ----------
-    said
-        As the log has it.
-    jobs
-        Jobs that name it.
-    known_as
-        The types that a replay takes it for; empty for any.
-    unknown
-        Those of them of which nothing but the name is known.
+    It is known as the types that a replay takes it for, none for any; of the unknown ones only the name is known.
     """
 
     said: str
@@ -164,7 +147,7 @@ def _plain(value: object) -> object:
         return _plain(value._asdict())
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
 
@@ -180,11 +163,6 @@ class Tallies:
         number, places = self._found.get(reason, (0, ()))
         kept = (*places, place) if len(places) < SHOWN_PLACES else places
         self._found[reason] = (number + count, kept)
-
-    @property
-    def total(self) -> int:
-        """Return the number of findings."""
-        return sum(count for count, _ in self._found.values())
 
     def get(self, reason: str) -> Tally:
         """Return the findings of one kind, perhaps none."""

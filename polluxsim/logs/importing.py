@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -43,7 +44,7 @@ def import_trace(
     cluster_gpus: int | None = None,
     time_zone: str | None = None,
 ) -> Report:
-    """Read a log and write it as one Parquet file in the layout of `polluxsim.logs.schema`.
+    """Read a log and write it as one Parquet file in the layout of `polluxsim.logs.schema`; return what was found.
 
     The trace is sorted by submission: whoever replays it wants that order, and the report needs it for gaps
     and bursts. The jobs are held as Arrow columns meanwhile.
@@ -62,11 +63,6 @@ def import_trace(
         Size of the cluster, for the report; None takes what the log or its format says [GPUs].
     time_zone
         Zone of times that name none (IANA name); None takes the format's assumption.
-
-    Returns
-    -------
-    Report
-        What was read, left out and found.
 
     Raises
     ------
@@ -208,13 +204,11 @@ class _Import:
 
     def _write(self, table: pa.Table, path: Path) -> Report:
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
-        schema = trace_schema(self.format.extras, self._info(start))
+        info = TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text)
+        schema = trace_schema(self.format.extras, info)
         table = _from_start(table, start.seconds)
         pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
         return self._report(Examination(table, list(self.files), start.since_midnight), start)
-
-    def _info(self, start: _Start) -> TraceInfo:
-        return TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text)
 
     @property
     def _zone_name(self) -> str:
@@ -264,19 +258,9 @@ class _Import:
 
 
 def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    pending = []
-    for row in rows:
-        pending.append(row)
-        if len(pending) == BATCH_ROWS:
-            yield _batch(pending, schema)
-            pending = []
-    if pending:
-        yield _batch(pending, schema)
-
-
-def _batch(rows: list[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(zip(*rows, strict=True), schema.types, strict=True)
-    return pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
+    while batch := list(islice(rows, BATCH_ROWS)):
+        columns = zip(zip(*batch, strict=True), schema.types, strict=True)
+        yield pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
 
 
 def _from_start(table: pa.Table, start: float) -> pa.Table:

@@ -51,7 +51,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _load(report)
     yield ""
     yield "suspicious"
-    yield from (f"  {line}" for line in _tallies(report.suspicious))
+    yield from _tallies(report.suspicious)
     if not report.suspicious:
         yield "  nothing"
 
@@ -59,15 +59,14 @@ def _lines(report: Report) -> Iterator[str]:
 def _section(title: str, tallies: Sequence[Tally]) -> Iterator[str]:
     if tallies:
         yield f"{title:<14}{sum(tally.count for tally in tallies):>10,}"
-        yield from (f"  {line}" for line in _tallies(tallies))
+        yield from _tallies(tallies)
 
 
 def _tallies(tallies: Sequence[Tally]) -> Iterator[str]:
     for tally in tallies[:MAX_LINES]:
-        yield f"{tally.count:>10,}  {tally.reason} ({_places(tally)})"
-    if len(tallies) > MAX_LINES:
-        rest = tallies[MAX_LINES:]
-        yield f"{sum(tally.count for tally in rest):>10,}  of {len(rest)} other kinds"
+        yield f"  {tally.count:>10,}  {tally.reason} ({_places(tally)})"
+    if rest := tallies[MAX_LINES:]:
+        yield f"  {sum(tally.count for tally in rest):>10,}  of {len(rest)} other kinds"
 
 
 def _places(tally: Tally) -> str:
@@ -118,10 +117,8 @@ def _gpu_types(report: Report) -> Iterator[str]:
 
 
 def _load(report: Report) -> Iterator[str]:
-    if report.mean_load is not None:
-        yield f"  {report.total_gpu_hours:,.0f} GPU h in all, mean load {report.mean_load:.2f}"
-    else:
-        yield f"  {report.total_gpu_hours:,.0f} GPU h in all"
+    mean = "" if report.mean_load is None else f", mean load {report.mean_load:.2f}"
+    yield f"  {report.total_gpu_hours:,.0f} GPU h in all{mean}"
     if report.without_duration:
         yield f"  {report.without_duration:,} jobs without a duration are not in it"
     # A line for each run of days, so that a year's log fits on a screen; the JSON has every day.

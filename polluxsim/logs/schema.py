@@ -35,11 +35,6 @@ class Column(NamedTuple):
     meaning: str
     nullable: bool = True
 
-    def field(self) -> pa.Field:
-        """Return the column as Arrow has it, its unit and meaning beside it."""
-        about = {"unit": self.unit, "meaning": self.meaning}
-        return pa.field(self.name, self.kind, nullable=self.nullable, metadata=about)
-
 
 CORE_COLUMNS = (
     Column("job", pa.string(), "", "the job's name in the log", nullable=False),
@@ -113,7 +108,10 @@ def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
 def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
     """Return the Arrow schema of a trace, with all its metadata."""
     about = {"schema": VERSION, "sorted_by": "submit_time", **asdict(info)}
-    fields = [column.field() for column in columns_of(extras)]
+    fields = [
+        pa.field(name, kind, nullable=nullable, metadata={"unit": unit, "meaning": meaning})
+        for name, kind, unit, meaning, nullable in columns_of(extras)
+    ]
     return pa.schema(fields, metadata={PREFIX + key: value for key, value in about.items()})
 
 

@@ -72,14 +72,7 @@ class TraceJob(NamedTuple):
 
 
 def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
-    """Read a trace that `polluxsim import` or `polluxsim generate` wrote.
-
-    Returns
-    -------
-    TraceInfo
-        What it says of itself.
-    list
-        Its jobs in order of submission [s since the first].
+    """Return what a trace says of itself, and its jobs in order of submission [s since the first].
 
     Raises
     ------
@@ -127,13 +120,7 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
 
 
 def origin_of(path: Path, info: TraceInfo) -> datetime:
-    """Return the instant of a trace's second 0.
-
-    Raises
-    ------
-    InvalidInputError
-        If its times are relative, so that nobody knows.
-    """
+    """Return the instant of a trace's second 0; raise InvalidInputError if its times are relative: nobody knows."""
     try:
         origin = datetime.fromisoformat(info.origin_time)
     except ValueError:

@@ -137,16 +137,13 @@ class Recorder:
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded, needed is one at least")
-        if self._epochs and self._init_batch_size not in self._epochs:
-            self._check_first_training(Path(folder) / self._application)
+        first = validation_file(Path(folder) / self._application, self._init_batch_size)
+        if self._epochs and self._init_batch_size not in self._epochs and not first.exists():
+            raise InvalidConfigError(
+                f"{first}: not there; a training at init_batch_size={self._init_batch_size} has to be recorded first"
+            )
         steps = [self._row(*key[1:]) for key in self._times if key[0]]
         return write_measured(Path(folder), self._application, steps, self._epochs, about)
-
-    def _check_first_training(self, folder: Path) -> None:
-        if not (path := validation_file(folder, self._init_batch_size)).exists():
-            raise InvalidConfigError(
-                f"{path}: not there; a training at init_batch_size={self._init_batch_size} has to be recorded first"
-            )
 
     def _row(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> PlacementRow:
         step = alone = self._median(gpus_by_node, atomic_batch_size, synchronised=True)

@@ -25,18 +25,10 @@ NUM_TENANTS = len(figures.TENANTS[KINDS[0]])
 
 
 class RigidJobs(NamedTuple):
-    """Jobs without a profile: each holds its GPUs for a time.
+    """Jobs without a profile: each holds its GPUs for a time; shape (jobs,) each.
 
-    Attributes
-    ----------
-    times
-        Submissions, from Monday midnight UTC; whole seconds, shape (jobs,) [s].
-    durations
-        Times on GPUs; whole seconds, shape (jobs,) [s].
-    gpus
-        GPUs, shape (jobs,).
-    tenants
-        Numbers of virtual clusters from 0, shape (jobs,).
+    Submissions are from Monday midnight UTC, they and durations in whole seconds; tenants are numbers of virtual
+    clusters from 0.
     """
 
     times: Integers
@@ -61,14 +53,8 @@ class _Bursts(NamedTuple):
 def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> RigidJobs:
     """Return the jobs of bursts that arrive in a time, burst by burst.
 
-    Parameters
-    ----------
-    first, last
-        Hours from Monday midnight UTC [h].
-    rate
-        Bursts arrive so many times as often as in the trace, of as many times as many virtual clusters [1].
-    rng
-        Generator of random numbers.
+    It is from and to hours after Monday midnight UTC [h]; bursts arrive `rate` times as often as in the trace, of as
+    many times as many virtual clusters.
     """
     bursts = _draw_bursts(first, last, rate, rng)
     # Jobs stand burst by burst: `of` is each one's burst, `place` its number within.
@@ -86,12 +72,9 @@ def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) ->
 def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> _Bursts:
     rates = figures.BURSTS_PER_HOUR * rate * _activity(first, last, rng)
     large = figures.SIZE_TAIL[figures.SIZE_CLASSES[KINDS[-1]]]
-    small_starts = _arrivals(
-        first, rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND), rng
-    )
-    large_starts = _arrivals(
-        first, rates * large * _rhythm(first, last, figures.LARGE_STARTS_BY_HOUR, figures.LARGE_WEEKEND), rng
-    )
+    small_rates = rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND)
+    large_rates = rates * large * _rhythm(first, last, figures.LARGE_STARTS_BY_HOUR, figures.LARGE_WEEKEND)
+    small_starts, large_starts = _arrivals(first, small_rates, rng), _arrivals(first, large_rates, rng)
     shares = np.concatenate((rng.uniform(large, 1, len(small_starts)), rng.uniform(0, large, len(large_starts))))
     starts = np.concatenate((small_starts, large_starts))
     order = np.argsort(starts, kind="stable")

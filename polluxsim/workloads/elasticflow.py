@@ -61,22 +61,15 @@ class ElasticFlowJobs:
         build = _trained if self.throughputs is None else partial(_measured, read_throughputs(Path(self.throughputs)))
         rows = list(read_rows(Path(self.path), ("job_id", "model_name", "batch_size", "num_gpu")))
         columns = _Columns(
-            *(
-                _either(rows[0], *names)
-                for names in (("submit_time", "submission_time"), ("ddl", "deadline"), ("iteration", "num_iteration"))
-            )
+            _either(rows[0], "submit_time", "submission_time"),
+            _either(rows[0], "ddl", "deadline"),
+            _either(rows[0], "iteration", "num_iteration"),
         )
         return Workload(tuple(_checked(build, row, columns) for row in rows), source=self.path)
 
 
 def read_throughputs(folder: Path) -> Table:
-    """Read a folder of tables MODEL.csv: a row for each global batch size, a column for each number of GPUs.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is none, or a row is not what it should be.
-    """
+    """Read a folder of tables MODEL.csv: a row for each global batch size, a column for each number of GPUs."""
     tables = {
         (path.stem, row.integer(BATCH_SIZE, at_least=1)): _speeds(row)
         for path in sorted(folder.glob("*.csv"))

@@ -21,18 +21,7 @@ if TYPE_CHECKING:
 def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:
     """Return why a job cannot run on a type of a cluster as it was submitted; None if it can.
 
-    Parameters
-    ----------
-    job
-        The job.
-    profile
-        How it trains; None for a job without a profile.
-    cluster
-        The GPUs there are.
-    gpu_type
-        Name of one of its types.
-    shrinks
-        Whether a job with a profile may have fewer GPUs than its user asks for, where a type has fewer than others.
+    Where it `shrinks`, a job with a profile may have fewer GPUs than its user asks for, if a type has fewer than that.
     """
     sizes = cluster.by_type[gpu_type]
     if shrinks and profile is not None and len(cluster.types) > 1:
@@ -81,10 +70,7 @@ def _wrong_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
 def step_time_of(job: Job, profile: Profile, gpus_per_node: int) -> float:
     """Return the time of an optimiser step of a job as it was submitted, on packed nodes [s].
 
-    Raises
-    ------
-    ProfileRangeError
-        If the profile says nothing about it.
+    Raise ProfileRangeError if the profile says nothing about it.
     """
     choice = split_batch_size(profile.application, job.batch_size, job.num_replicas)
     step = profile.step_time(packed(job.num_replicas, gpus_per_node), choice.atomic_batch_size)

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from polluxsim.errors import InvalidConfigError, bad_line
-from polluxsim.logs.formats.base import BadRowError
 from polluxsim.logs.formats.joblists import GAVEL
-from polluxsim.logs.formats.log_rows import read_rows as read_log_rows
+from polluxsim.logs.formats.log_rows import good_rows
 from polluxsim.models.planned import BatchPlan
 from polluxsim.tables import Row, read_rows
-from polluxsim.workloads.batch_plans import APPLICATIONS, MODES, Course
 from polluxsim.workloads.job import InvalidJobError, Job
 
 if TYPE_CHECKING:
@@ -32,6 +30,79 @@ MOST_EPOCHS = 1_000_000
 
 COLUMNS = ("job_id", "model", "batch_size", "gpus", "mode", "total_steps", "arrival_s")
 _JOB_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size (?P<size>[1-9][0-9]{0,8})\))?")
+
+MODES = ("static", "accordion", "gns")
+
+
+class Trained(NamedTuple):
+    """What is known of an application: examples of an epoch, and its largest batch size."""
+
+    examples: int
+    largest: int
+
+
+APPLICATIONS: Mapping[str, Trained] = {
+    "ResNet-18": Trained(50_000, 256),
+    "ResNet-50": Trained(100_000, 128),
+    "Transformer": Trained(10_000, 128),
+    "LM": Trained(59_675, 80),
+    "Recommendation": Trained(117_907, 8192),
+}
+"""Source: Shockwave (NSDI '23) and its simulator."""
+
+
+class Course(NamedTuple):
+    """A training whose batch sizes are asked for, by one of `MODES`; its last epoch may be short.
+
+    Noise-scale steps double at epochs, from 1, from which the batch size is 2, 4, 8, … times the first [examples].
+    """
+
+    model: str
+    mode: str
+    first: int
+    num_epochs: int
+    doubles_at: Sequence[int] = ()
+
+    @property
+    def largest(self) -> int:
+        """Return the largest batch size of its application [examples]."""
+        return APPLICATIONS[self.model].largest
+
+    def size(self, epoch: int) -> int:
+        """Return the batch size that it trains at in an epoch, from 0 [examples]."""
+        if self.mode == "accordion" and self.model != "Transformer" and not _is_critical(self, epoch):
+            return self.largest
+        if self.mode == "gns":
+            return self._doubled(sum(epoch + 1 >= start for start in self.doubles_at))
+        return self.first
+
+    def expected_size(self, epoch: int) -> int:
+        """Return the batch size that its user expects in an epoch, from 0 [examples].
+
+        A plan of Accordion's trusts the first 30 % of all epochs to be critical, and knows some more that are.
+        """
+        if self.mode == "accordion":
+            is_early = epoch <= 0.3 * self.num_epochs
+            is_known = self.model == "Recommendation" and (60 <= epoch < 70 or 80 <= epoch < 90)
+            return self.first if is_early or is_known else self.size(epoch)
+        if self.mode == "gns":
+            steps = sum(epoch >= start for start in self.doubles_at)
+            is_odd_end = len(self.doubles_at) > 1 and steps > 1 and epoch == self.num_epochs - 1
+            return self.first if is_odd_end else self._doubled(steps)
+        return self.first
+
+    def _doubled(self, times: int) -> int:
+        return min(self.first << times, self.largest)
+
+
+def _is_critical(course: Course, epoch: int) -> bool:
+    """Return whether gradients change too fast for a large batch. Source: as `APPLICATIONS`."""
+    model, first = course.model, course.first
+    if model == "ResNet-18":
+        return epoch < (20 if first == 256 else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
+    if model == "ResNet-50":
+        return epoch % 30 < 10
+    return epoch < {512: 30, 1024: 30, 2048: 40}.get(first, 10)
 
 
 class _Listed(NamedTuple):
@@ -132,13 +203,12 @@ class GavelList:
         return {(self.gpu_type, job.size): job.total_steps / job.duration}
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
-        sizes, expected = [course.first], list[int]()
+        sizes = [course.first]
         known = {size for gpu_type, size in speeds if gpu_type == self.gpu_type}
         epochs = range(course.num_epochs)
         for size in map(course.size, epochs):
             sizes.append(size if size in known else sizes[-1])
-        for size in map(course.expected_size, epochs):
-            expected.append(size if size in known else course.first)
+        expected = [size if size in known else course.first for size in map(course.expected_size, epochs)]
         examples = APPLICATIONS[job.model].examples if job.model in APPLICATIONS else job.total_steps * course.first
         planned = sum(examples / max(size, 1) / speeds[self.gpu_type, size] for size in expected)
         most = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
@@ -154,13 +224,7 @@ def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
 
 
 def read_throughputs(path: Path) -> Speeds:
-    """Read a table of steps a second by GPU type, model, batch size and GPUs; 0 is what does not fit in memory.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be read, or a row is not what it should be.
-    """
+    """Read a table of steps a second by GPU type, model, batch size and GPUs; 0 is what does not fit in memory."""
     found: dict[tuple[str, int], dict[tuple[str, int], float]] = {}
     for row in read_rows(path, ("gpu_type", "model", "batch_size", "gpus", "steps_per_s")):
         size = max(row.integer("batch_size", at_least=0), 1)
@@ -196,9 +260,7 @@ def _course(job: _Listed, doublings: Doublings) -> Course:
 
 
 def _trace_rows(path: Path) -> Iterator[_Listed]:
-    for number, row in enumerate(read_log_rows(path, GAVEL.layout)):
-        if isinstance(row, BadRowError):
-            raise row
+    for number, row in enumerate(good_rows(path, GAVEL.layout)):
         if (said := _JOB_TYPE.fullmatch(row.name("job_type"))) is None:
             raise row.error("job_type", "a model, with (batch size N) behind it where it has several")
         mode = row.one_of("mode", {mode: mode for mode in MODES}) if "mode" in row.values else "static"

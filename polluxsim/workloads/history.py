@@ -28,16 +28,9 @@ LEAST_PIECES = 24
 
 
 class Seen(NamedTuple):
-    """A job that was submitted.
+    """A job that was submitted, and how much of its duration it has run [s], of a job with a profile in M0-steps.
 
-    Attributes
-    ----------
-    job
-        The job; its duration is known to others only if it is complete.
-    ran
-        How much of its duration it has run [s]; of a job with a profile, in M0-steps.
-    is_complete
-        Whether that is all.
+    Where it is complete it has run all of it, and only then do others know its duration.
     """
 
     job: Job

@@ -203,7 +203,6 @@ class Job:
             raise self._error("speeds", f"those of a job with a duration, at its {self.num_replicas} GPUs and others")
         if self.type_speeds and (self.speeds or not self.is_rigid):
             raise self._error("type_speeds", "those of a job with a duration and without speeds by GPU count")
-
         if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):
             raise self._error("plan", "a BatchPlan, of a job with a duration")
 

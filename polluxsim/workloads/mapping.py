@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from polluxsim.durations import HOUR
 from polluxsim.errors import (
     InvalidConfigError,
     InvalidInputError,
@@ -20,9 +22,10 @@ from polluxsim.errors import (
 from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.names import UniqueNames, shared
-from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import classify
+from polluxsim.workloads.source import check_whole
+from polluxsim.workloads.tuned import Configuration, tuned_configurations
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
-    from polluxsim.workloads.requests import Requests
 
 DEFAULT_RULE = "gpu-time-class"
 
@@ -64,13 +66,7 @@ ALLOWED_RULES = f"{', '.join(RULES)}, or a class as module.Class"
 
 
 def find_rule(name: str) -> MappingRule:
-    """Return the rule of that name: one of `RULES`, or a class given as module.Class.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is none.
-    """
+    """Return the rule of a name in `RULES`, or a class as module.Class; raise InvalidConfigError if there is none."""
     if name in RULES:
         return RULES[name]()
     module, _, attribute = name.rpartition(".")
@@ -82,6 +78,61 @@ def find_rule(name: str) -> MappingRule:
     if not _is_rule(rule):
         raise InvalidConfigError(f"rule is {name!r}, allowed is a class with a method application(job, rng)")
     return rule  # type: ignore[no-any-return]
+
+
+# Source of both: Pollux (OSDI '21), §5.2, and its artifact.
+REDRAWN_CLASSES = ("L", "XL")
+"""Classes whose realistic GPU counts are drawn anew, from their jobs of at most a day."""
+
+LONGEST_REQUEST = 24.0 * HOUR
+"""Longest jobs that those are drawn from [s]."""
+
+
+class Tuned:
+    """Users who know what their jobs scale to."""
+
+    def __init__(self, profiles: Mapping[str, Profile]) -> None:
+        self._profiles = profiles
+        self._choices: dict[str, tuple[Configuration, ...]] = {}
+
+    def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
+        """Return one of the application's tuned configurations, at even odds."""
+        if application not in self._choices:
+            self._choices[application] = tuned_configurations(self._profiles[application])
+        choices = self._choices[application]
+        return choices[rng.integers(len(choices))]
+
+
+class Realistic:
+    """Users who ask for what those of the trace did, with the initial batch size on each GPU.
+
+    GPU counts of large classes are drawn from those of the `usable` jobs.
+    """
+
+    def __init__(self, profiles: Mapping[str, Profile], usable: Sequence[TraceJob]) -> None:
+        self._profiles = profiles
+        self._requested: dict[str, list[int]] = {name: [] for name in REDRAWN_CLASSES}
+        for job in usable:
+            if (name := _class_of(job)) in self._requested and (job.duration or 0) <= LONGEST_REQUEST:
+                self._requested[name].append(ceil(job.num_gpus))
+
+    def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
+        """Return the job's GPUs, or for large jobs those of one like it; never more than the largest batch feeds."""
+        limits = self._profiles[application].application
+        requested = self._requested.get(_class_of(job)) or [ceil(job.num_gpus)]
+        gpus = requested[rng.integers(len(requested))]
+        gpus = min(gpus, limits.max_batch_size // limits.init_batch_size)
+        return Configuration(gpus, limits.init_batch_size * gpus)
+
+
+def _class_of(job: TraceJob) -> str:
+    found = classify(job.gpu_time)
+    return "" if found is None else found[0]
+
+
+def requests_of(profiles: Mapping[str, Profile], usable: Sequence[TraceJob], *, tuned: bool) -> Tuned | Realistic:
+    """Return the users: those who know what their jobs scale to, or those of the trace."""
+    return Tuned(profiles) if tuned else Realistic(profiles, usable)
 
 
 @dataclass(frozen=True)
@@ -131,8 +182,7 @@ class MappedTrace:
     gpu_types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("seed", self.seed)
         if not isinstance(self.rule, str) and not _is_rule(self.rule):
             raise InvalidConfigError(f"workload.rule is {self.rule!r}, allowed are {ALLOWED_RULES}")
         if not isinstance(self.select, Selection):
@@ -162,7 +212,7 @@ class MappedTrace:
         rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
         _, jobs = read_trace(Path(self.path))
         usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         requests = requests_of(profiles, usable, tuned=self.tuned)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
         names, types = UniqueNames(job.job for job in jobs), NamedTypes(self.gpu_types)
@@ -183,22 +233,23 @@ def _kept(of_trace: TraceJob, job: Job, names: UniqueNames, types: NamedTypes) -
 
 def map_jobs(
     jobs: Sequence[TraceJob],
-    rule: MappingRule,
-    requests: Requests,
+    usable: Sequence[TraceJob],
     profiles: Mapping[str, Profile],
     rng: np.random.Generator,
     *,
+    tuned: bool,
     source: str,
 ) -> Workload:
-    """Return the jobs of `stand_ins` as a workload, under new names: APPLICATION-NUMBER."""
-    pairs = stand_ins(jobs, rule, requests, profiles, rng, source=source)
+    """Return jobs of a trace, all or some of the `usable`, mapped by the paper's rule, named APPLICATION-NUMBER."""
+    requests = requests_of(profiles, usable, tuned=tuned)
+    pairs = stand_ins(jobs, GpuTimeClass(), requests, profiles, rng, source=source)
     return Workload(tuple(job for _, job in pairs), source=source)
 
 
 def stand_ins(
     jobs: Sequence[TraceJob],
     rule: MappingRule,
-    requests: Requests,
+    requests: Tuned | Realistic,
     profiles: Mapping[str, Profile],
     rng: np.random.Generator,
     *,
@@ -206,20 +257,7 @@ def stand_ins(
 ) -> list[tuple[TraceJob, Job]]:
     """Return each job of a trace that a rule has an application for, and the job of a profile that stands for it.
 
-    Parameters
-    ----------
-    jobs
-        The jobs, each with a duration, in order of submission.
-    rule
-        Which application stands for which job.
-    requests
-        What their users ask for.
-    profiles
-        Profiles by application.
-    rng
-        Generator of random numbers.
-    source
-        Where the jobs come from, for messages.
+    Each has a duration; they come in order of submission, and `source` says in messages where from.
 
     Raises
     ------

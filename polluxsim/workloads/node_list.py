@@ -62,6 +62,5 @@ def _node(row: Row, *, hosts: bool) -> tuple[int, GpuType | None, Host]:
     types = types_in(row.text("model"))
     if len(types) != 1:
         raise row.error("model", "one type of GPU")
-    if not hosts:
-        return gpus, types[0], NOTHING
-    return gpus, types[0], Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB)
+    host = Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB) if hosts else NOTHING
+    return gpus, types[0], host

@@ -31,9 +31,6 @@ GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
 
 # Bursts, all hours and rows.
 
-PHILLY_GPUS = 2490
-"""GPUs of the cluster."""
-
 BURST_GAP = 300
 """Longest pause between two jobs of a burst [s]."""
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.errors import InvalidInputError
 from polluxsim.workloads.drawing import draw
-from polluxsim.workloads.mapping import GpuTimeClass, map_jobs
+from polluxsim.workloads.mapping import map_jobs
 from polluxsim.workloads.philly_figures import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR
 from polluxsim.workloads.replay_like import ReplayLike, trace_jobs
-from polluxsim.workloads.requests import requests_of
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import CLASSES, check_profiles
+from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.tuned import REPLICA_CHOICES, Configuration, tuned_configurations
 from polluxsim.workloads.workload import Job, Workload
 
@@ -55,29 +54,21 @@ class PhillyLike:
     largest_request: int = LARGEST_REQUEST
 
     def __post_init__(self) -> None:
-        limits = {
-            "num_jobs": (self.num_jobs, 1, MOST_JOBS),
-            "hours": (self.hours, 1, LONGEST),
-            "largest_request": (self.largest_request, 1, LARGEST_REQUEST),
-        }
-        for name, (value, least, most) in limits.items():
-            if not least <= value <= most:
-                raise InvalidConfigError(
-                    f"workload.{name} is {value}, allowed is a whole number ≥ {least} and ≤ {most}"
-                )
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("num_jobs", self.num_jobs, 1, MOST_JOBS)
+        check_whole("hours", self.hours, 1, LONGEST)
+        check_whole("largest_request", self.largest_request, 1, LARGEST_REQUEST)
+        check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; `profiles` says what tuned configurations there are."""
         check_profiles(profiles)
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         weights = np.resize(JOBS_BY_HOUR, self.hours).astype(float)
         hours = rng.choice(self.hours, self.num_jobs, p=weights / weights.sum())
         times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
         classes = draw(CLASS_SHARES, self.num_jobs, rng)
-        known = chain.from_iterable(applications.values())
+        known = (name for names in applications.values() for name in names)
         tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in known}
         jobs = []
         for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
@@ -130,8 +121,7 @@ class PhillyLikeReplay:
             raise InvalidInputError(f"{source}: no job came in {self.hours} h at rate {self.rate:g}")
         # A stream of its own, apart from those that the load is drawn with.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(4)[3])
-        requests = requests_of(profiles, usable, tuned=self.tuned)
-        return map_jobs(usable, GpuTimeClass(), requests, profiles, rng, source=source)
+        return map_jobs(usable, usable, profiles, rng, tuned=self.tuned, source=source)
 
     def _source(self) -> ReplayLike:
         return ReplayLike(self.hours, self.start, self.rate, heartbeat=self.heartbeat, seed=self.seed)

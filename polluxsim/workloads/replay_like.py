@@ -16,6 +16,7 @@ from polluxsim.logs.trace_table import TraceJob, write_trace
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.bursts import RigidJobs, draw_bursts
 from polluxsim.workloads.drawing import draw
+from polluxsim.workloads.source import check_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,8 +73,7 @@ class ReplayLike:
             raise InvalidConfigError(
                 f"workload.hours · workload.rate is {self.hours * self.rate:g}, allowed is up to {LONGEST}"
             )
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("seed", self.seed)
 
     def draw(self) -> RigidJobs:
         """Return the jobs in order of submission; there may be none in a short time."""
@@ -98,13 +98,7 @@ def trace_jobs(jobs: RigidJobs, start: int) -> list[TraceJob]:
 
 
 def write_replay(source: ReplayLike, path: Path) -> RigidJobs:
-    """Draw the jobs and write them as a trace in Parquet.
-
-    Raises
-    ------
-    InvalidInputError
-        If the time has no job.
-    """
+    """Draw the jobs and write them as a trace in Parquet; raise InvalidInputError if the time has no job."""
     jobs = source.draw()
     if not len(jobs.times):
         raise InvalidInputError(f"{path}: no job came in {source.hours} h at rate {source.rate:g}, seed {source.seed}")

@@ -10,6 +10,7 @@ import numpy as np
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.workloads.replay_like import ReplayLike, trace_jobs
 from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class PhillyLikeRigid:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.most_gpus < 1:
-            raise InvalidConfigError(f"workload.most_gpus is {self.most_gpus}, allowed is a whole number ≥ 1")
+        check_whole("most_gpus", self.most_gpus, least=1)
         if self.slack is not None and not self.slack >= LEAST_SLACK:
             raise InvalidConfigError(f"workload.slack is {self.slack}, allowed is a number ≥ {LEAST_SLACK}, or null")
         self._source()

@@ -13,10 +13,10 @@ from polluxsim.durations import DAY, HOUR
 from polluxsim.errors import InvalidConfigError
 from polluxsim.logs.formats import LogJob, find_format
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
-from polluxsim.workloads.mapping import GpuTimeClass, map_jobs
-from polluxsim.workloads.requests import requests_of
+from polluxsim.workloads.mapping import map_jobs
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.size_classes import check_profiles
+from polluxsim.workloads.source import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +56,7 @@ class PhillySample:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the workload; `profiles` says what tuned configurations there are."""
@@ -68,11 +67,10 @@ class PhillySample:
             raise InvalidConfigError(
                 f"workload.num_jobs is {self.num_jobs}, allowed are 1 to the {len(candidates)} jobs of {self.path}"
             )
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         drawn = rng.choice(len(candidates), self.num_jobs, replace=False)
         chosen = sorted((candidates[i] for i in drawn), key=lambda job: job.submit_time)
-        requests = requests_of(profiles, usable, tuned=self.tuned)
-        return map_jobs(chosen, GpuTimeClass(), requests, profiles, rng, source=self.path)
+        return map_jobs(chosen, usable, profiles, rng, tuned=self.tuned, source=self.path)
 
 
 def _folded(path: Path) -> list[TraceJob]:

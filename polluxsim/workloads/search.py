@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.errors import InvalidConfigError, UnknownApplicationError
+from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ def parameters_at(point: NDArray[np.float64]) -> HyperParameters:
 
 
 class Sampler:
-    """Proposes points of the unit cube: blindly at first, then near one of the best that have been scored.
-
-    Parameters
-    ----------
-    seed
-        Seed of the drawing.
-    """
+    """Proposes points of the unit cube: blindly at first, then near one of the best that have been scored."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -85,17 +80,7 @@ def surrogate_accuracy(parameters: HyperParameters) -> float:
 
 
 class Trials:
-    """The trials of one search, some at a time.
-
-    Parameters
-    ----------
-    template
-        What every trial's job is, but for its name and time.
-    num_trials
-        Trials in all.
-    seed
-        Seed of the searcher.
-    """
+    """The trials of one search, some at a time; each one's job is the template but for its name and time."""
 
     def __init__(self, template: Job, num_trials: int, seed: int) -> None:
         self.scores: dict[str, tuple[HyperParameters, float]] = {}
@@ -156,10 +141,8 @@ class HyperParameterSearch:
             raise InvalidConfigError(
                 f"workload.at_once is {self.at_once} of {self.num_trials} trials, allowed are 1 to the number of trials"
             )
-        if self.num_replicas < 1:
-            raise InvalidConfigError(f"workload.num_replicas is {self.num_replicas}, allowed is a whole number ≥ 1")
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("num_replicas", self.num_replicas, least=1)
+        check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the first trials, and what makes the others."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError
 from polluxsim.logs.formats.base import JobStatus
+from polluxsim.workloads.source import check_window, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,9 +42,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
-        if not _is_number(self.min_duration) or not 0 <= self.min_duration < inf:
+        if not is_number(self.min_duration) or not 0 <= self.min_duration < inf:
             raise InvalidConfigError(f"min_duration is {self.min_duration!r}, allowed is a finite number ≥ 0")
-        if not _is_number(self.max_gpu_hours) or not self.max_gpu_hours > 0:
+        if not is_number(self.max_gpu_hours) or not self.max_gpu_hours > 0:
             raise InvalidConfigError(f"max_gpu_hours is {self.max_gpu_hours!r}, allowed is a number > 0")
         known = [status.value for status in JobStatus]
         for status in self.statuses or ():
@@ -79,26 +80,3 @@ class Selection:
         if job.gpu_time >= self.max_gpu_hours * HOUR:
             return f"{self.max_gpu_hours:g} GPU-hours or more"
         return ""
-
-
-def check_window(start: object, hours: object) -> None:
-    """Raise if a window is none.
-
-    Parameters
-    ----------
-    start, hours
-        When it begins, and how long it is; None is to the end [h].
-
-    Raises
-    ------
-    InvalidConfigError
-        If either is not what is allowed.
-    """
-    if not _is_number(start) or not 0 <= start < inf:
-        raise InvalidConfigError(f"start is {start!r}, allowed is a finite number ≥ 0")
-    if hours is not None and not (_is_number(hours) and hours > 0):
-        raise InvalidConfigError(f"hours is {hours!r}, allowed is a number > 0")
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -28,20 +28,11 @@ def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
     >>> classify(2 * 3600.0)
     ('M', ('deepspeech2', 'bert'))
     """
-    for name, limit, applications in CLASSES:
-        if gpu_time < limit:
-            return name, applications
-    return None
+    return next(((name, applications) for name, limit, applications in CLASSES if gpu_time < limit), None)
 
 
 def check_profiles(profiles: Mapping[str, Profile]) -> None:
-    """Check that all applications that stand for size classes have a profile.
-
-    Raises
-    ------
-    UnknownApplicationError
-        If one has not.
-    """
+    """Raise UnknownApplicationError if an application that stands for a size class has no profile."""
     if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
         raise UnknownApplicationError(
             f"workload: the size classes need profiles of {', '.join(missing)}, there are {', '.join(profiles)}"

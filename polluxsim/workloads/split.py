@@ -16,6 +16,8 @@ from polluxsim.shipped import shipped
 from polluxsim.tables import read_rows
 from polluxsim.types import MOST_GPUS
 from polluxsim.workloads.cells import curve_of
+from polluxsim.workloads.drawing import draw
+from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -72,8 +74,7 @@ class SplitLoad:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_jobs < 1:
-            raise InvalidConfigError(f"workload.num_jobs is {self.num_jobs}, allowed is a whole number ≥ 1")
+        check_whole("num_jobs", self.num_jobs, least=1)
         if not 0 < self.jobs_per_hour < inf:
             raise InvalidConfigError(f"workload.jobs_per_hour is {self.jobs_per_hour}, allowed is a number > 0")
         for name, parts in (("split", self.split), ("gpus", self.gpus)):
@@ -90,14 +91,11 @@ class SplitLoad:
         """Draw the jobs."""
         rng, tasks = np.random.default_rng(self.seed), models_by_task()
         times = np.cumsum(rng.exponential(HOUR / self.jobs_per_hour, self.num_jobs))
-        names = rng.choice(list(self.split), self.num_jobs, p=_shares(self.split))
-        gpus = rng.choice(list(self.gpus), self.num_jobs, p=_shares(self.gpus))
+        names, gpus = draw(self.split, self.num_jobs, rng), draw(self.gpus, self.num_jobs, rng)
         is_short = rng.random(self.num_jobs) < SHARE_OF_SHORT
         powers = np.where(is_short, rng.uniform(*SHORT, self.num_jobs), rng.uniform(*LONG, self.num_jobs))
         jobs = list[Job]()
-        for time, task, count, power in zip(
-            times.tolist(), names.tolist(), gpus.tolist(), powers.tolist(), strict=True
-        ):
+        for time, task, count, power in zip(times.tolist(), names, gpus, powers.tolist(), strict=True):
             model = tasks[task][int(rng.integers(len(tasks[task])))]
             name, speeds = f"{model.name}-{len(jobs)}", model._asdict()
             del speeds["name"]
@@ -105,19 +103,8 @@ class SplitLoad:
         return Workload(tuple(jobs), source="split load")
 
 
-def _shares(parts: Mapping[int, float] | Mapping[str, float]) -> list[float]:
-    total = sum(parts.values())
-    return [part / total for part in parts.values()]
-
-
 def models_by_task() -> Mapping[str, list[Model]]:
-    """Return the measured models by task.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is not what it should be.
-    """
+    """Return the measured models by task."""
     found = defaultdict[str, list[Model]](list)
     for row in read_rows(shipped("workloads") / MODELS, ("model", "task", "cpu_speeds", "memory_speeds")):
         model = Model(row.text("model"), _measured(row, "cpu_speeds"), _measured(row, "memory_speeds"))

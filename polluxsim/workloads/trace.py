@@ -17,13 +17,11 @@ from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.names import UniqueNames, shared
-from polluxsim.workloads.selection import check_window
+from polluxsim.workloads.source import check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
@@ -83,8 +81,7 @@ class TraceReplay:
             if not 0 < number <= most or number == inf:
                 what = "a number > 0" if most == inf else "a number > 0 and ≤ 1"
                 raise InvalidConfigError(f"workload.{name} is {number}, allowed is {what}")
-        if self.seed < 0:
-            raise InvalidConfigError(f"workload.seed is {self.seed}, allowed is a whole number ≥ 0")
+        check_whole("seed", self.seed)
         if self.queue not in QUEUES:
             raise InvalidConfigError(f"workload.queue is {self.queue!r}, allowed are {', '.join(QUEUES)}")
         for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
@@ -102,7 +99,7 @@ class TraceReplay:
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
         jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
-        drawn = self._drawn(len(jobs))
+        drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         taken = 0
         for row, job in enumerate(jobs, start=1):
             if taken == self.most_jobs:
@@ -149,11 +146,6 @@ class TraceReplay:
     def _submit_time(self, job: TraceJob) -> float:
         """Return when a job is submitted here [s]."""
         return (job.submit_time - self.start * HOUR) / self.load_factor
-
-    def _drawn(self, count: int) -> NDArray[np.bool_]:
-        """Return which jobs are drawn."""
-        drawn: NDArray[np.bool_] = np.random.default_rng(np.random.SeedSequence(self.seed)).random(count) < self.share
-        return drawn
 
     def _why_not(self, job: TraceJob, *, is_drawn: bool) -> str:
         """Return why a job is left out, nothing if it is not."""

@@ -20,15 +20,7 @@ GPUS_PER_NODE = 4
 
 
 class Configuration(NamedTuple):
-    """What a user asks for.
-
-    Attributes
-    ----------
-    num_replicas
-        GPUs.
-    batch_size
-        Total batch size [examples].
-    """
+    """What a user asks for: GPUs, and the total batch size [examples]."""
 
     num_replicas: int
     batch_size: int

@@ -121,19 +121,15 @@ class Workload:
             If a job asks for more GPUs than there are, or for a batch size outside its profile.
         """
         for job in self.jobs:
-            if not job.is_rigid:
-                self._check_profile(job, profiles)
+            if not job.is_rigid and job.application not in profiles:
+                what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
+                raise UnknownApplicationError(str(self.error(job, what)))
             profile = None if job.is_rigid else profiles[job.application]
             reasons = {name: why_not(job, profile, cluster, name, shrinks=shrinks) for name in cluster.types}
             if all(reasons.values()):
                 each = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
                 one = next(iter(reasons.values())) if len(reasons) == 1 else f"fits no GPU type of the cluster: {each}"
                 raise self.error(job, str(one))
-
-    def _check_profile(self, job: Job, profiles: Mapping[str, Profile]) -> None:
-        if job.application not in profiles:
-            what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
-            raise UnknownApplicationError(str(self.error(job, what)))
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from polluxsim.models.planned import BatchPlan, PlannedProfile
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.fifo import Fifo
 from polluxsim.types import Cluster
-from polluxsim.workloads.batch_plans import Course
 from polluxsim.workloads.gavel import GavelJobs
+from polluxsim.workloads.gavel_lists import Course
 from polluxsim.workloads.workload import Job, Workload, WorkloadFile, write_workload
 
 TEN = "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t119350\t1\t1\t-1\t30"

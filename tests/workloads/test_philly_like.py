@@ -15,6 +15,7 @@ from scipy.stats import binom, chisquare
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidConfigError, UnknownApplicationError
 from polluxsim.types import Cluster
+from polluxsim.workloads.mapping import LONGEST_REQUEST, REDRAWN_CLASSES
 from polluxsim.workloads.philly_like import (
     CLASS_SHARES,
     GPUS_BY_CLASS,
@@ -23,7 +24,6 @@ from polluxsim.workloads.philly_like import (
     PhillyLikeReplay,
     _realistic,
 )
-from polluxsim.workloads.requests import LONGEST_REQUEST, REDRAWN_CLASSES
 from polluxsim.workloads.size_classes import CLASSES
 from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload

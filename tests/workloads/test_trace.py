@@ -15,7 +15,7 @@ from polluxsim.durations import HOUR
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
-from polluxsim.logs.formats.slurm_gpus import SEVERAL_TYPES
+from polluxsim.logs.formats.slurm import SEVERAL_TYPES
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.report_text import as_text
 from polluxsim.logs.schema import TraceInfo

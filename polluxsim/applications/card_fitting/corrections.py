@@ -19,8 +19,7 @@ from polluxsim.types import packed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from polluxsim.applications.card import Card
-    from polluxsim.applications.card_fitting.size import CardSize
+    from polluxsim.applications.card import Card, CardSize
     from polluxsim.applications.card_fitting.steps import Step
     from polluxsim.applications.measured import MeasuredProfile
 

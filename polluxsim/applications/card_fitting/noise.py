@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from polluxsim.applications.card_fitting.knots import knots_over, log_hats
 from polluxsim.applications.card_parts import NoiseScales
@@ -13,7 +14,7 @@ from polluxsim.applications.card_parts import NoiseScales
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from polluxsim.applications.card_fitting.size import CardSize
+    from polluxsim.applications.card import CardSize
     from polluxsim.applications.measured import MeasuredProfile
 
 LEAST_SQR_SHARE = 1e-9
@@ -53,17 +54,7 @@ def _sqr_shares(measured: MeasuredProfile) -> NDArray[np.float64]:
 def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
     """Return the ends of the stages that leave the least sum of squares around each stage's mean.
 
-    Parameters
-    ----------
-    series
-        Shape (n, k).
-    most
-        Stages, at most n are made.
-
-    Returns
-    -------
-    list
-        Ends, rising; the last is n.
+    Of a series of shape (n, k) at most n stages are made, and at most `most`; ends rise, the last is n.
 
     >>> best_cuts(np.array([[0.0], [0.1], [5.0], [5.1]]), 2)
     [2, 4]
@@ -90,8 +81,6 @@ def _fit_noise_curve(
     batch_sizes: NDArray[np.float64], shares: NDArray[np.float64], knots: tuple[int, ...]
 ) -> tuple[float, ...]:
     """Fit φ(M) to 1/efficiency = 1 + (M/M0 − 1)·q, which is what a fixed batch size's time depends on."""
-    from scipy.optimize import least_squares  # noqa: PLC0415  (slow to load; reading cards needs no fitting)
-
     first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
     shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
     hats = log_hats(knots, batch_sizes)

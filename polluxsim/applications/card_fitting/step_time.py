@@ -7,6 +7,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from polluxsim.applications.card_fitting.knots import hats, knots_over, log_hats
 from polluxsim.applications.card_fitting.steps import GPUS_PER_NODE
@@ -15,7 +16,7 @@ from polluxsim.applications.card_parts import GradTimes, SyncTimes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from polluxsim.applications.card_fitting.size import CardSize
+    from polluxsim.applications.card import CardSize
     from polluxsim.applications.card_fitting.steps import Step
 
 NODE_KNOTS = (2, 3, 4, 6, 8, 12, 16)
@@ -27,8 +28,6 @@ GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)
 
 def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
     """Fit the time of a pass: on full nodes, then its factors for a lone GPU and for partly filled nodes."""
-    from scipy.optimize import least_squares  # noqa: PLC0415  (slow to load; reading cards needs no fitting)
-
     sizes = {step.atomic_batch_size for step in steps}
     knots, alone_knots = (knots_over(sizes, size.grad_knots), knots_over(sizes, min(size.alone_knots, len(sizes) - 1)))
     full = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == GPUS_PER_NODE]
@@ -68,8 +67,6 @@ def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
 
 def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
     """Fit the time to synchronise and its overlap to the step times of several GPUs."""
-    from scipy.optimize import least_squares  # noqa: PLC0415  (slow to load; reading cards needs no fitting)
-
     logs = np.log([step.step_time for step in steps])
     grads = np.array([grad(s.num_replicas, min(s.gpus_by_node), s.atomic_batch_size) for s in steps])
     nodes = np.array([len(step.gpus_by_node) for step in steps])

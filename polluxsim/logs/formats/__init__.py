@@ -3,14 +3,14 @@
 To add a format:
 
 1. Put a file beside this one. If its logs are text tables with a line for each job, all it needs is a
-   function `_parse(row, zone)` that returns a `LogJob`, or `row.dropped("why it is no job with GPUs")`.
+   function `_parse(row)` that returns a `LogJob`, or `row.dropped("why it is no job with GPUs")`.
 2. Read cells with `row.name`, `row.seconds`, `row.gpus`, `row.time`, `row.count`, `row.one_of`: they raise
    the error that names file, line, value and what is allowed. `row.word` is for text that may be blank.
 3. Give it as `MINE = TableFormat(name=..., citation=..., layout=Layout(columns), parse=_parse, clock=...)`.
 4. Columns beyond the core ones: name them in `extras`, in the order of `LogJob.extras`, and give each a type,
    a unit and a meaning in `EXTRA_COLUMNS` of `polluxsim.logs.schema`.
 5. Put what is readable but strange into `LogJob.oddities`, a constant text per kind: the report counts them.
-6. Add the instance to `FORMATS` below. A log that is no text table implements `Format` itself
+6. Add the instance to `FORMATS` below. A log that is no text table is a subclass of `Format`
    (`philly_raw.py`).
 7. Put a small sample into tests/logs/fixtures and a line into `SAMPLES` of tests/logs/log_samples.py: the
    tests that all formats share (strictness, counting, fuzzing) then run on it.

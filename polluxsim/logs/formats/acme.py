@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from polluxsim.logs.formats.base import Clock, Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 from polluxsim.logs.formats.states import END_BEFORE_START, ENDED, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
 CITATION = "Shanghai AI Laboratory Acme, Hu et al., NSDI '24, CC-BY-4.0"
 
@@ -19,20 +15,17 @@ COLUMNS = (
     "submit_time", "start_time", "end_time", "duration", "queue", "gpu_time",
 )  # fmt: skip
 
-EXTRAS = ("application", "num_nodes", "queueing_delay")
+
+def _parse_seren(row: LogRow) -> LogJob | Dropped:
+    return _left_out(row) or _job(row, row.seconds("duration"))
 
 
-def _parse_seren(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
-    left_out = _left_out(row)
-    return left_out or _job(row, row.seconds("duration"))
-
-
-def _parse_kalos(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_kalos(row: LogRow) -> LogJob | Dropped:
     if left_out := _left_out(row):
         return left_out
     # Kalos counts its duration column from submission; the time on GPUs is from start to end.
     row.seconds("duration")
-    duration = row.time("end_time", None) - row.time("start_time", None)
+    duration = row.time("end_time") - row.time("start_time")
     return row.dropped(END_BEFORE_START) if duration < 0 else _job(row, duration)
 
 
@@ -48,7 +41,7 @@ def _left_out(row: LogRow) -> Dropped | None:
 
 
 def _job(row: LogRow, duration: float) -> LogJob:
-    submitted, start = row.time("submit_time", None), row.time("start_time", None)
+    submitted, start = row.time("submit_time"), row.time("start_time")
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
@@ -58,7 +51,7 @@ def _job(row: LogRow, duration: float) -> LogJob:
         user=row.word("user"),
         status=ENDED[row.name("state")],
         extras=(row.word("type"), row.count("node_num"), start - submitted),
-        oddities=oddities_of_times(submitted, start, row.time("end_time", None), duration),
+        oddities=oddities_of_times(submitted, start, row.time("end_time"), duration),
     )
 
 
@@ -69,17 +62,8 @@ SEREN = TableFormat(
     parse=_parse_seren,
     clock=Clock.ZONED,
     time_zone="Asia/Shanghai",
-    extras=EXTRAS,
+    extras=("application", "num_nodes", "queueing_delay"),
     files="trace_seren.csv",
 )
 
-KALOS = TableFormat(
-    name="kalos",
-    citation=f"{CITATION}; cluster Kalos",
-    layout=Layout(COLUMNS),
-    parse=_parse_kalos,
-    clock=Clock.ZONED,
-    time_zone="Asia/Shanghai",
-    extras=EXTRAS,
-    files="trace_kalos.csv",
-)
+KALOS = replace(SEREN, name="kalos", citation=f"{CITATION}; cluster Kalos", parse=_parse_kalos, files="trace_kalos.csv")

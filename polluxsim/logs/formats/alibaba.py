@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from polluxsim.hosts import MIB
 from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
 PAI_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
@@ -39,7 +33,7 @@ OPENB_PHASES = {
 }
 
 
-def _parse_pai(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_pai(row: LogRow) -> LogJob | Dropped:
     status = row.one_of("status", PAI_STATES)
     # A task without a plan for GPUs leaves the cell empty.
     per_instance = row.within("plan_gpu", 0, 1e6) / 100 if row.has("plan_gpu") else 0.0
@@ -69,7 +63,7 @@ def _parse_pai(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     )
 
 
-def _parse_openb(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_openb(row: LogRow) -> LogJob | Dropped:
     status = row.one_of("pod_phase", OPENB_PHASES)
     num_gpus = row.gpus("num_gpu") * row.within("gpu_milli", 0, 1000) / 1000
     if num_gpus == 0:

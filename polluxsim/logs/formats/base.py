@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from polluxsim.errors import InvalidInputError, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import tzinfo
     from pathlib import Path
 
@@ -93,18 +95,9 @@ class Dropped(NamedTuple):
 
 
 class BadRowError(InvalidInputError):
-    """One row that cannot be read; the rows around it can.
+    """One row that cannot be read, of a line counted from 1; the rows around it can.
 
-    Parameters
-    ----------
-    path
-        The file, as the user named it.
-    line
-        Line, counted from 1.
-    reason
-        What is wrong, without the value, so that like rows count together.
-    found
-        The value found.
+    The reason is what is wrong, without the value found, so that like rows count together.
     """
 
     def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:
@@ -120,42 +113,38 @@ class BadRowError(InvalidInputError):
 Entry: TypeAlias = LogJob | Dropped | BadRowError
 
 
-class Format(Protocol):
-    """A kind of log. An instance is registered by name in `polluxsim.logs.formats.FORMATS`."""
+@dataclass(frozen=True, kw_only=True)
+class Format(ABC):
+    """A kind of log. An instance is registered by name in `polluxsim.logs.formats.FORMATS`.
 
-    @property
-    def name(self) -> str:
-        """What a user calls it."""
-        ...
+    Parameters
+    ----------
+    name
+        What a user calls it.
+    citation
+        Where such logs come from, and under which licence.
+    caveat
+        What a reader of the report must know of every such log; may be empty.
+    clock
+        How its times are written.
+    time_zone
+        Time zone assumed if the user names none (IANA name).
+    extras
+        Columns beyond the core ones; names from `polluxsim.logs.schema.EXTRA_COLUMNS`.
+    files
+        Pattern of its files' names, where the source is a folder.
+    cluster_gpus
+        Finds the GPUs of the cluster that a log is from, or None if they are not known [GPUs].
+    """
 
-    @property
-    def citation(self) -> str:
-        """Where such logs come from, and under which licence."""
-        ...
-
-    @property
-    def caveat(self) -> str:
-        """What a reader of the report must know of every such log; may be empty."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """How its times are written."""
-        ...
-
-    @property
-    def time_zone(self) -> str:
-        """Time zone assumed if the user names none (IANA name)."""
-        ...
-
-    @property
-    def extras(self) -> tuple[str, ...]:
-        """Columns beyond the core ones; names from `polluxsim.logs.schema.EXTRA_COLUMNS`."""
-        ...
-
-    def cluster_gpus(self, source: Path) -> int | None:
-        """Return the GPUs of the cluster that the log is from, or None if it is not known."""
-        ...
+    name: str
+    citation: str
+    caveat: str = ""
+    clock: Clock = Clock.RELATIVE
+    time_zone: str = "UTC"
+    extras: tuple[str, ...] = ()
+    files: str = "*.csv"
+    cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
 
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield what each row is, in the order of the source, holding a few rows at a time.
@@ -172,4 +161,24 @@ class Format(Protocol):
         InvalidInputError
             If the source as a whole cannot be such a log. A single bad row is yielded instead.
         """
-        ...
+        for path in source_files(source, self.files):
+            yield from self.entries(path, zone)
+
+    @abstractmethod
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield what each row of one file is."""
+
+
+def source_files(source: Path, pattern: str) -> list[Path]:
+    """Return the files of a log: the source itself, or in a folder those whose name fits, by name.
+
+    Raise InvalidInputError if there is none.
+    """
+    if not source.is_dir():
+        if not source.is_file():
+            raise InvalidInputError(f"{source}: no such file or folder")
+        return [source]
+    files = sorted(path for path in source.glob(pattern) if path.is_file())
+    if not files:
+        raise InvalidInputError(f"{source}: no file {pattern} in this folder")
+    return files

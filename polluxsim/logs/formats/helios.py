@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow, read_rows
+from polluxsim.logs.formats.base import Clock, Dropped, LogJob
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
     from pathlib import Path
 
 COLUMNS = (
@@ -19,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse(row: LogRow) -> LogJob | Dropped:
     num_gpus = row.gpus("gpu_num")
     if (state := row.name("state")) not in ENDED:
         return row.dropped(f"state is none of {', '.join(ENDED)}")
@@ -27,8 +25,8 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
         return row.dropped(NO_GPU)
     if not row.has("start_time"):
         return row.dropped(NEVER_RAN)
-    submitted, start = row.time("submit_time", zone), row.time("start_time", zone)
-    end, duration = row.time("end_time", zone), row.seconds("duration")
+    submitted, start = row.time("submit_time"), row.time("start_time")
+    end, duration = row.time("end_time"), row.seconds("duration")
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
@@ -45,15 +43,7 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
 
 def _cluster_gpus(source: Path) -> int | None:
     """Return the most GPUs that the cluster had on any day, from the table beside the log [GPUs]."""
-    path = (source if source.is_dir() else source.parent) / "cluster_gpu_number.csv"
-    if not path.is_file():
-        return None
-    most = 0
-    for row in read_rows(path, Layout(("date", "total"))):
-        if isinstance(row, BadRowError):
-            raise row
-        most = max(most, row.count("total"))
-    return most or None
+    return max(counts_beside(source, "cluster_gpu_number.csv", ("date", "total")), default=0) or None
 
 
 HELIOS = TableFormat(
@@ -66,5 +56,5 @@ HELIOS = TableFormat(
     time_zone="Asia/Shanghai",
     extras=("num_nodes", "queueing_delay"),
     files="cluster_log.csv",
-    cluster_size=_cluster_gpus,
+    cluster_gpus=_cluster_gpus,
 )

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from polluxsim.logs.formats.base import Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
-from polluxsim.logs.formats.text_table import TableFormat
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
 
-def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse(row: LogRow) -> LogJob | Dropped:
     if (num_gpus := row.gpus("num_gpu")) == 0:
         return row.dropped("no GPU")
     return LogJob(

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from polluxsim.logs.formats.base import Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
-from polluxsim.logs.formats.text_table import TableFormat
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
 NO_DURATION = "a job's length is work, not time: durations are empty and the offered load is not known"
 
@@ -21,7 +15,7 @@ GAVEL_COLUMNS = (
 SHOCKWAVE_COLUMNS = (*GAVEL_COLUMNS[:7], "mode", "priority_weight", "slo", "duration", "arrival_time")
 
 
-def _parse_sia(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_sia(row: LogRow) -> LogJob | Dropped:
     num_gpus = row.count("num_replicas")
     if num_gpus == 0:
         return row.dropped("no GPU")
@@ -35,7 +29,7 @@ def _parse_sia(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     )
 
 
-def _parse_gavel(row: LogRow, zone: tzinfo) -> LogJob:
+def _parse_gavel(row: LogRow) -> LogJob:
     return LogJob(
         place=row.place,
         # The list has no job names.
@@ -47,7 +41,7 @@ def _parse_gavel(row: LogRow, zone: tzinfo) -> LogJob:
     )
 
 
-def _parse_tiresias(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+def _parse_tiresias(row: LogRow) -> LogJob | Dropped:
     num_gpus = row.count("num_gpu")
     if num_gpus == 0:
         return row.dropped("no GPU")

@@ -23,13 +23,9 @@ BLANKS = " \t\r\n"
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the objects of a JSON array and their lines.
+    """Yield the objects of a JSON array and their lines; raise InvalidInputError if the file is none.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file is not a JSON array of objects. Broken JSON is no bad row: nobody knows where the next
-        begins.
+    Broken JSON is no bad row: nobody knows where the next begins.
     """
     try:
         with path.open("rb") as file:

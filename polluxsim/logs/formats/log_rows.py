@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.errors import InvalidInputError, bad_line
-from polluxsim.logs.formats.base import BadRowError, Dropped, Place
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
 from polluxsim.tables import Row, read_number
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import tzinfo
     from pathlib import Path
     from typing import BinaryIO
@@ -36,9 +36,10 @@ _ValueT = TypeVar("_ValueT")
 
 @dataclass(frozen=True)
 class LogRow(Row):
-    """One row of a log, whose cells are text; `path`, `line` and `values` are those of `Row`."""
+    """One row of a log, whose cells are text; `zone` is that of times that name none, None if they all must."""
 
     values: Mapping[str, str]
+    zone: tzinfo | None = None
 
     @property
     def place(self) -> Place:
@@ -85,11 +86,11 @@ class LogRow(Row):
         """Return a number of GPUs, 0 for a job without [GPUs]."""
         return self.within(column, 0, MAX_GPUS)
 
-    def time(self, column: str, zone: tzinfo | None) -> float:
-        """Return a date and time of day [s since 1970-01-01 UTC]; without a zone it must name its offset."""
-        value = read_time(self.values[column], zone)
+    def time(self, column: str) -> float:
+        """Return a date and time of day [s since 1970-01-01 UTC]."""
+        value = read_time(self.values[column], self.zone)
         if value is None:
-            offset = "" if zone else " and an offset like +08:00"
+            offset = "" if self.zone else " and an offset like +08:00"
             raise self.error(column, f"a time like 2017-10-02 08:00:00{offset}")
         return value
 
@@ -161,20 +162,18 @@ class Layout:
     quoted: bool = True
 
 
-def read_rows(path: Path, layout: Layout) -> Iterator[LogRow | BadRowError]:
+def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table, line by line; empty lines are none.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be opened, or its header lacks a column.
+    Raise InvalidInputError if the file cannot be opened, or its header lacks a column.
     """
     lines = _read_lines(path)
     header = list(layout.columns)
     if layout.has_header:
         header = _header(path, next(lines, (1, "")), layout)
     for line, text in lines:
-        yield text if isinstance(text, BadRowError) else _row(path, line, text, header, layout)
+        cells = text if isinstance(text, BadRowError) else _cells(path, line, text, header, layout)
+        yield cells if isinstance(cells, BadRowError) else LogRow(path, line, cells, zone)
 
 
 def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) -> list[str]:
@@ -199,7 +198,7 @@ def _shortened(names: Sequence[str]) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _row(path: Path, line: int, text: str, header: list[str], layout: Layout) -> LogRow | BadRowError:
+def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) -> dict[str, str] | BadRowError:
     cells = _split(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
@@ -208,7 +207,7 @@ def _row(path: Path, line: int, text: str, header: list[str], layout: Layout) ->
     if len(cells) != len(header):
         allowed = f"{len(header)} or {len(layout.wider)}" if layout.wider else len(header)
         return BadRowError(path, line, f"allowed are {allowed} cells", len(cells))
-    return LogRow(path, line, dict(zip(header, cells, strict=True)))
+    return dict(zip(header, cells, strict=True))
 
 
 def _split(text: str, layout: Layout) -> list[str] | None:
@@ -251,19 +250,45 @@ def _skip_line(file: BinaryIO) -> None:
         pass
 
 
-def source_files(source: Path, pattern: str) -> list[Path]:
-    """Return the files of a log: the source itself, or in a folder those whose name fits, by name.
+def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
+    """Yield the rows of a table of which none may be bad: the first that is is raised."""
+    for row in read_rows(path, layout):
+        if isinstance(row, BadRowError):
+            raise row
+        yield row
 
-    Raises
-    ------
-    InvalidInputError
-        If there is none.
+
+def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
+    """Return the whole numbers in the last column of a table beside a log; none if there is no such table."""
+    path = (source if source.is_dir() else source.parent) / name
+    return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFormat(Format):
+    """A log in a text table: all that differs between such logs is a layout and a function for one row.
+
+    Parameters
+    ----------
+    layout
+        Columns and how cells are told apart.
+    parse
+        Makes a job of a row, or says why it is none; raises `BadRowError`.
     """
-    if not source.is_dir():
-        if not source.is_file():
-            raise InvalidInputError(f"{source}: no such file or folder")
-        return [source]
-    files = sorted(path for path in source.glob(pattern) if path.is_file())
-    if not files:
-        raise InvalidInputError(f"{source}: no file {pattern} in this folder")
-    return files
+
+    layout: Layout
+    parse: Callable[[LogRow], LogJob | Dropped]
+
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield what each row is."""
+        # Where each time says its zone, one that does not is a slip, and no assumption helps.
+        for row in read_rows(path, self.layout, zone if self.clock is Clock.LOCAL else None):
+            yield row if isinstance(row, BadRowError) else self._entry(row)
+
+    def _entry(self, row: LogRow) -> Entry:
+        if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
+            return row.dropped("the header again")  # dumps that were put one behind the other
+        try:
+            return self.parse(row)
+        except BadRowError as error:
+            return error

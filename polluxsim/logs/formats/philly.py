@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from polluxsim.logs.formats.base import Clock, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow
-from polluxsim.logs.formats.text_table import TableFormat
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
-    from pathlib import Path
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
 PHILLY_GPUS = 2490
 """GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]."""
 
 
-def _parse(row: LogRow, zone: tzinfo) -> LogJob:
+def _parse(row: LogRow) -> LogJob:
     duration, num_gpus = row.seconds("duration"), row.within("num_gpus", 1, 1e6)
     same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
     return LogJob(
         place=row.place,
         # The file has no job names; its line is the one thing that tells two jobs apart.
         job=f"philly-{row.line}",
-        submitted=row.time("timestamp", zone),
+        submitted=row.time("timestamp"),
         duration=duration,
         num_gpus=num_gpus,
         tenant=row.word("cluster"),
         status=JobStatus.COMPLETED,
         oddities=() if same else ("gpu_time is not duration · num_gpus",),
     )
-
-
-def _philly_gpus(source: Path) -> int:
-    return PHILLY_GPUS
 
 
 PHILLY = TableFormat(
@@ -46,5 +36,5 @@ PHILLY = TableFormat(
     clock=Clock.LOCAL,
     time_zone="UTC",
     files="philly.csv",
-    cluster_size=_philly_gpus,
+    cluster_gpus=lambda source: PHILLY_GPUS,
 )

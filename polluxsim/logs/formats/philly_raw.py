@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, Place
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, JobStatus, LogJob, Place
 from polluxsim.logs.formats.json_array import read_objects
-from polluxsim.logs.formats.log_rows import Layout, read_rows, read_time, source_files
+from polluxsim.logs.formats.log_rows import counts_beside, read_time
 from polluxsim.logs.formats.states import END_BEFORE_START, START_BEFORE_SUBMISSION
 from polluxsim.tables import Row
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATUSES = {"Pass": JobStatus.COMPLETED, "Killed": JobStatus.CANCELLED, "Failed": JobStatus.FAILED}
-
-JOB_LOG = "cluster_job_log"
-MACHINE_LIST = "cluster_machine_list"
 
 
 class Attempt(NamedTuple):
@@ -120,49 +117,25 @@ class PhillyJob:
         return self.status is JobStatus.COMPLETED and not self.has_hole and bool(self.usable)
 
 
-class PhillyRaw:
-    """The raw log; a `Format`. One JSON object is a row, and stands on the line of its opening brace."""
+class PhillyRaw(Format):
+    """The raw log. One JSON object is a row, and stands on the line of its opening brace."""
 
-    name = "philly-raw"
-    citation = "Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0"
-    caveat = "num_gpus is that of the first usable attempt: the log does not say what a job asked for"
-    clock = Clock.LOCAL
-    time_zone = "UTC"
-    extras = (
-        "usable_attempts", "gpus_first", "gpus_max", "num_nodes",
-        "elapsed", "gpu_time", "queueing_delay", "has_hole", "in_philly_csv",
-    )  # fmt: skip
-
-    def cluster_gpus(self, source: Path) -> int | None:
-        """Return the GPUs of the machine list beside the log, if there is one."""
-        path = (source if source.is_dir() else source.parent) / MACHINE_LIST
-        if not path.is_file():
-            return None
-        total = 0
-        for row in read_rows(path, Layout(("machineId", "number of GPUs"))):
-            if isinstance(row, BadRowError):
-                raise row
-            total += row.count("number of GPUs")
-        return total or None
-
-    def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield what each job is."""
-        for path in source_files(source, JOB_LOG):
-            for line, record in read_objects(path):
-                try:
-                    yield _entry(read_job(path, line, record, zone), Place(path.name, line))
-                except BadRowError as error:
-                    yield error
+        for line, record in read_objects(path):
+            try:
+                yield _entry(read_job(path, line, record, zone), Place(path.name, line))
+            except BadRowError as error:
+                yield error
+
+
+def _cluster_gpus(source: Path) -> int | None:
+    """Return the GPUs of the machine list beside the log, if there is one [GPUs]."""
+    return sum(counts_beside(source, "cluster_machine_list", ("machineId", "number of GPUs"))) or None
 
 
 def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UTC) -> PhillyJob:
-    """Return the job that a JSON object tells of.
-
-    Raises
-    ------
-    BadRowError
-        If a key is missing, or its value is not what the log has there.
-    """
+    """Return the job that an object tells of; raise BadRowError if a key is missing, or not what the log has there."""
     fields = _Fields(path, line, record, zone)
     return PhillyJob(
         job_id=fields.text("jobid"),
@@ -284,4 +257,15 @@ def _oddities(job: PhillyJob) -> tuple[str, ...]:
     return tuple(found)
 
 
-PHILLY_RAW = PhillyRaw()
+PHILLY_RAW = PhillyRaw(
+    name="philly-raw",
+    citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0",
+    caveat="num_gpus is that of the first usable attempt: the log does not say what a job asked for",
+    clock=Clock.LOCAL,
+    extras=(
+        "usable_attempts", "gpus_first", "gpus_max", "num_nodes",
+        "elapsed", "gpu_time", "queueing_delay", "has_hole", "in_philly_csv",
+    ),
+    files="cluster_job_log",
+    cluster_gpus=_cluster_gpus,
+)  # fmt: skip

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow, source_files
-from polluxsim.logs.formats.slurm_gpus import SEVERAL_TYPES, gpus_of
+from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat
 from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
-from polluxsim.logs.formats.text_table import TableFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import tzinfo
     from pathlib import Path
 
@@ -46,8 +44,16 @@ NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
 """The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""
 
+SEVERAL_TYPES = "GPUs of several types, which can be replayed on any one"
 
-def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
+GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
+"""One entry of a TRES list for GPUs, of one type or of all."""
+
+GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))?(?:\([^)]*\))?", re.ASCII)
+"""One entry of a GRES list for GPUs, as older versions write them: gpu:4, gpu:a100:4; gpu alone is one."""
+
+
+def _parse(row: LogRow) -> LogJob | Dropped:
     id_column = "JobID" if "JobID" in row.values else "JobIDRaw"
     job_id = row.name(id_column)
     if "." in job_id:
@@ -57,10 +63,10 @@ def _parse(row: LogRow, zone: tzinfo) -> LogJob | Dropped:
     status = _status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
         return row.dropped(NEVER_RAN)
-    num_gpus, gpu_type, types = gpus_of(row)
+    num_gpus, gpu_type, types = _gpus_of(row)
     if num_gpus == 0:
         return row.dropped(NO_GPU)
-    submitted, start, end = row.time("Submit", zone), _time(row, "Start", zone), _time(row, "End", zone)
+    submitted, start, end = row.time("Submit"), _time(row, "Start"), _time(row, "End")
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     if duration == 0 and _holds_nothing(row):
@@ -100,8 +106,8 @@ def _holds_nothing(row: LogRow) -> bool:
     return any(column in row.values and not row.has(column) for column in ("AllocTRES", "AllocGRES"))
 
 
-def _time(row: LogRow, column: str, zone: tzinfo) -> float | None:
-    return row.time(column, zone) if row.has(column) else None
+def _time(row: LogRow, column: str) -> float | None:
+    return row.time(column) if row.has(column) else None
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
@@ -126,6 +132,59 @@ def _time_limit(row: LogRow) -> float | None:
     if row.has("Timelimit") and row.word("Timelimit") not in NO_LIMIT:
         return _elapsed(row, "Timelimit") or None
     return None
+
+
+class _Gpus(NamedTuple):
+    """GPUs of a job, of which type where all are of one, and how many types there are."""
+
+    number: int
+    type: str | None = None
+    types: int = 0
+
+
+def _gpus_of(row: LogRow) -> _Gpus:
+    """Return the GPUs that the job was given, or asked for where the log does not say what it was given.
+
+    Not every cluster accounts for the types of what it gives; then the type that a job asked for is its type.
+    """
+    for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres), ("ReqTRES", _tres)):
+        if row.has(column):
+            found = _gpus_of_list(row, column, read)
+            return found if found.types else found._replace(type=_type_asked_for(row))
+    return _Gpus(0)
+
+
+def _type_asked_for(row: LogRow) -> str | None:
+    asked = {name for name, _ in GPUS.findall(row.values["ReqTRES"]) if name} if row.has("ReqTRES") else set()
+    return asked.pop() if len(asked) == 1 else None
+
+
+def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
+    entries = [found for text in row.values[column].strip().split(",") if (found := read(row, column, text))]
+    typed = {name: count for name, count in entries if name is not None}
+    # The untyped entry counts the typed ones too, so that adding both would count them twice.
+    total = next((count for name, count in reversed(entries) if name is None), sum(typed.values()))
+    return _Gpus(total, next(iter(typed)) if len(typed) == 1 else None, len(typed))
+
+
+def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
+    if not text.startswith(("gres/gpu=", "gres/gpu:")):
+        if "=" not in text:
+            raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
+        return None
+    match = GPUS.fullmatch(text)
+    if not match or int(match[2]) > MAX_GPUS:
+        raise row.error(column, "a list with GPUs like gres/gpu=4 or gres/gpu:a100=4")
+    return match[1], int(match[2])
+
+
+def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
+    if not text.removeprefix("gres").lstrip(":/").startswith("gpu"):
+        return None
+    match = GRES.fullmatch(text)
+    if not match or int(match[2] or 1) > MAX_GPUS:
+        raise row.error(column, "a list with GPUs like gpu:4 or gpu:a100:4")
+    return match[1], int(match[2] or 1)
 
 
 class SlurmFormat(TableFormat):
