@@ -24,25 +24,13 @@ MOST_LEVELS = 100_000
 
 
 class Answer(NamedTuple):
-    """What was found.
-
-    Attributes
-    ----------
-    target, curve
-        The target, and its metric at each level that was run, rising [s; 1 for ρ].
-    of_sizes
-        Whether levels are nodes; else they are loads.
-    level
-        The hardest that meets the target; None if none was found.
-    sure
-        The same by the upper end of the interval; None also where there are no intervals.
-    """
+    """What was found."""
 
     target: Target
-    curve: Mapping[float, Estimate]
-    of_sizes: bool
-    level: float | None
-    sure: float | None
+    curve: Mapping[float, Estimate]  # the target's metric at each level that was run, rising [s; 1 for ρ]
+    of_sizes: bool  # whether levels are nodes; else they are loads
+    level: float | None  # the hardest that meets the target; None if none was found
+    sure: float | None  # the same by the upper end of the interval; None also where there are no intervals
 
     @property
     def what(self) -> str:

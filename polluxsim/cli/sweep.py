@@ -33,18 +33,10 @@ MOST_ROWS = 40
 
 
 class Workplace(NamedTuple):
-    """What `hydra.sweeper` says of where runs are done and kept.
+    """What `hydra.sweeper` says of where runs are done and kept."""
 
-    Attributes
-    ----------
-    workers
-        Processes on this machine, where no launcher is chosen; None for one for each core.
-    cache
-        A folder of finished runs, or None.
-    """
-
-    workers: int | None
-    cache: str | None
+    workers: int | None  # processes on this machine, where no launcher is chosen; None: one a core
+    cache: str | None  # a folder of finished runs, or None
 
 
 def sweep_by_command(

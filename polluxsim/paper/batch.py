@@ -25,21 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batch:
-    """Experiments to be made.
+    """Experiments to be made."""
 
-    Parameters
-    ----------
-    plans
-        Those that can be made, with fewest runs first.
-    failures
-        Why each of the others cannot.
-    counts
-        Published numbers that are met and that are not, so far.
-    """
-
-    plans: list[Plan]
-    failures: dict[str, PolluxSimError]
-    counts: Counter[bool] = field(default_factory=Counter)
+    plans: list[Plan]  # those that can be made, with fewest runs first
+    failures: dict[str, PolluxSimError]  # why each of the others cannot
+    counts: Counter[bool] = field(default_factory=Counter)  # published numbers that are met and that are not, so far
 
     def do(self, request: Request) -> None:
         """Make, compare and write each experiment as soon as its runs are finished."""

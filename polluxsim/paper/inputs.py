@@ -33,24 +33,13 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is run.
+    """What is run."""
 
-    Parameters
-    ----------
-    profiles
-        Folder of profiles; None for the cards that come with polluxsim.
-    workloads
-        Folder with the sets of published workloads (workloads, workloads-0.5, workloads-realistic, …); None for
-        generated ones.
-    jobs
-        Jobs of a generated workload at load 1.
-    data
-        Folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for.
-    """
-
-    profiles: Path | None = None
+    profiles: Path | None = None  # folder of profiles; None for the cards that come with polluxsim
+    # folder with the sets of published workloads (workloads, workloads-0.5, …); None for generated ones
     workloads: Path | None = None
-    jobs: int = JOBS
+    jobs: int = JOBS  # jobs of a generated workload at load 1
+    # folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for
     data: Path | None = None
 
     def __post_init__(self) -> None:

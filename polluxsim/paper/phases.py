@@ -37,11 +37,11 @@ METRICS = {
 class Phase(NamedTuple):
     """What a job had on average over a phase, weighted by time."""
 
-    length: float
+    length: float  # of the time with GPUs in it [s]
     gpus: float
-    batch_size: float
-    batch_size_per_gpu: float
-    efficiency: float
+    batch_size: float  # total [examples]
+    batch_size_per_gpu: float  # [examples]
+    efficiency: float  # statistical
 
 
 class Chosen(NamedTuple):

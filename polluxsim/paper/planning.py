@@ -27,23 +27,13 @@ GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 
 
 class Planned(NamedTuple):
-    """One run to make.
-
-    Attributes
-    ----------
-    arm, workload, seed
-        What it is of.
-    overrides
-        What it is composed from.
-    key
-        What it is recognised by.
-    """
+    """One run to make."""
 
     arm: Arm
     workload: str
     seed: int
-    overrides: tuple[str, ...]
-    key: str
+    overrides: tuple[str, ...]  # what it is composed from
+    key: str  # what it is recognised by
 
 
 class Plan(NamedTuple):

@@ -24,23 +24,11 @@ EQUAL, KNOWN = "jobs at their published time", "jobs with a published time"
 
 @dataclass(frozen=True)
 class Finding:
-    """One published number and ours.
-
-    Parameters
-    ----------
-    published
-        The published number.
-    ours
-        Our value, None where nothing was measured.
-    rule
-        What it was judged by.
-    verdict
-        How the two stand to each other.
-    """
+    """One published number and ours."""
 
     published: Published
-    ours: Measured | None
-    rule: Rule
+    ours: Measured | None  # None where nothing was measured
+    rule: Rule  # what it was judged by
     verdict: Verdict
 
     @property

@@ -20,21 +20,11 @@ if TYPE_CHECKING:
 
 
 class NamedPolicy(NamedTuple):
-    """A policy that can be made as often as it is needed.
+    """A policy that can be made as often as it is needed."""
 
-    Attributes
-    ----------
-    name
-        As the user named it.
-    settings
-        Its part of a configuration: `_target_` and parameters.
-    module
-        The user's module that it is in, None for one of ours.
-    """
-
-    name: str
-    settings: dict[str, Any]
-    module: str | None = None
+    name: str  # as the user named it
+    settings: dict[str, Any]  # its part of a configuration: `_target_` and parameters
+    module: str | None = None  # the user's module that it is in, None for one of ours
 
     @property
     def label(self) -> str:

@@ -25,20 +25,11 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 class Outlook(NamedTuple):
-    """When one job may start and complete.
-
-    Attributes
-    ----------
-    job
-        Its name.
-    waits
-        Whether it holds no GPUs now.
-    starts, completions
-        In each future [s], in no order; ∞ is not within three days. A job that holds GPUs starts now.
-    """
+    """When one job may start and complete."""
 
     job: JobId
-    waits: bool
+    waits: bool  # whether it holds no GPUs now
+    # in each future [s], in no order; ∞ is not within three days, and a job that holds GPUs starts now
     starts: tuple[float, ...]
     completions: tuple[float, ...]
 
@@ -113,24 +104,12 @@ def as_frame(found: Sequence[Outlook], time: float) -> pd.DataFrame:
 
 
 class Check(NamedTuple):
-    """How intervals held that were said of one kind of time.
+    """How intervals held that were said of one kind of time."""
 
-    Attributes
-    ----------
-    what
-        Starts or completions.
-    known
-        Times that are the same in all futures, to the second.
-    uncertain
-        The others.
-    held
-        Of these, those in their interval.
-    """
-
-    what: str
-    known: int
+    what: str  # "starts" or "completions"
+    known: int  # times that are the same in all futures, to the second
     uncertain: int
-    held: int
+    held: int  # of the uncertain ones, those in their interval
 
 
 def checked(found: Sequence[Outlook], run: Run, time: float) -> Iterator[Check]:

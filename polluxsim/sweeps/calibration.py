@@ -24,20 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What may explain a log.
-
-    Parameters
-    ----------
-    policies
-        Names of policies.
-    gpus
-        Sizes of the cluster [GPUs], whole nodes each.
-    gpus_per_node
-        GPUs of each node.
-    """
+    """What may explain a log."""
 
     policies: Sequence[str]
-    gpus: Sequence[int]
+    gpus: Sequence[int]  # sizes of the cluster [GPUs], whole nodes each
     gpus_per_node: int
 
     def __post_init__(self) -> None:
@@ -47,25 +37,13 @@ class Candidates:
 
 
 class Match(NamedTuple):
-    """How near a replay's waits are to the recorded ones.
-
-    Attributes
-    ----------
-    policy, gpus
-        Of the replay.
-    error
-        Mean difference of a job's two waits [s].
-    mean_wait
-        Of the replay [s].
-    rank_correlation
-        Spearman's, of the two waits; NaN where either is always the same.
-    """
+    """How near a replay's waits are to the recorded ones."""
 
     policy: str
     gpus: int
-    error: float
-    mean_wait: float
-    rank_correlation: float
+    error: float  # mean difference of a job's two waits [s]
+    mean_wait: float  # in the replay [s]
+    rank_correlation: float  # Spearman's, of the two waits; NaN where either is always the same
 
 
 def calibrate(

@@ -32,21 +32,11 @@ if TYPE_CHECKING:
 
 
 class Completed(NamedTuple):
-    """A complete sweep.
+    """A complete sweep."""
 
-    Attributes
-    ----------
-    done
-        How many runs were done now; the others were found finished.
-    entries
-        Each distinct run, in the order of the plan.
-    table
-        A row for each.
-    """
-
-    done: int
-    entries: Sequence[Entry]
-    table: pa.Table
+    done: int  # how many runs were done now; the others were found finished
+    entries: Sequence[Entry]  # each distinct run, in the order of the plan
+    table: pa.Table  # a row for each
 
 
 def run_sweep(

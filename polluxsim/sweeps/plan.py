@@ -34,24 +34,12 @@ KEY_DIGITS = 8
 
 @dataclass(frozen=True)
 class Entry:
-    """One run of a plan.
+    """One run of a plan."""
 
-    Attributes
-    ----------
-    overrides
-        What sets it apart, in Hydra's words.
-    config
-        The resolved configuration.
-    key
-        What it is recognised by.
-    folder
-        Where it is, or is to be.
-    """
-
-    overrides: tuple[str, ...]
-    config: Mapping[str, Any]
-    key: str
-    folder: Path
+    overrides: tuple[str, ...]  # what sets it apart, in Hydra's words
+    config: Mapping[str, Any]  # resolved
+    key: str  # what it is recognised by
+    folder: Path  # where it is, or is to be
 
     def __str__(self) -> str:
         return " ".join(self.overrides) or "the default run"

@@ -34,15 +34,9 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class HydraTask:
-    """One run of a sweep as Hydra's launchers call it, on whatever machine.
+    """One run of a sweep as Hydra's launchers call it, on whatever machine."""
 
-    Parameters
-    ----------
-    modules
-        Where modules of the user's own are looked for.
-    """
-
-    modules: str
+    modules: str  # where modules of the user's own are looked for
 
     def __call__(self, config: DictConfig) -> None:
         """Do the run that Hydra composed, in the folder that Hydra made for it."""
