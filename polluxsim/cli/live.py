@@ -61,12 +61,7 @@ def _shown(picture: Picture, screen: Console) -> Live:
 class Watch:
     """Draws the cluster after a round, if a frame is due, and does what keys ask for.
 
-    Parameters
-    ----------
-    picture, live
-        What is drawn, and where.
-    key
-        Gives the last key that was pressed, "" where none was; waits for one if asked to.
+    `key` gives the last key that was pressed, "" where none was; it waits for one if asked to.
     """
 
     def __init__(self, picture: Picture, live: Live, key: KeyReader) -> None:

@@ -79,17 +79,9 @@ WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command; by default that of this process.
 
-    Parameters
-    ----------
-    arguments
-        What stands after `polluxsim` on the command line; by default that of this process.
-
-    Returns
-    -------
-    int
-        Exit status: 0 if all went well, 2 for bad input, 130 when interrupted.
+    The exit status is 0 if all went well, 2 for bad input, 130 when interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     with _warnings_in_one_line():

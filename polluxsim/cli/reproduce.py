@@ -62,10 +62,7 @@ def add_data(parser: ArgumentParser) -> None:
 def _reproduce(options: Namespace) -> int:
     """Reproduce the named tables and figures, each written as soon as its runs are finished.
 
-    Returns
-    -------
-    int
-        0; with --check, 1 if a published number is not met; 2 if one of several tables or figures could not be made.
+    The exit status is 0; with --check, 1 if a published number is not met; 2 if one of several could not be made.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.look.console import console

@@ -48,13 +48,7 @@ NAMED_BY_TIME = "${now:"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Compose the configuration from the command line and run it, or the sweep it describes.
-
-    Raises
-    ------
-    PolluxSimError
-        If a setting, a file or a policy's answer is not what it should be.
-    """
+    """Compose the configuration from the command line and run it, or the sweep it describes."""
     # Errors come to us, who say them in one line, not to Hydra's own printer.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # A policy in a module beside the user can be named in a config, as it could be with `python -m`.

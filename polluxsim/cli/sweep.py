@@ -44,16 +44,8 @@ def sweep_by_command(
 ) -> None:
     """Complete a sweep and print its results.
 
-    Parameters
-    ----------
-    plan
-        The overrides of each run.
-    config
-        What Hydra composed for the sweep as a whole.
-    context
-        How Hydra composes the configuration of a run from it.
-    workplace
-        Where runs are done and kept.
+    `plan` has the overrides of each run, `config` is what Hydra composed for the sweep as a whole, and `context` how it
+    composes the configuration of a run from that.
     """
     workers, cache = workplace
     folder = Path(config.hydra.sweep.dir)

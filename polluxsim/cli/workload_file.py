@@ -35,13 +35,7 @@ def write_drawn(source: Source, options: Namespace) -> int:
 
 
 def check_name(output: Path) -> None:
-    """Raise an error where a file is not named as one of a workload.
-
-    Raises
-    ------
-    InvalidInputError
-        If so.
-    """
+    """Raise `InvalidInputError` where a file is not named as one of a workload."""
     if output.suffix != SUFFIX:
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {SUFFIX}")
 

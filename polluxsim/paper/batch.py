@@ -65,13 +65,7 @@ class Batch:
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
-    """Plan experiments, and tell of those that cannot be made.
-
-    Raises
-    ------
-    PolluxSimError
-        If none of them can be, or an override reaches no run.
-    """
+    """Plan experiments, and tell of those that cannot be made; an error if none can, or an override reaches no run."""
     plans, failures = list[Plan](), dict[str, PolluxSimError]()
     for experiment in experiments:
         try:

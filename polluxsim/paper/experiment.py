@@ -103,15 +103,7 @@ def _in_group(group: str) -> list[str]:
 
 
 def read_experiment(name: str) -> Experiment:
-    """Compose an experiment's configuration and read its published values.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such experiment, or its file is not what it should be.
-    InvalidInputError
-        If its published values are not.
-    """
+    """Compose an experiment's configuration and read its published values; an error if these are not right."""
     if name not in (known := [*names(), *systems()]):
         raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(known)} and all")
     section = _section(name)

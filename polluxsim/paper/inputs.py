@@ -66,21 +66,10 @@ class Inputs:
         return _profiles_in(None if self.profiles is None else str(self.profiles))
 
     def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
-        """Return the workloads of an arm, with their seeds.
+        """Return the workloads of an arm, with their seeds; none where the folder has no such workload.
 
-        Parameters
-        ----------
-        arm
-            Says load and kind of request.
-        seeds
-            Generated workloads, each with a seed of its own; or runs of each published one.
-        only
-            Which published workloads, None for all.
-
-        Returns
-        -------
-        list of Unit
-            Empty where the folder has no such workload.
+        There are so many generated workloads, each with a seed of its own, or runs of each published one. Of the
+        published workloads, `only` says which; None is all.
         """
         common = self._profiles()
         if self.workloads is None:
@@ -95,13 +84,7 @@ class Inputs:
         ]
 
     def own(self, arm: Arm) -> list[Unit]:
-        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand.
-
-        Raises
-        ------
-        InvalidConfigError
-            If it needs data, and nobody said where they are.
-        """
+        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand."""
         if not (paths := arm.data):
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
         if self.data is None:

@@ -44,23 +44,10 @@ class Plan(NamedTuple):
 
 
 def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
-    """Return the runs of an experiment.
+    """Return the runs of an experiment, with seeds as `Inputs.units` counts them.
 
-    Parameters
-    ----------
-    experiment
-        Which one.
-    inputs
-        What it runs on.
-    seeds
-        As `Inputs.units` counts them.
-    extra
-        The user's overrides: each reaches the arms that have its setting. An arm's own go before them.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a run cannot be composed, or its parts cannot be built.
+    Each of the user's overrides in `extra` reaches the arms that have its setting; an arm's own go before them. It is
+    an `InvalidConfigError` if a run cannot be composed, or its parts cannot be built.
     """
     runs = _Composing(composer(CONFIG_DIRS), experiment, inputs, extra)
     units = {
@@ -119,13 +106,7 @@ def reaches(override: str, config: DictConfig) -> bool:
 
 
 def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
-    """Check that each of the user's overrides reaches a run.
-
-    Raises
-    ------
-    InvalidConfigError
-        If one does not.
-    """
+    """Raise `InvalidConfigError` where one of the user's overrides reaches no run."""
     reached = {text for plan in plans for run in plan.runs for text in run.overrides}
     if lost := [text for text in extra if text not in reached]:
         raise InvalidConfigError(f"{lost[0]}: no run of what was named has the setting {lost[0].partition('=')[0]!r}")

@@ -116,13 +116,7 @@ class Published:
 
 
 def read_published(path: Path) -> list[Published]:
-    """Read published values from CSV.
-
-    Raises
-    ------
-    InvalidInputError
-        If a row is not what it should be.
-    """
+    """Read published values from CSV."""
     return [_published(row) for row in read_rows(path, COLUMNS)]
 
 

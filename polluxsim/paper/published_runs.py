@@ -80,13 +80,7 @@ def _values() -> Mapping[tuple[str, str, str], float]:
 
 
 def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
-    """Return the completion time of every job of a published run [s], none where the artifact does not have it.
-
-    Raises
-    ------
-    InvalidInputError
-        If its summary.json is not what the artifact has.
-    """
+    """Return the completion time of every job of a published run [s], none where the artifact does not have it."""
     path = artifact / run / "summary.json"
     if not run or not path.is_file():
         return {}

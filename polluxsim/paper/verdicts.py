@@ -40,17 +40,7 @@ class Finding:
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
-    """Hold measured values against published ones.
-
-    Parameters
-    ----------
-    samples
-        What was measured.
-    published
-        What was published.
-    must_match
-        Whether the measured data were used, so that each row's rule for these holds.
-    """
+    """Hold measured values against published ones, by the rules for measured data if `must_match`."""
     return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
 
 

@@ -51,20 +51,10 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 
 
 class Execution:
-    """A run that is ready to be simulated: its configuration checked, its files read.
+    """A run that is ready to be simulated: its configuration, without Hydra's own, checked, its files read.
 
-    Parameters
-    ----------
-    config
-        The configuration, without Hydra's own.
-    given
-        Objects by group that stand for what the configuration would build; it describes them by `_target_` and
-        parameters where these would make the same, and a run with any other has no key.
-
-    Raises
-    ------
-    PolluxSimError
-        If a setting or a file is not what it should be.
+    Objects by group in `given` stand for what the configuration would build; it describes them by `_target_` and
+    parameters where these would make the same, and a run with any other has no key.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -134,13 +124,7 @@ def _can_be_built(values: Mapping[str, Any]) -> bool:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a value refers to one that is not there.
-    """
+    """Return a configuration as plain values; `InvalidConfigError` if one refers to a value that is not there."""
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:

@@ -34,13 +34,7 @@ LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 
 
 def key_of(config: Mapping[str, Json]) -> str:
-    """Return the key of a run: equal keys mean equal results.
-
-    Parameters
-    ----------
-    config
-        The resolved configuration, without Hydra's own.
-    """
+    """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
     parts = {
         "config": _plain(config),
         "data": dict(sorted(data_of(config).items())),

@@ -31,15 +31,7 @@ class LeastChange(NamedTuple):
 
 
 class Trial:
-    """Tries changes at a round of a run, for one job that is submitted.
-
-    Parameters
-    ----------
-    moment
-        The run just before the round.
-    job_id
-        The job.
-    """
+    """Tries changes for one job that is submitted, in a run just before a round."""
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
         self._moment, self._job_id = moment, job_id

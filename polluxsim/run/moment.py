@@ -39,14 +39,8 @@ RunT = TypeVar("RunT", bound=Run)
 class Moment(Generic[RunT]):
     """A finished run at a round of its life, from which it can go on in other ways.
 
-    The run is made again up to there, from the settings that it was made with.
-
-    Parameters
-    ----------
-    run
-        The run.
-    time
-        When things may change: at the first round that is not before this time [s].
+    The run is made again up to there, from the settings that it was made with: to the first round that is not before
+    `time` [s]. It is an `InvalidInputError` if the run does not last so long, or does not come out as it was.
 
     Attributes
     ----------
@@ -56,11 +50,6 @@ class Moment(Generic[RunT]):
         The settings of the run.
     time
         That of the round [s].
-
-    Raises
-    ------
-    InvalidInputError
-        If the run does not last so long, or does not come out as it was.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -108,12 +97,8 @@ class Moment(Generic[RunT]):
         """Return the run as it would have gone on otherwise, under settings that differ in policy and cluster only.
 
         Objects in `given` stand for what they describe; nodes go down for good, jobs are cancelled or do not come,
-        others come besides, and a seed draws the policy's random numbers anew.
-
-        Raises
-        ------
-        PolluxSimError
-            If such a future cannot be.
+        others come besides, and a seed draws the policy's random numbers anew. It is a `PolluxSimError` if such a
+        future cannot be.
         """
         run, policy = self.copied()
         new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
@@ -158,13 +143,7 @@ def replaced(config: DictConfig, group: str, part: Any) -> DictConfig:
 
 
 def with_entry(config: DictConfig, group: str, name: str | None, settings: Mapping[str, object]) -> DictConfig:
-    """Return a configuration with another entry of a group, or with settings of the one it has where none is named.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such entry.
-    """
+    """Return a configuration with another entry of a group, or with settings of the one it has where none is named."""
     if name is None:
         return replaced(config, group, OmegaConf.merge(config[group], dict(settings)))
     try:

@@ -32,13 +32,7 @@ class NamedPolicy(NamedTuple):
         return self.name.rpartition(":")[2]
 
     def make(self, *, afresh: bool = False) -> Policy:
-        """Return a new policy; `afresh` runs its module again, so that nothing is left of what it kept there.
-
-        Raises
-        ------
-        InvalidConfigError
-            If it cannot be made.
-        """
+        """Return a new policy; `afresh` runs its module again, so that nothing is left of what it kept there."""
         if afresh and self.module is not None:
             sys.modules.pop(self.module, None)
         policy: Policy = build(OmegaConf.create({"policy": self.settings}), "policy")
@@ -46,13 +40,7 @@ class NamedPolicy(NamedTuple):
 
 
 def named_policy(name: str) -> NamedPolicy:
-    """Return the policy of a name; the folder of a user's file becomes one that Python imports from.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is none.
-    """
+    """Return the policy of a name; the folder of a user's file becomes one that Python imports from."""
     file, colon, kind = name.rpartition(":")
     if not colon:
         try:

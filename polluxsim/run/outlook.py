@@ -41,25 +41,10 @@ def outlooks(
     told: Callable[[int], None] = lambda number: None,
     processes: int = 1,
 ) -> list[Outlook]:
-    """Return when jobs that wait or run may start and complete, in order of submission.
+    """Return when jobs (None: all) that wait or run may start and complete, in order of submission.
 
-    Parameters
-    ----------
-    moment
-        Now, of a run.
-    jobs
-        Which; None for all.
-    forks
-        Futures to draw, the same ones each time.
-    told
-        Called after each of them with how many there are.
-    processes
-        That draw them at most, where that takes long.
-
-    Raises
-    ------
-    InvalidInputError
-        If a job neither waits nor runs then, or there are no futures.
+    So many `forks` are drawn, the same ones each time, by several processes at most where that takes long; `told` is
+    called after each with how many there are. It is an `InvalidInputError` if a job neither waits nor runs then.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures are to be drawn, allowed is a whole number ≥ 1")
@@ -139,14 +124,7 @@ def calibration(
 ) -> list[Check]:
     """Return how intervals hold that are said at moments of a run, from a quarter of its arrivals on to three.
 
-    Parameters
-    ----------
-    run
-        A finished run.
-    moments
-        At how many.
-    forks, told, processes
-        As of `outlooks`; told how many moments are done.
+    `told` is called with how many moments are done.
     """
     found: list[Check] = []
     first, last = (pick(job.submit_time for job in run.result.job_records) for pick in (min, max))

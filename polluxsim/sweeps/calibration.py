@@ -49,35 +49,11 @@ class Match(NamedTuple):
 def calibrate(
     log: Path, candidates: Candidates, folder: Path, extra: Sequence[str] = (), workers: int | None = None
 ) -> tuple[list[Match], NDArray[np.float64]]:
-    """Replay a log under every policy on every cluster, and return those whose waits are nearest to it first.
+    """Replay a log under every policy on every cluster; return those nearest to it first, and its waits [s].
 
     Jobs larger than the smallest cluster are left out of all. Starts cost nothing, as the log's durations hold what
-    they cost; rounds are 10 s.
-
-    Parameters
-    ----------
-    log
-        As `polluxsim import` writes it, with queueing delays.
-    candidates
-        What to try.
-    folder
-        Where the runs go; finished ones are not made again.
-    extra
-        Overrides of every run, like `workload.hours=24`.
-    workers
-        Processes; None for one a core.
-
-    Returns
-    -------
-    list of Match
-        One for each policy and cluster.
-    array
-        The recorded waits [s].
-
-    Raises
-    ------
-    PolluxSimError
-        If the log says no waits, or a run cannot be made.
+    they cost; rounds are 10 s. The log is as `polluxsim import` writes it, with queueing delays; `extra` are overrides
+    of every run, like `workload.hours=24`. Finished runs in the folder are not made again.
     """
     recorded = _recorded(log)
     tried = [(policy, gpus) for policy in candidates.policies for gpus in candidates.gpus]

@@ -26,15 +26,7 @@ TIMING = "sweep-timing.parquet"
 
 
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
-    """Write the results of finished runs, and their wall-clock times into a file apart; return the results.
-
-    Parameters
-    ----------
-    entries
-        The runs, all finished, in the order of their rows.
-    folder
-        The sweep's folder.
-    """
+    """Write and return the results of finished runs, in their order; wall-clock times go into a file apart."""
     rows = [_row(entry, folder) for entry in entries]
     declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
     declared |= {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
@@ -50,12 +42,7 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
 def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
     """Return rows as a table with every column that any of them has; what a row has not is null.
 
-    Parameters
-    ----------
-    rows
-        Values by column.
-    declared
-        Types of columns that are known, so that they do not hang on the values there happen to be.
+    Types of columns that are known are declared, so that they do not hang on the values there happen to be.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}

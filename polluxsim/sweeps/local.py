@@ -34,18 +34,7 @@ class Told(NamedTuple):
 
 
 class LocalWorkers:
-    """Does runs in processes on this machine.
-
-    Parameters
-    ----------
-    workers
-        How many at most; by default as many as there are cores for us.
-
-    Raises
-    ------
-    InvalidConfigError
-        If that is no number of workers.
-    """
+    """Does runs in processes on this machine, by default as many as there are cores for us."""
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):

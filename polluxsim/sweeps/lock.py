@@ -22,19 +22,7 @@ CACHE_LOCK = ".cache-lock"
 def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator[None]:
     """Keep other sweeps out of a folder; the system itself ends that when the process ends, however it does.
 
-    Parameters
-    ----------
-    folder
-        The folder.
-    name
-        The lock's file in it.
-    waiting
-        Whether to wait until no other sweep has the lock.
-
-    Raises
-    ------
-    SweepError
-        If another sweep is at work in it, and we are not to wait.
+    `name` is the lock's file in it. It is a `SweepError` if another sweep is at work there, and we are not `waiting`.
     """
     with (folder / name).open("a") as file:
         try:

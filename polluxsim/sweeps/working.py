@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
-    """Do one run and write it.
-
-    Raises
-    ------
-    PolluxSimError
-        If a setting, a file or a policy's answer is not what it should be.
-    """
+    """Do one run and write it."""
     execution = Execution(OmegaConf.create(dict(config)))
     result, summary = execution.simulate(ignore)
     write_run(folder, result, execution.info(summary))
