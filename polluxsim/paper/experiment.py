@@ -106,7 +106,8 @@ def read_experiment(name: str) -> Experiment:
     """Compose an experiment's configuration and read its published values; an error if these are not right."""
     if name not in (known := [*names(), *systems()]):
         raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(known)} and all")
-    section = _section(name)
+    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
+    section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
     if unknown := sorted(set(section) - set(SETTINGS)):
         raise InvalidConfigError(
             f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
@@ -126,11 +127,6 @@ def read_experiment(name: str) -> Experiment:
         note=section.get("note", ""),
         system=section.get("system", "Pollux"),
     )
-
-
-def _section(name: str) -> dict[str, Any]:
-    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
-    return cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
 
 
 def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any]]) -> Iterable[Arm]:

@@ -75,9 +75,7 @@ class Inputs:
         if self.workloads is None:
             return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
         return [
-            Unit(
-                number, seed, (*common, "workload=file", f"workload.path={quoted(str(path.resolve()))}", f"seed={seed}")
-            )
+            Unit(number, seed, (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}"))
             for number, path in self.files(arm).items()
             if only is None or number in only
             for seed in range(seeds)
@@ -96,16 +94,18 @@ class Inputs:
         return [self._placed(*text.partition(f"={DATA}/")) for text in arm.overrides]
 
     def _placed(self, name: str, mark: str, path: str) -> str:
-        return f"{name}={quoted(str((self.data / path).resolve()))}" if mark and self.data else name
+        return f"{name}={_quoted(self.data / path)}" if mark and self.data else name
 
     def _profiles(self) -> tuple[str, ...]:
-        return () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
+        return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
         """Return an arm's published workloads by number; none where requests are to be smaller."""
         if self.workloads is None or arm.largest_request:
             return {}
-        paths = (self.workloads / workload_set(arm)).glob("workload-*.csv")
+        at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+        folder = self.workloads / (at_load if arm.request == "tuned" else f"workloads-{arm.request}")
+        paths = folder.glob("workload-*.csv")
         numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
         return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
 
@@ -119,11 +119,8 @@ class Inputs:
         )
 
 
-def workload_set(arm: Arm) -> str:
-    """Return the name of the published set of an arm's workloads."""
-    if arm.request != "tuned":
-        return f"workloads-{arm.request}"
-    return "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+def _quoted(path: Path) -> str:
+    return quoted(str(path.resolve()))
 
 
 @cache
