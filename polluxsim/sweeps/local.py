@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
+from collections import defaultdict, deque
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
+from statistics import fmean
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.run.workers import num_cores, starting, workers
-from polluxsim.sweeps.order import Order
 from polluxsim.sweeps.working import perform
 
 if TYPE_CHECKING:
@@ -76,3 +79,44 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
         warnings.simplefilter("default")
         perform(config, folder)
     return [Told(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
+
+
+class Order:
+    """Runs in order of how long runs of their kind took so far; kinds of which none is done yet come first.
+
+    Of a kind are runs that differ in nothing but what they draw or read: seed, workload and profiles.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._left: dict[str, deque[Entry]] = defaultdict(deque)
+        self._times: dict[str, list[float]] = defaultdict(list)
+        self._started: set[str] = set()
+        for entry in entries:
+            self._left[_kind(entry)].append(entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def next(self) -> Entry:
+        """Return the run to start now."""
+        kind = max(self._left, key=self._expected)
+        self._started.add(kind)
+        entry = self._left[kind].popleft()
+        if not self._left[kind]:
+            del self._left[kind]
+        return entry
+
+    def took(self, entry: Entry, seconds: float) -> None:
+        """Note how long a run took."""
+        self._times[_kind(entry)].append(seconds)
+
+    def _expected(self, kind: str) -> float:
+        if self._times[kind]:
+            return fmean(self._times[kind])
+        # One that is being tried out for the first time need not be tried out twice.
+        return 0.0 if kind in self._started else math.inf
+
+
+def _kind(entry: Entry) -> str:
+    config = {name: value for name, value in entry.config.items() if name not in ("seed", "workload", "profiles")}
+    return json.dumps(config, sort_keys=True)
