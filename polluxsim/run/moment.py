@@ -159,11 +159,8 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     if None is not old.least_nodes or None is not new.least_nodes:
         raise InvalidConfigError("nodes that are rented as a policy asks for them cannot be changed, nor dropped")
     both = min(old.num_nodes, new.num_nodes)
-    if (
-        new.gpus_per_node[:both] != old.gpus_per_node[:both]
-        or new.node_types[:both] != old.node_types[:both]
-        or new.hosts[:both] != old.hosts[:both]
-    ):
+    parts = ("gpus_per_node", "node_types", "hosts")
+    if any(getattr(new, part)[:both] != getattr(old, part)[:both] for part in parts):
         what = f"cluster has nodes {new.groups}, allowed are those there are, {old.groups}, and more or fewer"
         raise InvalidConfigError(f"{what} at the end")
     nodes = max(old, new, key=lambda cluster: cluster.num_nodes)
@@ -174,14 +171,7 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     while len(gpus) > old.num_nodes and len(gpus) - 1 in lost:
         lost.remove(len(gpus) - 1)
         gpus = gpus[:-1]
-    kept = (
-        old
-        if gpus == old.gpus_per_node
-        else Cluster(
-            gpus,
-            failures=old.failures,
-            node_types=NodeTypes(nodes.node_types[: len(gpus)]),
-            hosts=nodes.hosts[: len(gpus)],
-        )
-    )
-    return kept, tuple(sorted(lost))
+    if gpus == old.gpus_per_node:
+        return old, tuple(sorted(lost))
+    types, hosts = NodeTypes(nodes.node_types[: len(gpus)]), nodes.hosts[: len(gpus)]
+    return Cluster(gpus, failures=old.failures, node_types=types, hosts=hosts), tuple(sorted(lost))

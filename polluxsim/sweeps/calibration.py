@@ -57,7 +57,10 @@ def calibrate(
     """
     recorded = _recorded(log)
     tried = [(policy, gpus) for policy in candidates.policies for gpus in candidates.gpus]
-    frame = run_sweep([_overrides(log, candidates, *each, extra) for each in tried], folder, workers=workers)
+    size = candidates.gpus_per_node
+    same = (*replay_of(log), f"workload.most_gpus={min(candidates.gpus)}", f"cluster.gpus_per_node={size}")
+    plan = [(*same, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *extra) for policy, gpus in tried]
+    frame = run_sweep(plan, folder, workers=workers)
     found, waits = list[Match](), np.empty(0)
     for (policy, gpus), run in zip(tried, frame["folder"], strict=True):
         ours, waits = _pairs(Path(run), recorded)
@@ -80,17 +83,6 @@ def replay_of(log: Path) -> tuple[str, ...]:
     """Return the overrides of a log's replay: starts cost nothing, as its durations hold what they cost."""
     path = f"workload.path={quoted(str(log.resolve()))}"
     return ("workload=trace", path, "engine.restart_delay=0", "engine.round_interval=10")
-
-
-def _overrides(log: Path, candidates: Candidates, policy: str, gpus: int, extra: Sequence[str]) -> tuple[str, ...]:
-    return (
-        *replay_of(log),
-        f"workload.most_gpus={min(candidates.gpus)}",
-        f"policy={policy}",
-        f"cluster.num_nodes={gpus // candidates.gpus_per_node}",
-        f"cluster.gpus_per_node={candidates.gpus_per_node}",
-        *extra,
-    )
 
 
 def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -29,18 +29,12 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
     if not screen.is_terminal or not entries:
         yield
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[state]}"),
-    )
+    words, left, state = map(TextColumn, ("{task.description}", "{task.fields[left]}", "{task.fields[state]}"))
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left, state)
     over = threading.Event()
-    state = f"{known} found finished" if known else ""
+    found = f"{known} found finished" if known else ""
     with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("runs", total=len(entries), left="starting", state=state)
+        task = bar.add_task("runs", total=len(entries), left="starting", state=found)
         started = monotonic()
 
         def watch() -> None:
