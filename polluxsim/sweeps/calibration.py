@@ -58,8 +58,9 @@ def calibrate(
     recorded = _recorded(log)
     tried = [(policy, gpus) for policy in candidates.policies for gpus in candidates.gpus]
     size = candidates.gpus_per_node
-    same = (*replay_of(log), f"workload.most_gpus={min(candidates.gpus)}", f"cluster.gpus_per_node={size}")
-    plan = [(*same, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *extra) for policy, gpus in tried]
+    replay = (*replay_of(log), f"workload.most_gpus={min(candidates.gpus)}")
+    same = (f"cluster.gpus_per_node={size}", *extra)
+    plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
     frame = run_sweep(plan, folder, workers=workers)
     found, waits = list[Match](), np.empty(0)
     for (policy, gpus), run in zip(tried, frame["folder"], strict=True):
