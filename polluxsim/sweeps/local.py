@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from statistics import fmean
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.run.workers import num_cores, starting, workers
@@ -23,17 +23,11 @@ if TYPE_CHECKING:
 
     from polluxsim.sweeps.plan import Entry
 
+    Told = tuple[str, type[Warning], str, int]
+    """A warning that a worker gave: its text and kind, file and line."""
+
 PATIENCE = 0.2
 """How long Ctrl-C may have to wait until we look [s]."""
-
-
-class Told(NamedTuple):
-    """A warning that a worker gave, and where."""
-
-    message: str
-    category: type[Warning]
-    file: str
-    line: int
 
 
 class LocalWorkers:
@@ -78,7 +72,7 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         perform(config, folder)
-    return [Told(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
+    return [(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
 
 
 class Order:
