@@ -75,7 +75,8 @@ class Watch:
         self._last = run
         with self._pace.frame() as is_due:
             if is_due:
-                self._draw(run)
+                self._picture.show(run)
+                self._live.refresh()
         if is_due and (key := self._key(False)):
             self._obey(key)
 
@@ -84,10 +85,6 @@ class Watch:
         self._picture.keys = ""
         if self._last is not None:
             self._picture.show(self._last)
-
-    def _draw(self, run: Simulation) -> None:
-        self._picture.show(run)
-        self._live.refresh()
 
     def _obey(self, key: str) -> None:
         """Pause until the next key, or end the run as Ctrl-C does."""

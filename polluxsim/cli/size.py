@@ -74,16 +74,12 @@ def _size(options: Namespace) -> int:
     answer = _answer(options)
     _print(answer)
     if options.output is not None:
-        _draw(answer, options.output)
+        from polluxsim.look.plot.levels import draw_levels
+        from polluxsim.look.plot.style import save
+
+        save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.output)
+        print(f"wrote {options.output}")
     return NOT_MET if answer.level is None else 0
-
-
-def _draw(answer: Answer, path: Path) -> None:
-    from polluxsim.look.plot.levels import draw_levels
-    from polluxsim.look.plot.style import save
-
-    save(draw_levels(answer.target, answer.curve, answer.level, answer.what), path)
-    print(f"wrote {path}")
 
 
 def _answer(options: Namespace) -> Answer:

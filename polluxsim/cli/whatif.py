@@ -74,12 +74,8 @@ def _fork(options: Namespace) -> int:
     for number in range(options.seeds):
         seed = moment.config.seed + number if number else None
         ending = f"-seed{seed}" if number else ""
-        others.append(
-            _kept(
-                moment.fork(_changed(moment.config, options.names), {}, **changes, seed=seed),
-                folder / f"otherwise{ending}",
-            )
-        )
+        otherwise = moment.fork(_changed(moment.config, options.names), {}, **changes, seed=seed)
+        others.append(_kept(otherwise, folder / f"otherwise{ending}"))
         stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}"))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
