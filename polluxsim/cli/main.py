@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 """What each command does, by what one wants; one screen shows them all."""
 
 ADDED = [name for commands in COMMANDS.values() for name in commands if name != "run"]
-"""Commands whose options are declared by `add` in the module of that name, or of another one."""
+"""Commands whose options `add` declares, in the module of that name or as `OTHERWISE_NAMED` says."""
 
 OTHERWISE_NAMED = {"trace": "timeline", "import": "import_log", "map": "map_trace"}
 

@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 @styled
 def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
-    """Draw every quantity of which there is a finite value, a panel for each metric; the width is in cm."""
+    """Draw every quantity of findings with finite values of ours, a panel for each metric; the width is in cm."""
     panels: dict[tuple[str, bool], list[list[Finding]]] = {}
     for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
         panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)

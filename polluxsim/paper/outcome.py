@@ -93,16 +93,17 @@ def sure_enough(plan: Plan, request: Request) -> Outcome:
         if request.precision is None or widest <= request.precision:
             return outcome
         if seeds >= request.most_seeds:
-            still = (
-                f"the widest interval is still ±{100 * widest:.0f} % of its difference"
-                if isfinite(widest)
-                else f"a difference still has no interval, as it is 0 or of fewer than {LEAST_UNITS} units"
-            )
-            asked = f"asked for was {100 * request.precision:g} %"
-            console().print(f"{plan.experiment.name}: with {seeds} seeds {still}, {asked}")
+            words = f"with {seeds} seeds {_still(widest)}, asked for was {100 * request.precision:g} %"
+            console().print(f"{plan.experiment.name}: {words}")
             return outcome
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
         plan = planned(plan.experiment, request.inputs, seeds, request.extra)
+
+
+def _still(widest: float) -> str:
+    if isfinite(widest):
+        return f"the widest interval is still ±{100 * widest:.0f} % of its difference"
+    return f"a difference still has no interval, as it is 0 or of fewer than {LEAST_UNITS} units"
 
 
 def _compared(runs: Runs) -> Outcome:

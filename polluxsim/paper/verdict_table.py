@@ -100,10 +100,8 @@ def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
     if finding is None:
         return "–", "", ""
     row = finding.published
-    shown = (
-        BOUNDS.get(finding.rule.kind, "") + value(row.in_base_units, row, unit) + (" (rerun)" if row.is_rerun else "")
-    )
-    return shown, off(finding), finding.verdict.words
+    bound, origin = BOUNDS.get(finding.rule.kind, ""), " (rerun)" if row.is_rerun else ""
+    return f"{bound}{value(row.in_base_units, row, unit)}{origin}", off(finding), finding.verdict.words
 
 
 def off(finding: Finding) -> str:

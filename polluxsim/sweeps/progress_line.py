@@ -24,7 +24,7 @@ PAUSE = 0.5
 
 @contextmanager
 def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
-    """Show on a terminal's standard error how many runs are finished of those left; `known` more were found so."""
+    """Show on a terminal's standard error how many runs are finished of those left; `known` more were before."""
     screen = Console(stderr=True)
     if not screen.is_terminal or not entries:
         yield
