@@ -105,7 +105,7 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
     """Return the hardest of rising levels that meets a target, None if none was found.
 
     It is looked for by galloping from the first level and by bisection. Then its neighbours are tried, as metrics are
-    not always monotone. With `easier_upwards`, higher levels are easier, as with more nodes; else harder, as under load.
+    not always monotone. With `easier_upwards`, higher levels are easier, as with more nodes; else harder.
     """
 
     def turned(place: int) -> bool:
