@@ -31,7 +31,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_arena)
 
 
-def _arena(options: Namespace) -> int:
+def _arena(options: Namespace) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rich.markdown import Markdown
 
@@ -57,4 +57,3 @@ def _arena(options: Namespace) -> int:
     screen = console()
     screen.print(Markdown(text) if screen.is_terminal else text, markup=False)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
-    return 0

@@ -49,7 +49,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_card)
 
 
-def _card(options: Namespace) -> int:
+def _card(options: Namespace) -> None:
     from polluxsim.applications.card_files import write_card
     from polluxsim.applications.transformer_card import Training, transformer_card
 
@@ -65,7 +65,6 @@ def _card(options: Namespace) -> int:
     for gpu in speeds:
         most = model.most_examples(gpu)
         print(f"{gpu.name}: {f'{most} examples fit in memory' if most else 'does not fit in memory, left out'}")
-    return 0
 
 
 def _number(name: str, value: float | None) -> float | None:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(arguments: Sequence[str]) -> int:
-    """Run one command; return its exit status."""
+    """Run one command; return its exit status, 0 of those that have no other."""
     try:
         if arguments[:1] == ["run"]:
             # Nothing here is large enough for linear algebra in threads, and starting them takes longer than the work.
@@ -80,10 +80,11 @@ def _status(arguments: Sequence[str]) -> int:
             with ending_at_once():
                 from polluxsim.cli.run import run
 
-                return run(arguments[1:])
+                run(arguments[1:])
+                return 0
         with raising():
             options = parsed(arguments)
-            return int(options.action(options))
+            return int(options.action(options) or 0)
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT

@@ -47,7 +47,7 @@ NAMED_BY_TIME = "${now:"
 """Stands in the pattern of a folder whose name says when its run began."""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> None:
     """Compose the configuration from the command line and run it, or the sweep it describes."""
     # Errors come to us, who say them in one line, not to Hydra's own printer.
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -73,7 +73,6 @@ def run(arguments: Sequence[str]) -> int:
         raise InvalidConfigError(hydra_in_words(error)) from error
     if outcome.error is not None:
         raise outcome.error
-    return 0
 
 
 class _Outcome:

@@ -45,17 +45,18 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_whatif)
 
 
-def _whatif(options: Namespace) -> int:
-    if not (options.run.is_file() or options.nodes):
-        return _fork(options)
-    if options.nodes is None or options.at is not None:
-        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
+def _whatif(options: Namespace) -> None:
     from polluxsim.cli.whatif_log import whatif_log
 
-    return whatif_log(options)
+    if not (options.run.is_file() or options.nodes):
+        _fork(options)
+    elif options.nodes is None or options.at is not None:
+        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
+    else:
+        whatif_log(options)
 
 
-def _fork(options: Namespace) -> int:
+def _fork(options: Namespace) -> None:
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
     from polluxsim.look.table import SideBySide
@@ -81,7 +82,6 @@ def _fork(options: Namespace) -> int:
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(as_text(compared([*others, *stayed])))
     print(f"wrote {folder}")
-    return 0
 
 
 def _kept(run: Run, folder: Path) -> Run:

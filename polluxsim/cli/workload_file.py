@@ -27,11 +27,10 @@ def add_drawing(parser: ArgumentParser) -> None:
     )
 
 
-def write_drawn(source: Source, options: Namespace) -> int:
+def write_drawn(source: Source, options: Namespace) -> None:
     """Draw a workload and write it."""
     check_name(options.output)
     write(source.load(profiles_of(options)), options.output)
-    return 0
 
 
 def check_name(output: Path) -> None:
