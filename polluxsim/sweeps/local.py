@@ -46,7 +46,8 @@ class LocalWorkers:
 
     def _work(self, pool: ProcessPoolExecutor, count: int, order: Order) -> list[tuple[Entry, Exception]]:
         running: dict[Future[list[Told]], tuple[Entry, float]] = {}
-        failed, told = [], set[Told]()
+        failed = []
+        told: set[Told] = set()
         while order or running:
             while order and len(running) < count:
                 entry = order.next()
