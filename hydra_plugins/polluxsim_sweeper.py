@@ -46,13 +46,13 @@ class ResumableSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Complete the sweep."""
-        from polluxsim.cli.sweep import Workplace, sweep_by_command  # noqa: PLC0415
+        from polluxsim.cli.sweep import sweep_by_command  # noqa: PLC0415
 
         assert self.hydra_context is not None
         assert self.config is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         plan = combinations(parser.parse_overrides([*self._params, *arguments]))
-        return sweep_by_command(plan, self.config, self.hydra_context, Workplace(self._workers, self._cache))
+        return sweep_by_command(plan, self.config, self.hydra_context, self._workers, self._cache)
 
 
 def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from polluxsim.run.progress_line import ignore, num_expected, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from polluxsim.engine.simulation import Simulation, Watcher
     from polluxsim.records import RoundRecord
@@ -23,17 +24,11 @@ REFRESH = 0.25
 """Time between two looks at the bar [s]."""
 
 
-@contextmanager
-def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> Iterator[Watcher]:
+def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:
     """Give a watcher that shows how far the run is: a bar in a notebook, a line on a terminal, nothing elsewhere."""
     if not wanted:
-        yield ignore
-    elif _in_notebook():
-        with _bar(workload) as watch:
-            yield watch
-    else:
-        with progress(workload, cluster) as watch:
-            yield watch
+        return nullcontext(ignore)
+    return _bar(workload) if _in_notebook() else progress(workload, cluster)
 
 
 @contextmanager

@@ -33,18 +33,10 @@ SettingsLike: TypeAlias = "Choice | str | EngineSettings"
 
 @dataclass(frozen=True)
 class Given:
-    """A part that is an object already.
-
-    Parameters
-    ----------
-    value
-        The object.
-    description
-        What run.json says of it.
-    """
+    """A part that is an object already."""
 
     value: Any
-    description: Mapping[str, object]
+    description: Mapping[str, object]  # what run.json says of it
 
 
 Part: TypeAlias = Choice | Given

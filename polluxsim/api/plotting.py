@@ -17,22 +17,7 @@ if TYPE_CHECKING:
 
 
 def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawing:
-    """Draw a figure of runs at hand.
-
-    Parameters
-    ----------
-    kind
-        As `polluxsim plot` names it.
-    subject
-        What is drawn.
-    given
-        Options of that kind by their names, as `bin=10` or `job=["a", "b"]`.
-
-    Raises
-    ------
-    PolluxSimError
-        If there is no such kind or option, or a run is not what it should be.
-    """
+    """Draw a figure of runs, of a kind as `polluxsim plot` names it, with its options: `bin=10` or `job=["a", "b"]`."""
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     if kind not in KINDS:

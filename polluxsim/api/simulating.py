@@ -78,7 +78,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     >>> len(result.jobs)
     160
     """
-    parts = _parts(workload, policy, agent, cluster, profiles, settings)
+    parts = _parts(workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)
     execution = Execution(_configuration(parts, seed), _given(parts))
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
@@ -122,17 +122,9 @@ def start(
     return starter(workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)(seed)
 
 
-def starter(
-    workload: WorkloadLike | None = None,
-    *,
-    policy: PolicyLike | None = None,
-    agent: AgentLike | None = None,
-    cluster: ClusterLike | None = None,
-    profiles: ProfilesLike | None = None,
-    settings: SettingsLike | None = None,
-) -> Callable[[int], tuple[Simulation, Policy]]:
+def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[int], tuple[Simulation, Policy]]:
     """Return what begins runs as `start` does, by their seeds; what they have in common is composed once."""
-    parts = _parts(workload, policy, agent, cluster, profiles, settings)
+    parts = _parts(workload, **others)
     config = _configuration(parts, 0)
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
@@ -144,12 +136,14 @@ def starter(
 
 def _parts(
     workload: WorkloadLike | None,
-    policy: PolicyLike | None,
-    agent: AgentLike | None,
-    cluster: ClusterLike | None,
-    profiles: ProfilesLike | None,
-    settings: SettingsLike | None,
+    *,
+    policy: PolicyLike | None = None,
+    agent: AgentLike | None = None,
+    cluster: ClusterLike | None = None,
+    profiles: ProfilesLike | None = None,
+    settings: SettingsLike | None = None,
 ) -> dict[str, Part]:
+    """Return the parts by group; without an agent, what agents go by hangs on the policy."""
     return {
         **({} if agent is None else {"agent": agent_part(agent)}),
         "profiles": profiles_part(profiles),

@@ -10,7 +10,6 @@ from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
 
 SUITES = ("quick", "full")
 
@@ -32,7 +31,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_arena)
 
 
-def _arena(options: Namespace) -> int:
+def _arena(options: Namespace) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rich.markdown import Markdown
 
@@ -41,6 +40,7 @@ def _arena(options: Namespace) -> int:
     from polluxsim.arena.playing import Place, play
     from polluxsim.arena.scenarios import default_policies, read_suite
     from polluxsim.arena.words import as_markdown
+    from polluxsim.files import appearing_whole
     from polluxsim.look.console import console
 
     suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
@@ -49,17 +49,11 @@ def _arena(options: Namespace) -> int:
     place = Place(options.output, options.workers, tuple(options.names))
     board = leaderboard(play(options.policies or default_policies(), suite, place))
     text = as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios})
-    _write(options.output / "arena.html", lambda path: path.write_text(page(board, suite), encoding="utf-8"))
-    _write(options.output / "arena.md", lambda path: path.write_text(text, encoding="utf-8"))
-    _write(options.output / "arena.parquet", lambda path: as_frame(board).to_parquet(path, index=False))
+    for name, content in {"arena.html": page(board, suite), "arena.md": text}.items():
+        with appearing_whole(options.output / name) as path:
+            path.write_text(content, encoding="utf-8")
+    with appearing_whole(options.output / "arena.parquet") as path:
+        as_frame(board).to_parquet(path, index=False)
     screen = console()
     screen.print(Markdown(text) if screen.is_terminal else text, markup=False)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
-    return 0
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    from polluxsim.files import appearing_whole
-
-    with appearing_whole(path) as temporary:
-        write(temporary)

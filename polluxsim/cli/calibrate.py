@@ -28,7 +28,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_calibrate)
 
 
-def _calibrate(options: Namespace) -> int:
+def _calibrate(options: Namespace) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -46,7 +46,6 @@ def _calibrate(options: Namespace) -> int:
         numbers = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}", f"{match.rank_correlation:.2f}")
         table.add_row(match.policy, str(match.gpus), *numbers)
     console().print(table)
-    return 0
 
 
 def _numbers(text: str) -> list[int]:

@@ -49,7 +49,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_card)
 
 
-def _card(options: Namespace) -> int:
+def _card(options: Namespace) -> None:
     from polluxsim.applications.card_files import write_card
     from polluxsim.applications.transformer_card import Training, transformer_card
 
@@ -63,12 +63,8 @@ def _card(options: Namespace) -> int:
     card = transformer_card(model, training, speeds)
     print(f"wrote {write_card(card, options.output)}")
     for gpu in speeds:
-        print(f"{gpu.name}: {_fit(model.most_examples(gpu))}")
-    return 0
-
-
-def _fit(most: int) -> str:
-    return f"{most} examples fit in memory" if most else "does not fit in memory, left out"
+        most = model.most_examples(gpu)
+        print(f"{gpu.name}: {f'{most} examples fit in memory' if most else 'does not fit in memory, left out'}")
 
 
 def _number(name: str, value: float | None) -> float | None:
@@ -106,9 +102,8 @@ def _speeds(names: str, given: Mapping[str, float | None]) -> dict[GpuType, Spee
     speeds = {}
     for name in names.split(","):
         if (known := SPEEDS.get(name)) is None:
-            raise InvalidConfigError(
-                f"card: --gpu {name!r}, allowed are {', '.join(SPEEDS)}{did_you_mean(name, SPEEDS)}"
-            )
+            meant = did_you_mean(name, SPEEDS)
+            raise InvalidConfigError(f"card: --gpu {name!r}, allowed are {', '.join(SPEEDS)}{meant}")
         network = given["network"]
         speeds[GPU_TYPES[name]] = known._replace(
             utilisation=given["utilisation"] or known.utilisation,

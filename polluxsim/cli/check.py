@@ -17,6 +17,8 @@ FAULTS = 1
 STEP = 20
 """Worlds between two looks at the progress."""
 
+CLEAR = "\r\x1b[K"
+
 
 def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
@@ -40,18 +42,10 @@ def _check(options: Namespace) -> int:
         raise InvalidConfigError(f"--decision-timeout is {options.decision_timeout}, allowed is a number > 0")
     faults = 0
     for told in found_apart(options.policy, options.worlds, options.decision_timeout):
-        if isinstance(told, int):
-            _show_progress(told, options.worlds)
-        else:
+        if not isinstance(told, int):
             faults += 1
-            print(f"{_CLEAR * sys.stderr.isatty()}{told[0]}\n\n{told[1]}", flush=True)
+            print(f"{CLEAR * sys.stderr.isatty()}{told[0]}\n\n{told[1]}", flush=True)
+        elif sys.stderr.isatty() and told % STEP == 0:
+            print(f"{CLEAR}world {told:,} of {options.worlds:,}", end="", file=sys.stderr, flush=True)
     print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
     return FAULTS if faults else 0
-
-
-_CLEAR = "\r\x1b[K"
-
-
-def _show_progress(world: int, worlds: int) -> None:
-    if sys.stderr.isatty() and world % STEP == 0:
-        print(f"{_CLEAR}world {world:,} of {worlds:,}", end="", file=sys.stderr, flush=True)

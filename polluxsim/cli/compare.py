@@ -24,7 +24,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_compare)
 
 
-def _compare(options: Namespace) -> int:
+def _compare(options: Namespace) -> None:
     from polluxsim.look.comparing import as_text, by_setting, compared
     from polluxsim.look.console import console
     from polluxsim.look.ranks import rank_table
@@ -34,4 +34,3 @@ def _compare(options: Namespace) -> int:
     print(as_text(compared(runs, options.by)))
     if options.ranks:
         console().print(rank_table(by_setting(runs, options.by), options.ranks))
-    return 0

@@ -21,7 +21,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_fit)
 
 
-def _fit(options: Namespace) -> int:
+def _fit(options: Namespace) -> None:
     from polluxsim.applications.card_files import fit_cards, write_cards
     from polluxsim.look.fitted_speed import error_table
 
@@ -32,7 +32,6 @@ def _fit(options: Namespace) -> int:
     if options.plot is not None:
         _plot(cards, options.measured, options.plot)
         print(f"wrote {options.plot}")
-    return 0
 
 
 def _plot(cards: Mapping[str, Card], measured: Path, path: Path) -> None:

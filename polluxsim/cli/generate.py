@@ -40,11 +40,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action=_generate)
 
 
-def _generate(options: argparse.Namespace) -> int:
+def _generate(options: argparse.Namespace) -> None:
     is_trace = options.output.suffix == ".parquet"
     kind = options.kind or ("replay" if is_trace else "sampled")
     given = _given(kind, options)
-    return _write_trace(kind, given, options) if is_trace else write_drawn(_source(kind, given, options), options)
+    if is_trace:
+        _write_trace(kind, given, options)
+    else:
+        write_drawn(_source(kind, given, options), options)
 
 
 def _given(kind: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -66,7 +69,7 @@ def _source(kind: str, given: dict[str, Any], options: argparse.Namespace) -> So
     return PhillyLike(tuned=not options.realistic, **given)
 
 
-def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespace) -> int:
+def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespace) -> None:
     from polluxsim.durations import HOUR
     from polluxsim.logs.formats.philly import PHILLY_GPUS
     from polluxsim.workloads.replay_like import ReplayLike, write_replay
@@ -84,4 +87,3 @@ def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespac
         f"{output}: {len(jobs.times)} jobs in {source.hours} h, {gpu_hours:.0f} GPU-hours, "
         f"{gpu_hours / source.hours / PHILLY_GPUS:.0%} of Philly's {PHILLY_GPUS} GPUs"
     )
-    return 0

@@ -36,13 +36,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def check_options(arguments: Sequence[str]) -> None:
-    """Raise an error where Hydra would print its usage.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is an option that nobody knows, or one without its value.
-    """
+    """Raise `InvalidConfigError` for an unknown option or one without its value: Hydra would print its usage."""
     parser = get_args_parser()
     parser.exit_on_error = False
     try:

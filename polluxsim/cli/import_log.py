@@ -32,7 +32,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_import)
 
 
-def _import(options: Namespace) -> int:
+def _import(options: Namespace) -> None:
     from polluxsim.logs.importing import import_trace
     from polluxsim.logs.report_text import as_text
 
@@ -45,4 +45,3 @@ def _import(options: Namespace) -> int:
         time_zone=options.time_zone,
     )
     print(json.dumps(report.as_json(), indent=2) if options.json else as_text(report))
-    return 0

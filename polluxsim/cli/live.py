@@ -61,12 +61,7 @@ def _shown(picture: Picture, screen: Console) -> Live:
 class Watch:
     """Draws the cluster after a round, if a frame is due, and does what keys ask for.
 
-    Parameters
-    ----------
-    picture, live
-        What is drawn, and where.
-    key
-        Gives the last key that was pressed, "" where none was; waits for one if asked to.
+    `key` gives the last key that was pressed, "" where none was; it waits for one if asked to.
     """
 
     def __init__(self, picture: Picture, live: Live, key: KeyReader) -> None:
@@ -80,7 +75,8 @@ class Watch:
         self._last = run
         with self._pace.frame() as is_due:
             if is_due:
-                self._draw(run)
+                self._picture.show(run)
+                self._live.refresh()
         if is_due and (key := self._key(False)):
             self._obey(key)
 
@@ -89,10 +85,6 @@ class Watch:
         self._picture.keys = ""
         if self._last is not None:
             self._picture.show(self._last)
-
-    def _draw(self, run: Simulation) -> None:
-        self._picture.show(run)
-        self._live.refresh()
 
     def _obey(self, key: str) -> None:
         """Pause until the next key, or end the run as Ctrl-C does."""

@@ -68,10 +68,7 @@ class History(NamedTuple):
 class Picture:
     """The cluster after the last round shown, for a terminal of any size.
 
-    Attributes
-    ----------
-    keys
-        What keys do, in a few words; none where nothing listens to them.
+    `keys` says in a few words what keys do; it is empty where nothing listens to them.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:

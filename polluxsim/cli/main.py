@@ -8,36 +8,15 @@ import re
 import sys
 import warnings
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
-from polluxsim.cli import (
-    arena,
-    calibrate,
-    card,
-    check,
-    compare,
-    conformance,
-    fit,
-    generate,
-    import_log,
-    map_trace,
-    plot,
-    report,
-    reproduce,
-    sample,
-    size,
-    table,
-    timeline,
-    whatif,
-    when,
-    why,
-)
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
 from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 BAD_INPUT = 2
 
@@ -72,6 +51,11 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """What each command does, by what one wants; one screen shows them all."""
 
+ADDED = [name for commands in COMMANDS.values() for name in commands if name != "run"]
+"""Commands whose options `add` declares, in the module of that name or as `OTHERWISE_NAMED` says."""
+
+OTHERWISE_NAMED = {"trace": "timeline", "import": "import_log", "map": "map_trace"}
+
 WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
 """Commands that take KEY=VALUE."""
 
@@ -79,32 +63,28 @@ WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command; by default that of this process.
 
-    Parameters
-    ----------
-    arguments
-        What stands after `polluxsim` on the command line; by default that of this process.
-
-    Returns
-    -------
-    int
-        Exit status: 0 if all went well, 2 for bad input, 130 when interrupted.
+    The exit status is 0 if all went well, 2 for bad input, 130 when interrupted.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     with _warnings_in_one_line():
-        return _status(arguments)
+        return _status(list(sys.argv[1:] if arguments is None else arguments))
 
 
 def _status(arguments: Sequence[str]) -> int:
-    """Run one command; return its exit status."""
+    """Run one command; return its exit status, 0 of those that have no other."""
     try:
         if arguments[:1] == ["run"]:
+            # Nothing here is large enough for linear algebra in threads, and starting them takes longer than the work.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             with ending_at_once():
-                return _run(arguments[1:])
+                from polluxsim.cli.run import run
+
+                run(arguments[1:])
+                return 0
         with raising():
             options = parsed(arguments)
-            return int(options.action(options))
+            return int(options.action(options) or 0)
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -174,8 +154,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"polluxsim {__version__}", help=argparse.SUPPRESS)
     commands = parser.add_subparsers(prog="polluxsim", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     commands.add_parser("run", add_help=False)
-    for name, add in ADDED.items():
-        add(commands.add_parser(name))
+    for name in ADDED:
+        import_module(f"polluxsim.cli.{OTHERWISE_NAMED.get(name, name)}").add(commands.add_parser(name))
     return parser
 
 
@@ -185,35 +165,3 @@ def _overview() -> str:
     for purpose, commands in COMMANDS.items():
         lines += [f"{purpose}:", *(f"    {name:<13}{what}" for name, what in commands.items())]
     return "\n".join(lines)
-
-
-def _run(arguments: Sequence[str]) -> int:
-    # Nothing here is large enough for a linear algebra library's threads, and starting them takes longer than the work.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from polluxsim.cli.run import run
-
-    return run(arguments)
-
-
-ADDED: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
-    "check": check.add,
-    "arena": arena.add,
-    "size": size.add,
-    "reproduce": reproduce.add,
-    "conformance": conformance.add,
-    "table": table.add,
-    "compare": compare.add,
-    "plot": plot.add,
-    "report": report.add,
-    "trace": timeline.add,
-    "whatif": whatif.add,
-    "when": when.add,
-    "why": why.add,
-    "import": import_log.add,
-    "generate": generate.add,
-    "sample": sample.add,
-    "map": map_trace.add,
-    "calibrate": calibrate.add,
-    "fit": fit.add,
-    "card": card.add,
-}

@@ -39,7 +39,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_map)
 
 
-def _map(options: Namespace) -> int:
+def _map(options: Namespace) -> None:
     check_name(options.output)
     # A rule in a module beside the user can be named, as it could be with `python -m`.
     if str(Path.cwd()) not in sys.path:
@@ -47,7 +47,6 @@ def _map(options: Namespace) -> int:
     workload, report = _source(options).map(profiles_of(options))
     write(workload, options.output)
     print(report.as_text())
-    return 0
 
 
 def _source(options: Namespace) -> MappedTrace:

@@ -105,11 +105,10 @@ _OPTIONS = {
 }
 
 
-def _plot(options: argparse.Namespace) -> int:
+def _plot(options: argparse.Namespace) -> None:
     from polluxsim.look.plot.kinds import Subject, draw
     from polluxsim.look.plot.style import check_ending, save
 
     check_ending(options.output)
     save(draw(options, Subject(getattr(options, "runs", ()))), options.output)
     print(f"wrote {options.output}")
-    return 0

@@ -20,8 +20,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_report)
 
 
-def _report(options: Namespace) -> int:
+def _report(options: Namespace) -> None:
     from polluxsim.look.report.writing import write_report
 
     write_report(options.runs, options.output)
-    return 0

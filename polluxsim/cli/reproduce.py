@@ -62,10 +62,7 @@ def add_data(parser: ArgumentParser) -> None:
 def _reproduce(options: Namespace) -> int:
     """Reproduce the named tables and figures, each written as soon as its runs are finished.
 
-    Returns
-    -------
-    int
-        0; with --check, 1 if a published number is not met; 2 if one of several tables or figures could not be made.
+    The exit status is 0; with --check, 1 if a published number is not met; 2 if one of several could not be made.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.look.console import console
@@ -74,7 +71,9 @@ def _reproduce(options: Namespace) -> int:
 
     wanted = [word for word in options.names if "=" not in word]
     if LIST in wanted:
-        return _list()
+        for name in (*names(), *systems()):
+            print(f"{name:12}{read_experiment(name).title}")
+        return 0
     chosen = names() if ALL in wanted else list(dict.fromkeys(wanted))
     if not chosen:
         raise InvalidConfigError(
@@ -89,14 +88,6 @@ def _reproduce(options: Namespace) -> int:
     met, not_met = batch.counts[True], batch.counts[False]
     console().print(f"{met} of {met + not_met} published numbers are met; wrote {request.folder}")
     return NOT_MADE if batch.failures else DIFFERS if options.check and not_met else 0
-
-
-def _list() -> int:
-    from polluxsim.paper.experiment import names, read_experiment, systems
-
-    for name in (*names(), *systems()):
-        print(f"{name:12}{read_experiment(name).title}")
-    return 0
 
 
 def _request(options: Namespace, extra: Sequence[str]) -> Request:

@@ -45,14 +45,8 @@ NAMED_BY_TIME = "${now:"
 """Stands in the pattern of a folder whose name says when its run began."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Compose the configuration from the command line and run it, or the sweep it describes.
-
-    Raises
-    ------
-    PolluxSimError
-        If a setting, a file or a policy's answer is not what it should be.
-    """
+def run(arguments: Sequence[str]) -> None:
+    """Compose the configuration from the command line and run it, or the sweep it describes."""
     # Errors come to us, who say them in one line, not to Hydra's own printer.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
@@ -77,7 +71,6 @@ def run(arguments: Sequence[str]) -> int:
         raise InvalidConfigError(hydra_in_words(error)) from error
     if outcome.error is not None:
         raise outcome.error
-    return 0
 
 
 class _Outcome:

@@ -21,8 +21,8 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_sample)
 
 
-def _sample(options: Namespace) -> int:
+def _sample(options: Namespace) -> None:
     from polluxsim.workloads.sampling import PhillySample
 
     source = PhillySample(str(options.trace), options.jobs, tuned=not options.realistic, seed=options.seed)
-    return write_drawn(source, options)
+    write_drawn(source, options)

@@ -24,25 +24,13 @@ MOST_LEVELS = 100_000
 
 
 class Answer(NamedTuple):
-    """What was found.
-
-    Attributes
-    ----------
-    target, curve
-        The target, and its metric at each level that was run, rising [s; 1 for ρ].
-    of_sizes
-        Whether levels are nodes; else they are loads.
-    level
-        The hardest that meets the target; None if none was found.
-    sure
-        The same by the upper end of the interval; None also where there are no intervals.
-    """
+    """What was found."""
 
     target: Target
-    curve: Mapping[float, Estimate]
-    of_sizes: bool
-    level: float | None
-    sure: float | None
+    curve: Mapping[float, Estimate]  # the target's metric at each level that was run, rising [s; 1 for ρ]
+    of_sizes: bool  # whether levels are nodes; else they are loads
+    level: float | None  # the hardest that meets the target; None if none was found
+    sure: float | None  # the same by the upper end of the interval; None also where there are no intervals
 
     @property
     def what(self) -> str:
@@ -86,16 +74,12 @@ def _size(options: Namespace) -> int:
     answer = _answer(options)
     _print(answer)
     if options.output is not None:
-        _draw(answer, options.output)
+        from polluxsim.look.plot.levels import draw_levels
+        from polluxsim.look.plot.style import save
+
+        save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.output)
+        print(f"wrote {options.output}")
     return NOT_MET if answer.level is None else 0
-
-
-def _draw(answer: Answer, path: Path) -> None:
-    from polluxsim.look.plot.levels import draw_levels
-    from polluxsim.look.plot.style import save
-
-    save(draw_levels(answer.target, answer.curve, answer.level, answer.what), path)
-    print(f"wrote {path}")
 
 
 def _answer(options: Namespace) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
@@ -32,38 +32,14 @@ MOST_ROWS = 40
 """Sweeps of more settings than this print no table of them."""
 
 
-class Workplace(NamedTuple):
-    """What `hydra.sweeper` says of where runs are done and kept.
-
-    Attributes
-    ----------
-    workers
-        Processes on this machine, where no launcher is chosen; None for one for each core.
-    cache
-        A folder of finished runs, or None.
-    """
-
-    workers: int | None
-    cache: str | None
-
-
 def sweep_by_command(
-    plan: Sequence[Sequence[str]], config: DictConfig, context: HydraContext, workplace: Workplace
+    plan: Sequence[Sequence[str]], config: DictConfig, context: HydraContext, workers: int | None, cache: str | None
 ) -> None:
     """Complete a sweep and print its results.
 
-    Parameters
-    ----------
-    plan
-        The overrides of each run.
-    config
-        What Hydra composed for the sweep as a whole.
-    context
-        How Hydra composes the configuration of a run from it.
-    workplace
-        Where runs are done and kept.
+    `plan` has the overrides of each run, `config` is what Hydra composed for the sweep as a whole, and `context` how it
+    composes the configuration of a run from that.
     """
-    workers, cache = workplace
     folder = Path(config.hydra.sweep.dir)
     doing = chosen_workers(config, context, workers)
     planned = _composed(plan, folder, config, context)

@@ -41,7 +41,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_table)
 
 
-def _table(options: Namespace) -> int:
+def _table(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.metric_lines import first_of_same_jobs
     from polluxsim.look.ranks import rank_table
@@ -59,7 +59,6 @@ def _table(options: Namespace) -> int:
         bases = first_of_same_jobs([run.result for run in runs.values()])
         summaries = {name: _summary(run) for name, run in runs.items()}
         console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases))
-    return 0
 
 
 def _refuse_beside_ranks(options: Namespace) -> None:

@@ -26,7 +26,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_trace)
 
 
-def _trace(options: Namespace) -> int:
+def _trace(options: Namespace) -> None:
     from polluxsim.files import appearing_whole
     from polluxsim.look.timeline import write_timeline
     from polluxsim.storage import read_run
@@ -39,4 +39,3 @@ def _trace(options: Namespace) -> int:
     with appearing_whole(path) as temporary:
         slices = write_timeline(run, temporary, packed=path.suffix == ".gz")
     print(f"wrote {path}: {slices} slices; open it at https://ui.perfetto.dev or in chrome://tracing")
-    return 0

@@ -45,17 +45,18 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_whatif)
 
 
-def _whatif(options: Namespace) -> int:
-    if not (options.run.is_file() or options.nodes):
-        return _fork(options)
-    if options.nodes is None or options.at is not None:
-        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
+def _whatif(options: Namespace) -> None:
     from polluxsim.cli.whatif_log import whatif_log
 
-    return whatif_log(options)
+    if not (options.run.is_file() or options.nodes):
+        _fork(options)
+    elif options.nodes is None or options.at is not None:
+        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
+    else:
+        whatif_log(options)
 
 
-def _fork(options: Namespace) -> int:
+def _fork(options: Namespace) -> None:
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
     from polluxsim.look.table import SideBySide
@@ -74,18 +75,13 @@ def _fork(options: Namespace) -> int:
     for number in range(options.seeds):
         seed = moment.config.seed + number if number else None
         ending = f"-seed{seed}" if number else ""
-        others.append(
-            _kept(
-                moment.fork(_changed(moment.config, options.names), {}, **changes, seed=seed),
-                folder / f"otherwise{ending}",
-            )
-        )
+        otherwise = moment.fork(_changed(moment.config, options.names), {}, **changes, seed=seed)
+        others.append(_kept(otherwise, folder / f"otherwise{ending}"))
         stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}"))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(as_text(compared([*others, *stayed])))
     print(f"wrote {folder}")
-    return 0
 
 
 def _kept(run: Run, folder: Path) -> Run:

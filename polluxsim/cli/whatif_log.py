@@ -24,7 +24,7 @@ class Case(NamedTuple):
     load: float
 
 
-def whatif_log(options: Namespace) -> int:
+def whatif_log(options: Namespace) -> None:
     """Import a log, see which policy explains its waits, replay it in every case, and say what changes them."""
     from polluxsim.sweeps.calibration import Candidates, calibrate
 
@@ -40,7 +40,6 @@ def whatif_log(options: Namespace) -> int:
     _print(waited)
     print("\n".join(_sentences(Case(found[0].policy, nodes[0], loads[0]), waited)))
     print(f"wrote {folder}")
-    return 0
 
 
 def _imported(source: Path, folder: Path) -> Path:

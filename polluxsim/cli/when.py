@@ -42,7 +42,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_when)
 
 
-def _when(options: Namespace) -> int:
+def _when(options: Namespace) -> None:
     from polluxsim.storage import read_run
 
     run = read_run(options.run)
@@ -50,7 +50,6 @@ def _when(options: Namespace) -> int:
         _tell(_found(run, options), options.form)
     else:
         _calibrate(run, options)
-    return 0
 
 
 def _found(run: Run, options: Namespace) -> pd.DataFrame:

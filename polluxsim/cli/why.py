@@ -28,7 +28,7 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_why)
 
 
-def _why(options: Namespace) -> int:
+def _why(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.why.story import at, find_job, story, waits
     from polluxsim.storage import read_reasons, read_run
@@ -47,7 +47,6 @@ def _why(options: Namespace) -> int:
             screen.print(_otherwise(run, job, moment), markup=False)
     if note := _what_is_missing(options.job, recorded):
         screen.print(note, markup=False)
-    return 0
 
 
 def _otherwise(run: Run, job: JobRecord, time: float) -> str:

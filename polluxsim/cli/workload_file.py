@@ -27,21 +27,14 @@ def add_drawing(parser: ArgumentParser) -> None:
     )
 
 
-def write_drawn(source: Source, options: Namespace) -> int:
+def write_drawn(source: Source, options: Namespace) -> None:
     """Draw a workload and write it."""
     check_name(options.output)
     write(source.load(profiles_of(options)), options.output)
-    return 0
 
 
 def check_name(output: Path) -> None:
-    """Raise an error where a file is not named as one of a workload.
-
-    Raises
-    ------
-    InvalidInputError
-        If so.
-    """
+    """Raise `InvalidInputError` where a file is not named as one of a workload."""
     if output.suffix != SUFFIX:
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {SUFFIX}")
 

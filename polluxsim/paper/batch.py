@@ -25,21 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Batch:
-    """Experiments to be made.
+    """Experiments to be made."""
 
-    Parameters
-    ----------
-    plans
-        Those that can be made, with fewest runs first.
-    failures
-        Why each of the others cannot.
-    counts
-        Published numbers that are met and that are not, so far.
-    """
-
-    plans: list[Plan]
-    failures: dict[str, PolluxSimError]
-    counts: Counter[bool] = field(default_factory=Counter)
+    plans: list[Plan]  # those that can be made, with fewest runs first
+    failures: dict[str, PolluxSimError]  # why each of the others cannot
+    counts: Counter[bool] = field(default_factory=Counter)  # published numbers that are met and that are not, so far
 
     def do(self, request: Request) -> None:
         """Make, compare and write each experiment as soon as its runs are finished."""
@@ -75,13 +65,7 @@ class Batch:
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
-    """Plan experiments, and tell of those that cannot be made.
-
-    Raises
-    ------
-    PolluxSimError
-        If none of them can be, or an override reaches no run.
-    """
+    """Plan experiments, and tell of those that cannot be made; an error if none can, or an override reaches no run."""
     plans, failures = list[Plan](), dict[str, PolluxSimError]()
     for experiment in experiments:
         try:

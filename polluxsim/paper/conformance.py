@@ -28,15 +28,7 @@ WORDS = {True: "met", False: "not met", None: "not run"}
 
 
 def experiments(inputs: Inputs, *, everything: bool) -> list[Experiment]:
-    """Return the experiments whose data are at hand, each with what runs of it.
-
-    Parameters
-    ----------
-    inputs
-        Where the data are.
-    everything
-        Whether what takes minutes runs too.
-    """
+    """Return the experiments whose data are at hand, each with what runs of it: everything, or what is quick."""
     own = (names() if everything else FIRST) if inputs.profiles is not None else ()
     found = (at_hand(read_experiment(name), inputs, everything=everything) for name in (*systems(), *own))
     return [experiment for experiment in found if experiment.arms]

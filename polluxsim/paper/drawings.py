@@ -12,8 +12,8 @@ from polluxsim.applications.card_profile import CardProfile
 from polluxsim.look.groups import POLICY, Group
 from polluxsim.look.plot import batch_sizes, cdf, job_life, nodes, throughput, usage
 from polluxsim.look.plot.sweep import sweep
-from polluxsim.paper.contention import SMALL, choose
 from polluxsim.paper.dumbbell import dumbbell
+from polluxsim.paper.phases import SMALL, choose
 from polluxsim.paper.profile_measures import SHOWN, fits
 from polluxsim.storage import flat
 
@@ -30,16 +30,6 @@ LOAD = "workload.load"
 
 LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 """Settings that the runs of a line have in common, by the setting along the axis."""
-
-
-def best_batch_sizes(runs: Runs) -> Figure:
-    """Draw throughput and best batch size by GPUs."""
-    return batch_sizes.best_batch_sizes(runs.profiles[SHOWN])
-
-
-def training_curves(runs: Runs) -> Figure:
-    """Draw efficiency, and validation metric where it was measured, over training."""
-    return batch_sizes.training_curves(runs.profiles[SHOWN])
 
 
 def throughput_fits(runs: Runs) -> Figure:
@@ -67,21 +57,6 @@ def jobs_under_contention(runs: Runs) -> Figure | None:
     return None
 
 
-def fairness_cdf(runs: Runs) -> Figure | None:
-    """Draw the distribution of ρ under every arm."""
-    return cdf.fairness_cdf(runs.groups()) if runs.made else None
-
-
-def jct_cdf(runs: Runs) -> Figure | None:
-    """Draw the distribution of completion times under every arm."""
-    return cdf.jct_cdf(runs.groups()) if runs.made else None
-
-
-def nodes_over_time(runs: Runs) -> Figure:
-    """Draw nodes and efficiency over time."""
-    return nodes.nodes_over_time({run.arm.name: run.read().result for run in runs.first_seeds})
-
-
 def along_the_axis(runs: Runs) -> Figure | None:
     """Draw the average completion time against the experiment's axis."""
     if not runs.made:
@@ -95,12 +70,18 @@ def along_the_axis(runs: Runs) -> Figure | None:
 
 
 DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
-    function.__name__: function
-    for function in (
-        along_the_axis, best_batch_sizes, fairness_cdf, jct_cdf, jobs_under_contention, nodes_over_time,
-        throughput_fits, training_curves, usage_over_time,
-    )
-}  # fmt: skip
+    "along_the_axis": along_the_axis,
+    "best_batch_sizes": lambda runs: batch_sizes.best_batch_sizes(runs.profiles[SHOWN]),
+    "fairness_cdf": lambda runs: cdf.fairness_cdf(runs.groups()) if runs.made else None,
+    "jct_cdf": lambda runs: cdf.jct_cdf(runs.groups()) if runs.made else None,
+    "jobs_under_contention": jobs_under_contention,
+    "nodes_over_time": lambda runs: nodes.nodes_over_time(
+        {run.arm.name: run.read().result for run in runs.first_seeds}
+    ),
+    "throughput_fits": throughput_fits,
+    "training_curves": lambda runs: batch_sizes.training_curves(runs.profiles[SHOWN]),
+    "usage_over_time": usage_over_time,
+}
 
 COMPARISON = "comparison"
 """The drawing of findings: ours, the simulator's and the paper's side by side."""

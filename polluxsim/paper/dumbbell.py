@@ -47,15 +47,7 @@ class Line(NamedTuple):
 
 @styled
 def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
-    """Draw every quantity, a panel for each metric.
-
-    Parameters
-    ----------
-    findings
-        The comparison, of one finite value or more that were measured.
-    width
-        [cm].
-    """
+    """Draw every quantity of findings with finite values of ours, a panel for each metric; the width is in cm."""
     panels: dict[tuple[str, bool], list[list[Finding]]] = {}
     for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
         panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
@@ -76,9 +68,9 @@ def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing
 def _line(group: Sequence[Finding], unit: str) -> Line:
     row, ours = group[0].published, group[0].ours
     name = row.arm + (f" against {row.against}" if row.against else "")
-    if ours is None or ours.estimate.low is None or ours.estimate.high is None:
-        return Line(name, _points(group, unit), None)
-    return Line(name, _points(group, unit), (ours.estimate.low / UNITS[unit], ours.estimate.high / UNITS[unit]))
+    low, high = (None, None) if ours is None else ours.estimate[1:]
+    interval = None if low is None or high is None else (low / UNITS[unit], high / UNITS[unit])
+    return Line(name, _points(group, unit), interval)
 
 
 def _points(group: Sequence[Finding], unit: str) -> dict[str, float]:

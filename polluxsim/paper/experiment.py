@@ -30,30 +30,15 @@ SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of running the workloads, compared with others.
+    """One way of running the workloads, compared with others."""
 
-    Parameters
-    ----------
-    name
-        As the published values name it.
-    load
-        Jobs, as a multiple of the paper's 160.
-    request
-        What jobs ask for: "tuned" GPUs and batch sizes, or "realistic" ones.
-    largest_request
-        GPUs that jobs of generated workloads ask for at most, None for any number; published ones ask for what they do.
-    is_long
-        Whether it takes minutes.
-    overrides
-        Hydra overrides that make it.
-    """
-
-    name: str
-    load: float = 1.0
-    request: str = "tuned"
+    name: str  # as the published values name it
+    load: float = 1.0  # jobs, as a multiple of the paper's 160
+    request: str = "tuned"  # what jobs ask for: "tuned" GPUs and batch sizes, or "realistic" ones
+    # GPUs that jobs of generated workloads ask for at most, None for any number; published ones ask for what they do
     largest_request: int | None = None
-    is_long: bool = False
-    overrides: tuple[str, ...] = ()
+    is_long: bool = False  # whether it takes minutes
+    overrides: tuple[str, ...] = ()  # Hydra overrides that make it
 
     @property
     def data(self) -> list[str]:
@@ -63,46 +48,21 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure.
-
-    Parameters
-    ----------
-    name
-        Of its file.
-    title
-        What it shows.
-    system
-        Whose numbers they are.
-    measure, draw
-        Names of functions in `measures` and `drawings`.
-    published
-        The published values.
-    arms
-        The runs it needs on every workload, none if it needs none.
-    axis
-        The setting that its arms have several values of, "" for none.
-    workloads
-        Which of the published workloads it is on, None for all there are.
-    own_workload
-        Whether its file chooses the workload, instead of the published or generated ones.
-    published_runs
-        Folder in the artifact by arm, of those whose runs were published or made again with it.
-    note
-        What has to be known to read its table.
-    """
+    """One table or figure."""
 
     name: str
     title: str
-    measure: tuple[str, ...]
-    draw: tuple[str, ...]
+    measure: tuple[str, ...]  # names of functions in `measures`
+    draw: tuple[str, ...]  # and in `drawings`
     published: tuple[Published, ...]
-    arms: tuple[Arm, ...] = ()
-    axis: str = ""
-    workloads: tuple[str, ...] | None = None
-    own_workload: bool = False
+    arms: tuple[Arm, ...] = ()  # the runs it needs on every workload, none if it needs none
+    axis: str = ""  # the setting that its arms have several values of, "" for none
+    workloads: tuple[str, ...] | None = None  # which of the published workloads it is on, None for all there are
+    own_workload: bool = False  # whether its file chooses the workload, instead of the published or generated ones
+    # folder in the artifact by arm, of those whose runs were published or made again with it
     published_runs: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-    system: str = "Pollux"
+    note: str = ""  # what has to be known to read its table
+    system: str = "Pollux"  # whose numbers they are
 
     @property
     def group(self) -> str:
@@ -143,18 +103,11 @@ def _in_group(group: str) -> list[str]:
 
 
 def read_experiment(name: str) -> Experiment:
-    """Compose an experiment's configuration and read its published values.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such experiment, or its file is not what it should be.
-    InvalidInputError
-        If its published values are not.
-    """
+    """Compose an experiment's configuration and read its published values; an error if these are not right."""
     if name not in (known := [*names(), *systems()]):
         raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(known)} and all")
-    section = _section(name)
+    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
+    section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
     if unknown := sorted(set(section) - set(SETTINGS)):
         raise InvalidConfigError(
             f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
@@ -174,11 +127,6 @@ def read_experiment(name: str) -> Experiment:
         note=section.get("note", ""),
         system=section.get("system", "Pollux"),
     )
-
-
-def _section(name: str) -> dict[str, Any]:
-    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
-    return cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
 
 
 def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any]]) -> Iterable[Arm]:

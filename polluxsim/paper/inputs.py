@@ -33,24 +33,13 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is run.
+    """What is run."""
 
-    Parameters
-    ----------
-    profiles
-        Folder of profiles; None for the cards that come with polluxsim.
-    workloads
-        Folder with the sets of published workloads (workloads, workloads-0.5, workloads-realistic, …); None for
-        generated ones.
-    jobs
-        Jobs of a generated workload at load 1.
-    data
-        Folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for.
-    """
-
-    profiles: Path | None = None
+    profiles: Path | None = None  # folder of profiles; None for the cards that come with polluxsim
+    # folder with the sets of published workloads (workloads, workloads-0.5, …); None for generated ones
     workloads: Path | None = None
-    jobs: int = JOBS
+    jobs: int = JOBS  # jobs of a generated workload at load 1
+    # folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for
     data: Path | None = None
 
     def __post_init__(self) -> None:
@@ -77,42 +66,23 @@ class Inputs:
         return _profiles_in(None if self.profiles is None else str(self.profiles))
 
     def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
-        """Return the workloads of an arm, with their seeds.
+        """Return the workloads of an arm, with their seeds; none where the folder has no such workload.
 
-        Parameters
-        ----------
-        arm
-            Says load and kind of request.
-        seeds
-            Generated workloads, each with a seed of its own; or runs of each published one.
-        only
-            Which published workloads, None for all.
-
-        Returns
-        -------
-        list of Unit
-            Empty where the folder has no such workload.
+        There are so many generated workloads, each with a seed of its own, or runs of each published one. Of the
+        published workloads, `only` says which; None is all.
         """
         common = self._profiles()
         if self.workloads is None:
             return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
         return [
-            Unit(
-                number, seed, (*common, "workload=file", f"workload.path={quoted(str(path.resolve()))}", f"seed={seed}")
-            )
+            Unit(number, seed, (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}"))
             for number, path in self.files(arm).items()
             if only is None or number in only
             for seed in range(seeds)
         ]
 
     def own(self, arm: Arm) -> list[Unit]:
-        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand.
-
-        Raises
-        ------
-        InvalidConfigError
-            If it needs data, and nobody said where they are.
-        """
+        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand."""
         if not (paths := arm.data):
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
         if self.data is None:
@@ -124,16 +94,18 @@ class Inputs:
         return [self._placed(*text.partition(f"={DATA}/")) for text in arm.overrides]
 
     def _placed(self, name: str, mark: str, path: str) -> str:
-        return f"{name}={quoted(str((self.data / path).resolve()))}" if mark and self.data else name
+        return f"{name}={_quoted(self.data / path)}" if mark and self.data else name
 
     def _profiles(self) -> tuple[str, ...]:
-        return () if self.profiles is None else (f"profiles.path={quoted(str(self.profiles.resolve()))}",)
+        return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
         """Return an arm's published workloads by number; none where requests are to be smaller."""
         if self.workloads is None or arm.largest_request:
             return {}
-        paths = (self.workloads / workload_set(arm)).glob("workload-*.csv")
+        at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+        folder = self.workloads / (at_load if arm.request == "tuned" else f"workloads-{arm.request}")
+        paths = folder.glob("workload-*.csv")
         numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
         return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
 
@@ -147,11 +119,8 @@ class Inputs:
         )
 
 
-def workload_set(arm: Arm) -> str:
-    """Return the name of the published set of an arm's workloads."""
-    if arm.request != "tuned":
-        return f"workloads-{arm.request}"
-    return "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+def _quoted(path: Path) -> str:
+    return quoted(str(path.resolve()))
 
 
 @cache

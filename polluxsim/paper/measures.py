@@ -13,7 +13,7 @@ from polluxsim.look.samples import Sample
 from polluxsim.look.series import bin_edges, usage_by_bin
 from polluxsim.metrics.fairness import FAIR
 from polluxsim.metrics.summary import summarise
-from polluxsim.paper.contention import adaptation
+from polluxsim.paper.phases import adaptation
 from polluxsim.paper.profile_measures import best_batch_sizes, efficiency_by_stage, fit_errors, of_profiles
 from polluxsim.paper.published_runs import published_times
 from polluxsim.paper.verdicts import EQUAL, KNOWN

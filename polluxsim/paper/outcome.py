@@ -32,32 +32,15 @@ GROWTH = 1.5
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for.
-
-    Parameters
-    ----------
-    inputs
-        What to run on.
-    seeds
-        Seeds to begin with.
-    most_seeds
-        Seeds to end with at the latest.
-    precision
-        Largest relative half-width of a difference's interval before seeds are added no more; None to add none.
-    extra
-        Hydra overrides, of the runs that have the setting.
-    folder
-        Where figures and tables go.
-    place
-        Where runs are made.
-    """
+    """What the user asked for."""
 
     inputs: Inputs
-    seeds: int
-    most_seeds: int
+    seeds: int  # to begin with
+    most_seeds: int  # to end with at the latest
+    # largest relative half-width of a difference's interval before seeds are added no more; None to add none
     precision: float | None
-    extra: tuple[str, ...]
-    folder: Path
+    extra: tuple[str, ...]  # Hydra overrides, of the runs that have the setting
+    folder: Path  # where figures and tables go
     place: Place
 
 

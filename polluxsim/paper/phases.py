@@ -1,4 +1,4 @@
-"""Phases of a job's life by contention: before the crowd, in it, and after it (A, B and C of Figure 6)."""
+"""How a large job and smaller ones adapt to contention (Figure 6): before the crowd (A), in it (B) and after (C)."""
 
 from __future__ import annotations
 
@@ -6,41 +6,71 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from polluxsim.look.plot.job_life import contention_between, life_of
+from polluxsim.look.samples import Sample
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from polluxsim.look.plot.job_life import Curve, Life
+    from polluxsim.models.profile import Profile
+    from polluxsim.paper.runs import Runs
+    from polluxsim.records import JobRecord
+    from polluxsim.storage import Run
 
     Array = NDArray[np.float64]
 
 HIGH, LOW = 0.5, 0.25
 """Shares of the most active jobs in a job's life: from the one on it is crowded, up to the other it is not."""
 
+LARGE, SMALL = "imagenet", "yolov3"
+METRICS = {
+    "GPUs": "gpus",
+    "batch size": "batch_size",
+    "batch size per GPU": "batch_size_per_gpu",
+    "efficiency": "efficiency",
+}
+
 
 class Phase(NamedTuple):
-    """What a job had on average over a phase, weighted by time.
+    """What a job had on average over a phase, weighted by time."""
 
-    Attributes
-    ----------
-    length
-        Time with GPUs in it [s].
-    gpus
-        GPUs held.
-    batch_size
-        Total [examples].
-    batch_size_per_gpu
-        [examples].
-    efficiency
-        Statistical efficiency.
-    """
-
-    length: float
+    length: float  # of the time with GPUs in it [s]
     gpus: float
-    batch_size: float
-    batch_size_per_gpu: float
-    efficiency: float
+    batch_size: float  # total [examples]
+    batch_size_per_gpu: float  # [examples]
+    efficiency: float  # statistical
+
+
+class Chosen(NamedTuple):
+    """The large job of a run that had most of its time before the crowd, and its phases."""
+
+    record: JobRecord
+    phases: Mapping[str, Phase]
+
+
+def adaptation(runs: Runs) -> Iterator[Sample]:
+    """Yield what the large job of every run had in each phase; nothing where no job lived through all three."""
+    for run in runs.made:
+        if (chosen := choose(run.read(), runs.profiles)) is None:
+            continue
+        for name, phase in chosen.phases.items():
+            for metric, field in METRICS.items():
+                yield Sample(metric, name, getattr(phase, field), run.workload, run.seed)
+
+
+def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
+    """Return the large job that had most time before the crowd, of those that lived through all three phases."""
+    found = []
+    for record in run.result.job_records:
+        if record.application == LARGE and record.completion_time is not None:
+            contention = contention_between(run.result, record.submit_time, record.completion_time)
+            of_job = phases(life_of(run, record, profiles), contention)
+            if len(of_job) == 3:
+                found.append(Chosen(record, of_job))
+    return max(found, key=lambda chosen: chosen.phases["A"].length, default=None)
 
 
 def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
@@ -48,18 +78,6 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
 
     B is when at least half as many jobs are active as at most in its life; A is before it and C after it, each only
     while at most a quarter as many are active.
-
-    Parameters
-    ----------
-    life
-        Of the job, with its efficiency.
-    contention
-        Active jobs meanwhile.
-
-    Raises
-    ------
-    ValueError
-        If the life does not tell the efficiency.
     """
     if life.efficiency is None:
         raise ValueError(f"{life.label}: a life without efficiency, needed is one with it")

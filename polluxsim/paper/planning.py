@@ -20,30 +20,19 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from polluxsim.paper.experiment import Arm, Experiment
-    from polluxsim.paper.inputs import Inputs, Unit
-    from polluxsim.sweeps.plan import Composer
+    from polluxsim.paper.inputs import Inputs
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 
 
 class Planned(NamedTuple):
-    """One run to make.
-
-    Attributes
-    ----------
-    arm, workload, seed
-        What it is of.
-    overrides
-        What it is composed from.
-    key
-        What it is recognised by.
-    """
+    """One run to make."""
 
     arm: Arm
     workload: str
     seed: int
-    overrides: tuple[str, ...]
-    key: str
+    overrides: tuple[str, ...]  # what it is composed from
+    key: str  # what it is recognised by
 
 
 class Plan(NamedTuple):
@@ -54,60 +43,30 @@ class Plan(NamedTuple):
 
 
 def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
-    """Return the runs of an experiment.
+    """Return the runs of an experiment, with seeds as `Inputs.units` counts them.
 
-    Parameters
-    ----------
-    experiment
-        Which one.
-    inputs
-        What it runs on.
-    seeds
-        As `Inputs.units` counts them.
-    extra
-        The user's overrides: each reaches the arms that have its setting. An arm's own go before them.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a run cannot be composed, or its parts cannot be built.
+    Each of the user's overrides in `extra` reaches the arms that have its setting; an arm's own go before them. It is
+    an `InvalidConfigError` if a run cannot be composed, or its parts cannot be built.
     """
-    runs = _Composing(composer(CONFIG_DIRS), experiment, inputs, extra)
+    composing, name = composer(CONFIG_DIRS), f"+{experiment.group}={experiment.name}"
     units = {
         arm: inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
         for arm in experiment.arms
     }
-    return Plan(experiment, [run for arm in units for run in _runs_of(arm, units[arm], runs)])
-
-
-class _Composing(NamedTuple):
-    """What the runs of an experiment are composed with."""
-
-    composer: Composer
-    experiment: Experiment
-    inputs: Inputs
-    extra: Sequence[str]
-
-    def compose(self, arm: Arm, unit: Unit, extra: Iterable[str] = ()) -> tuple[tuple[str, ...], DictConfig]:
-        """Return the overrides of a run, and its configuration."""
-        name = f"+{self.experiment.group}={self.experiment.name}"
-        overrides = (name, *unit.overrides, *extra, *self.inputs.placed(arm))
-        return overrides, self.composer.compose(overrides)
-
-
-def _runs_of(arm: Arm, units: Sequence[Unit], runs: _Composing) -> list[Planned]:
-    if not units:
-        return []
-    _, config = runs.compose(arm, units[0])
-    extra = [text for text in runs.extra if reaches(text, config)]
-    found = []
-    for unit in units:
-        overrides, config = runs.compose(arm, unit, extra)
-        if unit is units[0]:
-            for group in GROUPS:
-                build(config, group)
-        found.append(Planned(arm, unit.workload, unit.seed, overrides, key_of(resolved(without_hydra(config)))))
-    return found
+    runs = list[Planned]()
+    for arm, own_units in units.items():
+        own, reaching = inputs.placed(arm), list[str]()
+        for number, unit in enumerate(own_units):
+            if number == 0:
+                config = composing.compose([name, *unit.overrides, *own])
+                reaching = [text for text in extra if reaches(text, config)]
+            overrides = (name, *unit.overrides, *reaching, *own)
+            config = composing.compose(overrides)
+            if number == 0:
+                for group in GROUPS:
+                    build(config, group)
+            runs.append(Planned(arm, unit.workload, unit.seed, overrides, key_of(resolved(without_hydra(config)))))
+    return Plan(experiment, runs)
 
 
 def reaches(override: str, config: DictConfig) -> bool:
@@ -129,13 +88,7 @@ def reaches(override: str, config: DictConfig) -> bool:
 
 
 def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
-    """Check that each of the user's overrides reaches a run.
-
-    Raises
-    ------
-    InvalidConfigError
-        If one does not.
-    """
+    """Raise `InvalidConfigError` where one of the user's overrides reaches no run."""
     reached = {text for plan in plans for run in plan.runs for text in run.overrides}
     if lost := [text for text in extra if text not in reached]:
         raise InvalidConfigError(f"{lost[0]}: no run of what was named has the setting {lost[0].partition('=')[0]!r}")

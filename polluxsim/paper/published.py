@@ -49,17 +49,10 @@ BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOS
 
 
 class Rule(NamedTuple):
-    """How near our value has to be.
-
-    Attributes
-    ----------
-    kind
-        In which way.
-    width
-        Largest difference: a share of the published value, in points the share itself; 0 where the kind has none [1].
-    """
+    """How near our value has to be."""
 
     kind: Kind
+    # largest difference: a share of the published value, in points the share itself; 0 where the kind has none [1]
     width: float = 0.0
 
     def __str__(self) -> str:
@@ -83,45 +76,20 @@ NOT_JUDGED = Verdict("–", None)
 
 @dataclass(frozen=True)
 class Published:
-    """One published number.
+    """One published number."""
 
-    Parameters
-    ----------
-    metric
-        What was measured, as experiments name it.
-    arm
-        On what: an arm of the experiment.
-    against
-        The arm that it is compared with, "" for the value itself.
-    value
-        In the unit it was published in.
-    unit
-        One of `UNITS`.
-    measured
-        The rule on the measured data.
-    embedded
-        The rule on profile cards or generated workloads.
-    workloads
-        The workloads it is a mean over, "" for any.
-    source
-        Who published it: "paper", "simulator" for the published runs, or "rerun" for reruns of the artifact, and where.
-    note
-        What there is to say where it is not met.
-    step
-        The last digit that was published, in its unit; 0 if the value is not rounded.
-    """
-
-    metric: str
-    arm: str
-    against: str
-    value: float
+    metric: str  # what was measured, as experiments name it
+    arm: str  # on what: an arm of the experiment
+    against: str  # the arm that it is compared with, "" for the value itself
+    value: float  # in the unit it was published in
     unit: str
-    measured: Rule
-    embedded: Rule
-    workloads: str
+    measured: Rule  # on the measured data
+    embedded: Rule  # on profile cards or generated workloads
+    workloads: str  # the workloads it is a mean over, "" for any
+    # who published it: "paper", "simulator" for the published runs, or "rerun" for reruns of the artifact, and where
     source: str
-    note: str = ""
-    step: float = 0.0
+    note: str = ""  # what there is to say where it is not met
+    step: float = 0.0  # the last digit that was published, in its unit; 0 if the value is not rounded
 
     @property
     def quantity(self) -> tuple[str, str, str]:
@@ -148,13 +116,7 @@ class Published:
 
 
 def read_published(path: Path) -> list[Published]:
-    """Read published values from CSV.
-
-    Raises
-    ------
-    InvalidInputError
-        If a row is not what it should be.
-    """
+    """Read published values from CSV."""
     return [_published(row) for row in read_rows(path, COLUMNS)]
 
 

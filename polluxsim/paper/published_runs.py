@@ -24,8 +24,6 @@ VALUES = "published_runs.csv"
 
 METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")
 
-OTHER_WORKLOADS = Rule(Kind.NONE)
-
 
 def over_the_same_workloads(runs: Runs) -> list[Published]:
     """Return the experiment's published values over the workloads that ran; those of others are not judged.
@@ -45,7 +43,7 @@ def _over(runs: Runs, row: Published) -> Published:
     known = [runs.experiment.published_runs.get(arm, "") for arm in arms]
     means = [_mean(run, row.metric, workloads) for run, workloads in zip(known, ran, strict=True)]
     if not row.by_simulator or None in means or len(set(map(frozenset, ran))) > 1:
-        return replace(row, measured=OTHER_WORKLOADS, embedded=OTHER_WORKLOADS)
+        return replace(row, measured=Rule(Kind.NONE), embedded=Rule(Kind.NONE))
     first, *against = [mean for mean in means if mean is not None]
     value = first / against[0] - 1 if against else first
     return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
@@ -63,9 +61,8 @@ def numbers(text: str) -> set[str]:
 
 def _mean(run: str, metric: str, workloads: tuple[str, ...]) -> float | None:
     """Return the mean over workloads of a published run's metric [s], None where one of them is not known."""
-    values = [_values().get((run, workload, metric)) for workload in workloads]
-    found = [value for value in values if value is not None]
-    return sum(found) / len(found) if len(found) == len(values) else None
+    known = [value for workload in workloads if (value := _values().get((run, workload, metric))) is not None]
+    return sum(known) / len(known) if len(known) == len(workloads) else None
 
 
 @cache
@@ -80,13 +77,7 @@ def _values() -> Mapping[tuple[str, str, str], float]:
 
 
 def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
-    """Return the completion time of every job of a published run [s], none where the artifact does not have it.
-
-    Raises
-    ------
-    InvalidInputError
-        If its summary.json is not what the artifact has.
-    """
+    """Return the completion time of every job of a published run [s], none where the artifact does not have it."""
     path = artifact / run / "summary.json"
     if not run or not path.is_file():
         return {}

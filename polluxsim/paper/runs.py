@@ -26,21 +26,11 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where runs are made.
+    """Where runs are made."""
 
-    Attributes
-    ----------
-    folder
-        Where they are kept; finished ones are not made again.
-    workers
-        Processes on this machine; None for one a core.
-    launcher
-        Overrides that choose and set another launcher.
-    """
-
-    folder: Path
-    workers: int | None = None
-    launcher: tuple[str, ...] = ()
+    folder: Path  # where they are kept; finished ones are not made again
+    workers: int | None = None  # processes on this machine; None for one a core
+    launcher: tuple[str, ...] = ()  # overrides that choose and set another launcher
 
 
 class Made(NamedTuple):
@@ -63,24 +53,12 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Runs:
-    """The finished runs of an experiment.
-
-    Parameters
-    ----------
-    experiment
-        Which one.
-    inputs
-        What it ran on.
-    profiles
-        The profiles it ran with.
-    made
-        The runs, by arm, workload and seed.
-    """
+    """The finished runs of an experiment."""
 
     experiment: Experiment
     inputs: Inputs
     profiles: Mapping[str, Profile]
-    made: tuple[Made, ...]
+    made: tuple[Made, ...]  # by arm, workload and seed
 
     def workloads(self, arm: str) -> tuple[str, ...]:
         """Return the workloads that an arm ran on."""

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from polluxsim.durations import HOUR, MINUTE
-from polluxsim.paper.published import BOUNDS, Kind, in_points
+from polluxsim.paper.published import BOUNDS, in_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +22,8 @@ LEFT = (0, 5, 8)
 
 STYLES = {True: "green", False: "red", None: "dim"}
 
-SCALES: Sequence[tuple[str, float]] = (("h", HOUR), ("min", MINUTE), ("s", 1.0))
-"""Units of times, and the seconds in each."""
-
-DECIMALS = {"h": 3, "min": 2, "s": 4}
-FEWEST = {"h": 0.7, "min": 1.0, "s": 0.0}
-"""The largest time of a row has at least so many of its unit."""
+SCALES = {"h": (HOUR, 3, 0.7), "min": (MINUTE, 2, 1.0), "s": (1.0, 4, 0.0)}
+"""Units of times: seconds in each, decimals shown, and how many of it the largest time of a row has at least."""
 
 
 def rows(findings: Sequence[Finding]) -> list[list[str]]:
@@ -89,32 +85,23 @@ def _styled(cell: str, style: str) -> str:
 
 
 def _cells(findings: Sequence[Finding]) -> list[str]:
-    paper = next((finding for finding in findings if not finding.published.by_simulator), None)
-    simulator = next((finding for finding in findings if finding.published.by_simulator), None)
-    first = findings[0]
-    ours = None if first.ours is None else first.ours.estimate
-    unit = unit_of(findings)
-    interval = (
-        "–"
-        if ours is None or ours.low is None or ours.high is None
-        else f"{value(ours.low, first.published, unit)} to {value(ours.high, first.published, unit)}"
-    )
-    return [
-        str(first.published),
-        "–" if ours is None else value(ours.value, first.published, unit),
-        interval,
-        *_published(paper, unit),
-        *_published(simulator, unit),
-    ]
+    row, ours, unit = findings[0].published, findings[0].ours, unit_of(findings)
+    shown, interval = "–", "–"
+    if ours is not None:
+        found, low, high = ours.estimate
+        shown = value(found, row, unit)
+        if low is not None and high is not None:
+            interval = f"{value(low, row, unit)} to {value(high, row, unit)}"
+    by = {finding.published.by_simulator: finding for finding in reversed(findings)}
+    return [str(row), shown, interval, *_published(by.get(False), unit), *_published(by.get(True), unit)]
 
 
 def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
     if finding is None:
         return "–", "", ""
     row = finding.published
-    bound = "" if finding.rule.kind is Kind.NONE else BOUNDS.get(finding.rule.kind, "")
-    shown = bound + value(row.in_base_units, row, unit) + (" (rerun)" if row.is_rerun else "")
-    return shown, off(finding), finding.verdict.words
+    bound, origin = BOUNDS.get(finding.rule.kind, ""), " (rerun)" if row.is_rerun else ""
+    return f"{bound}{value(row.in_base_units, row, unit)}{origin}", off(finding), finding.verdict.words
 
 
 def off(finding: Finding) -> str:
@@ -127,21 +114,22 @@ def off(finding: Finding) -> str:
 def unit_of(findings: Sequence[Finding]) -> str:
     """Return the one unit of a row: for times by the largest of them, else as published."""
     unit = findings[0].published.unit
-    if unit not in dict(SCALES):
+    if unit not in SCALES:
         return unit
     times = [abs(finding.published.in_base_units) for finding in findings]
     times += [abs(finding.ours.estimate.value) for finding in findings if finding.ours is not None]
     finite = [time for time in times if time < float("inf")]
-    return next(name for name, seconds in SCALES if max(finite, default=0.0) >= FEWEST[name] * seconds)
+    return next(name for name, (seconds, _, least) in SCALES.items() if max(finite, default=0.0) >= least * seconds)
 
 
 def value(number: float, row: Published, unit: str) -> str:
     """Return a number in base units as text in a unit."""
     if unit == "%":
         return f"{100 * number:+.1f} %" if row.against else f"{100 * number:.2f} %"
-    if unit not in dict(SCALES):
+    if unit not in SCALES:
         return f"{number:.6g}"
-    return f"{number / dict(SCALES)[unit]:.{DECIMALS[unit]}f} {unit}"
+    seconds, decimals, _ = SCALES[unit]
+    return f"{number / seconds:.{decimals}f} {unit}"
 
 
 def failed(findings: Iterable[Finding]) -> list[Finding]:

@@ -24,23 +24,11 @@ EQUAL, KNOWN = "jobs at their published time", "jobs with a published time"
 
 @dataclass(frozen=True)
 class Finding:
-    """One published number and ours.
-
-    Parameters
-    ----------
-    published
-        The published number.
-    ours
-        Our value, None where nothing was measured.
-    rule
-        What it was judged by.
-    verdict
-        How the two stand to each other.
-    """
+    """One published number and ours."""
 
     published: Published
-    ours: Measured | None
-    rule: Rule
+    ours: Measured | None  # None where nothing was measured
+    rule: Rule  # what it was judged by
     verdict: Verdict
 
     @property
@@ -52,17 +40,7 @@ class Finding:
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
-    """Hold measured values against published ones.
-
-    Parameters
-    ----------
-    samples
-        What was measured.
-    published
-        What was published.
-    must_match
-        Whether the measured data were used, so that each row's rule for these holds.
-    """
+    """Hold measured values against published ones, by the rules for measured data if `must_match`."""
     return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
 
 

@@ -41,12 +41,8 @@ _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str":
 def build(config: DictConfig, group: str) -> Any:
     """Return the object that a config group describes by `_target_` and its parameters.
 
-    Raises
-    ------
-    InvalidConfigError
-        If the target cannot be found, or a parameter is missing, unknown or not of its type.
-    PolluxSimError
-        As the target raises it.
+    An `InvalidConfigError` says which target cannot be found, or which parameter is missing, unknown or not of its
+    type; what else the target raises comes through.
     """
     try:
         settings = OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
@@ -136,13 +132,7 @@ def _checked(name: str, value: object, annotation: object) -> object:
 
 
 def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """Return the Parquet types of the settings of each group, as the signatures of their targets declare them.
-
-    Parameters
-    ----------
-    config
-        A resolved configuration that could be built.
-    """
+    """Return the Parquet types of a resolved configuration's settings, as their targets' signatures declare them."""
     found = {}
     for group, settings in config.items():
         if isinstance(settings, dict) and "_target_" in settings:

@@ -21,21 +21,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float = inf) -> Iterator[Path]:
-    """Keep other runs out of a folder that was asked for.
+    """Keep other runs out of a folder that was asked for; a finished run of the same settings in it may be replaced.
 
-    Parameters
-    ----------
-    folder
-        The folder. A finished run of the same settings in it may be replaced.
-    config
-        Gives the resolved configuration of the run that is to be there.
-    since
-        A folder that was made since then goes again if nothing comes into it [s since the epoch]; by default it stays.
-
-    Raises
-    ------
-    InvalidConfigError
-        If another run is at work in it, or a finished one of other settings is there.
+    `config` gives the resolved configuration of the run that is to be there. A folder that was made after `since` goes
+    again if nothing comes into it [s since the epoch]; by default it stays. It is an `InvalidConfigError` if another
+    run is at work in it, or a finished one of other settings is there.
     """
     with ExitStack() as stack:
         if not _take(folder, since, stack):

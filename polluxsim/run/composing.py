@@ -24,21 +24,9 @@ CONFIG_NAME = "run"
 def composed(
     choices: Mapping[str, str], settings: Mapping[str, Mapping[str, object]], seed: int | np.integer
 ) -> DictConfig:
-    """Return the configuration with some entries and settings other than the defaults.
+    """Return the configuration with entries by group, and values by group and setting, other than the defaults.
 
-    Parameters
-    ----------
-    choices
-        Name of the entry by group, where it is not the default one.
-    settings
-        Values by group and by the name of the setting.
-    seed
-        Seed of everything random in the run.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a value is none that a configuration can hold.
+    It is an `InvalidConfigError` if a value is none that a configuration can hold.
     """
     chosen = [f"{group}={name}" for group, name in choices.items()]
     config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))

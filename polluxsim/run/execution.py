@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections import OrderedDict
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from math import isnan
 from threading import Lock
@@ -24,12 +23,11 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
 from polluxsim.run.building import build, in_words, missing
 from polluxsim.run.hydra_words import known_settings
-from polluxsim.run.identity import data_of, key_of
-from polluxsim.run.provenance import git_commit, versions
+from polluxsim.run.identity import data_of, git_commit, key_of, versions
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from polluxsim.engine.simulation import Watcher
     from polluxsim.metrics.summary import Summary
@@ -51,20 +49,10 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 
 
 class Execution:
-    """A run that is ready to be simulated: its configuration checked, its files read.
+    """A run that is ready to be simulated: its configuration, without Hydra's own, checked, its files read.
 
-    Parameters
-    ----------
-    config
-        The configuration, without Hydra's own.
-    given
-        Objects by group that stand for what the configuration would build; it describes them by `_target_` and
-        parameters where these would make the same, and a run with any other has no key.
-
-    Raises
-    ------
-    PolluxSimError
-        If a setting or a file is not what it should be.
+    Objects by group in `given` stand for what the configuration would build; it describes them by `_target_` and
+    parameters where these would make the same, and a run with any other has no key.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -73,7 +61,8 @@ class Execution:
         self._config = config
         self._resolved: dict[str, Any] = resolved(config)
         self._given = dict(given or {})
-        self._key = key_of(self._resolved) if _can_be_built(self._resolved) else None
+        can_be_built = all("_target_" in part for part in self._resolved.values() if isinstance(part, dict))
+        self._key = key_of(self._resolved) if can_be_built else None
         self._profiles, self.workload = self._load()
         self.cluster: Cluster = self._part("cluster")
         self._load_time = perf_counter() - started
@@ -85,9 +74,12 @@ class Execution:
             for watcher in watchers:
                 watcher(run)
 
-        with _telling_causes():
+        try:
             run, policy = self.start()
             result = driven(run, policy, watch)
+        except MemoryError as error:
+            what = f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
+            raise InvalidConfigError(what) from None
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
         return result, summarise(result)
@@ -106,9 +98,8 @@ class Execution:
         if not self._given.keys() & {"profiles", "workload"}:
             return _load(self._config, self._resolved)
         profiles = self._given["profiles"] if "profiles" in self._given else build(self._config, "profiles").load()
-        if "workload" in self._given:
-            return profiles, self._given["workload"]
-        return profiles, build(self._config, "workload").load(profiles)
+        given = self._given.get("workload")
+        return profiles, build(self._config, "workload").load(profiles) if given is None else given
 
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return what run.json says of the run."""
@@ -123,29 +114,8 @@ class Execution:
         }
 
 
-@contextmanager
-def _telling_causes() -> Iterator[None]:
-    """Say more in an error that has its cause outside the engine."""
-    try:
-        yield
-    except MemoryError as error:
-        raise InvalidConfigError(
-            f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
-        ) from None
-
-
-def _can_be_built(values: Mapping[str, Any]) -> bool:
-    return all("_target_" in part for part in values.values() if isinstance(part, dict))
-
-
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a value refers to one that is not there.
-    """
+    """Return a configuration as plain values; `InvalidConfigError` if one refers to a value that is not there."""
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:

@@ -36,7 +36,10 @@ def hydra_in_words(error: Exception) -> str:
     if found := re.search(r"Missing mandatory value: (\S+)", text):
         return missing(found[1])
     if found := re.search(r"Could not override '([^']+)'", text):
-        return _no_setting(found[1])
+        name, meant = found[1], did_you_mean(found[1], known_settings())
+        return (
+            f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one{meant}"
+        )
     found = re.search(CHOICES, text)
     return _no_choice(*found.groups()) if found else text
 
@@ -48,13 +51,6 @@ def _file_being_read(error: Exception) -> str | None:
             if isinstance(value, TextIOWrapper):
                 return str(value.name)
     return None
-
-
-def _no_setting(name: str) -> str:
-    return (
-        f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
-        f"{did_you_mean(name, known_settings())}"
-    )
 
 
 def _no_choice(group: str, choice: str, options: str) -> str:

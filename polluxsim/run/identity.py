@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import subprocess
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polluxsim import __version__
 from polluxsim.run.digests import digest_of, file_digest, folder_digest
 from polluxsim.run.own_code import module_digest
 from polluxsim.shipped import shipped
@@ -32,15 +34,12 @@ CLASS_SETTINGS = ("_target_", "rule")
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
 """Libraries that compute, or write what was computed."""
 
+TOLD = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")
+"""Libraries whose versions run.json says."""
+
 
 def key_of(config: Mapping[str, Json]) -> str:
-    """Return the key of a run: equal keys mean equal results.
-
-    Parameters
-    ----------
-    config
-        The resolved configuration, without Hydra's own.
-    """
+    """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
     parts = {
         "config": _plain(config),
         "data": dict(sorted(data_of(config).items())),
@@ -84,6 +83,27 @@ def data_of(config: Json) -> dict[str, str]:
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that results depend on."""
     return {name: version(name) for name in LIBRARIES}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of this package and of the libraries that run.json says."""
+    return {"polluxsim": __version__, "python": platform.python_version(), **{name: version(name) for name in TOLD}}
+
+
+@lru_cache(maxsize=1)
+def git_commit() -> str | None:
+    """Return the commit of the checkout that this code runs from, if any, with "+" if it was changed since."""
+    if not (PACKAGE.parent / ".git").exists():
+        return None
+    try:
+        return _git("rev-parse", "HEAD") + ("+" if _git("status", "--porcelain", "--", "polluxsim", "configs") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(PACKAGE.parent), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @lru_cache(maxsize=1)

@@ -23,33 +23,15 @@ MOST_NODES = 64
 
 
 class LeastChange(NamedTuple):
-    """What would have let a job run, each by itself; None where nothing of the kind would.
+    """What would have let a job run, each by itself; None where nothing of the kind would."""
 
-    Attributes
-    ----------
-    nodes
-        Nodes more, like the last one.
-    fewer_gpus
-        GPUs fewer than its user asked for.
-    places
-        Places further ahead in order of submission.
-    """
-
-    nodes: int | None
-    fewer_gpus: int | None
-    places: int | None
+    nodes: int | None  # nodes more, like the last one
+    fewer_gpus: int | None  # GPUs fewer than its user asked for
+    places: int | None  # places further ahead in order of submission
 
 
 class Trial:
-    """Tries changes at a round of a run, for one job that is submitted.
-
-    Parameters
-    ----------
-    moment
-        The run just before the round.
-    job_id
-        The job.
-    """
+    """Tries changes for one job that is submitted, in a run just before a round."""
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
         self._moment, self._job_id = moment, job_id

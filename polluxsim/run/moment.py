@@ -39,14 +39,8 @@ RunT = TypeVar("RunT", bound=Run)
 class Moment(Generic[RunT]):
     """A finished run at a round of its life, from which it can go on in other ways.
 
-    The run is made again up to there, from the settings that it was made with.
-
-    Parameters
-    ----------
-    run
-        The run.
-    time
-        When things may change: at the first round that is not before this time [s].
+    The run is made again up to there, from the settings that it was made with: to the first round that is not before
+    `time` [s]. It is an `InvalidInputError` if the run does not last so long, or does not come out as it was.
 
     Attributes
     ----------
@@ -56,11 +50,6 @@ class Moment(Generic[RunT]):
         The settings of the run.
     time
         That of the round [s].
-
-    Raises
-    ------
-    InvalidInputError
-        If the run does not last so long, or does not come out as it was.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -108,12 +97,8 @@ class Moment(Generic[RunT]):
         """Return the run as it would have gone on otherwise, under settings that differ in policy and cluster only.
 
         Objects in `given` stand for what they describe; nodes go down for good, jobs are cancelled or do not come,
-        others come besides, and a seed draws the policy's random numbers anew.
-
-        Raises
-        ------
-        PolluxSimError
-            If such a future cannot be.
+        others come besides, and a seed draws the policy's random numbers anew. It is a `PolluxSimError` if such a
+        future cannot be.
         """
         run, policy = self.copied()
         new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
@@ -158,13 +143,7 @@ def replaced(config: DictConfig, group: str, part: Any) -> DictConfig:
 
 
 def with_entry(config: DictConfig, group: str, name: str | None, settings: Mapping[str, object]) -> DictConfig:
-    """Return a configuration with another entry of a group, or with settings of the one it has where none is named.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such entry.
-    """
+    """Return a configuration with another entry of a group, or with settings of the one it has where none is named."""
     if name is None:
         return replaced(config, group, OmegaConf.merge(config[group], dict(settings)))
     try:
@@ -180,11 +159,8 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     if None is not old.least_nodes or None is not new.least_nodes:
         raise InvalidConfigError("nodes that are rented as a policy asks for them cannot be changed, nor dropped")
     both = min(old.num_nodes, new.num_nodes)
-    if (
-        new.gpus_per_node[:both] != old.gpus_per_node[:both]
-        or new.node_types[:both] != old.node_types[:both]
-        or new.hosts[:both] != old.hosts[:both]
-    ):
+    parts = ("gpus_per_node", "node_types", "hosts")
+    if any(getattr(new, part)[:both] != getattr(old, part)[:both] for part in parts):
         what = f"cluster has nodes {new.groups}, allowed are those there are, {old.groups}, and more or fewer"
         raise InvalidConfigError(f"{what} at the end")
     nodes = max(old, new, key=lambda cluster: cluster.num_nodes)
@@ -195,14 +171,7 @@ def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluste
     while len(gpus) > old.num_nodes and len(gpus) - 1 in lost:
         lost.remove(len(gpus) - 1)
         gpus = gpus[:-1]
-    kept = (
-        old
-        if gpus == old.gpus_per_node
-        else Cluster(
-            gpus,
-            failures=old.failures,
-            node_types=NodeTypes(nodes.node_types[: len(gpus)]),
-            hosts=nodes.hosts[: len(gpus)],
-        )
-    )
-    return kept, tuple(sorted(lost))
+    if gpus == old.gpus_per_node:
+        return old, tuple(sorted(lost))
+    types, hosts = NodeTypes(nodes.node_types[: len(gpus)]), nodes.hosts[: len(gpus)]
+    return Cluster(gpus, failures=old.failures, node_types=types, hosts=hosts), tuple(sorted(lost))

@@ -20,21 +20,11 @@ if TYPE_CHECKING:
 
 
 class NamedPolicy(NamedTuple):
-    """A policy that can be made as often as it is needed.
+    """A policy that can be made as often as it is needed."""
 
-    Attributes
-    ----------
-    name
-        As the user named it.
-    settings
-        Its part of a configuration: `_target_` and parameters.
-    module
-        The user's module that it is in, None for one of ours.
-    """
-
-    name: str
-    settings: dict[str, Any]
-    module: str | None = None
+    name: str  # as the user named it
+    settings: dict[str, Any]  # its part of a configuration: `_target_` and parameters
+    module: str | None = None  # the user's module that it is in, None for one of ours
 
     @property
     def label(self) -> str:
@@ -42,13 +32,7 @@ class NamedPolicy(NamedTuple):
         return self.name.rpartition(":")[2]
 
     def make(self, *, afresh: bool = False) -> Policy:
-        """Return a new policy; `afresh` runs its module again, so that nothing is left of what it kept there.
-
-        Raises
-        ------
-        InvalidConfigError
-            If it cannot be made.
-        """
+        """Return a new policy; `afresh` runs its module again, so that nothing is left of what it kept there."""
         if afresh and self.module is not None:
             sys.modules.pop(self.module, None)
         policy: Policy = build(OmegaConf.create({"policy": self.settings}), "policy")
@@ -56,13 +40,7 @@ class NamedPolicy(NamedTuple):
 
 
 def named_policy(name: str) -> NamedPolicy:
-    """Return the policy of a name; the folder of a user's file becomes one that Python imports from.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is none.
-    """
+    """Return the policy of a name; the folder of a user's file becomes one that Python imports from."""
     file, colon, kind = name.rpartition(":")
     if not colon:
         try:

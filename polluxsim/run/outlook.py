@@ -25,20 +25,11 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 class Outlook(NamedTuple):
-    """When one job may start and complete.
-
-    Attributes
-    ----------
-    job
-        Its name.
-    waits
-        Whether it holds no GPUs now.
-    starts, completions
-        In each future [s], in no order; ∞ is not within three days. A job that holds GPUs starts now.
-    """
+    """When one job may start and complete."""
 
     job: JobId
-    waits: bool
+    waits: bool  # whether it holds no GPUs now
+    # in each future [s], in no order; ∞ is not within three days, and a job that holds GPUs starts now
     starts: tuple[float, ...]
     completions: tuple[float, ...]
 
@@ -50,25 +41,10 @@ def outlooks(
     told: Callable[[int], None] = lambda number: None,
     processes: int = 1,
 ) -> list[Outlook]:
-    """Return when jobs that wait or run may start and complete, in order of submission.
+    """Return when jobs (None: all) that wait or run may start and complete, in order of submission.
 
-    Parameters
-    ----------
-    moment
-        Now, of a run.
-    jobs
-        Which; None for all.
-    forks
-        Futures to draw, the same ones each time.
-    told
-        Called after each of them with how many there are.
-    processes
-        That draw them at most, where that takes long.
-
-    Raises
-    ------
-    InvalidInputError
-        If a job neither waits nor runs then, or there are no futures.
+    So many `forks` are drawn, the same ones each time, by several processes at most where that takes long; `told` is
+    called after each with how many there are. It is an `InvalidInputError` if a job neither waits nor runs then.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures are to be drawn, allowed is a whole number ≥ 1")
@@ -113,24 +89,12 @@ def as_frame(found: Sequence[Outlook], time: float) -> pd.DataFrame:
 
 
 class Check(NamedTuple):
-    """How intervals held that were said of one kind of time.
+    """How intervals held that were said of one kind of time."""
 
-    Attributes
-    ----------
-    what
-        Starts or completions.
-    known
-        Times that are the same in all futures, to the second.
-    uncertain
-        The others.
-    held
-        Of these, those in their interval.
-    """
-
-    what: str
-    known: int
+    what: str  # "starts" or "completions"
+    known: int  # times that are the same in all futures, to the second
     uncertain: int
-    held: int
+    held: int  # of the uncertain ones, those in their interval
 
 
 def checked(found: Sequence[Outlook], run: Run, time: float) -> Iterator[Check]:
@@ -160,14 +124,7 @@ def calibration(
 ) -> list[Check]:
     """Return how intervals hold that are said at moments of a run, from a quarter of its arrivals on to three.
 
-    Parameters
-    ----------
-    run
-        A finished run.
-    moments
-        At how many.
-    forks, told, processes
-        As of `outlooks`; told how many moments are done.
+    `told` is called with how many moments are done.
     """
     found: list[Check] = []
     first, last = (pick(job.submit_time for job in run.result.job_records) for pick in (min, max))

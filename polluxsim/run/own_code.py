@@ -22,12 +22,7 @@ def module_digest(name: str) -> str:
     """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it.
 
     Python's own modules have an empty one, as its version counts; and so has what is not there, as whoever needs it
-    will say so.
-
-    Raises
-    ------
-    InvalidConfigError
-        If its code is in no file that could be read.
+    will say so. It is an `InvalidConfigError` if its code is in no file that could be read.
     """
     origins = _origins(name)
     if origins is None:

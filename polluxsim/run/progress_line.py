@@ -25,13 +25,8 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     if not screen.is_terminal:
         yield ignore
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[state]}"),
-    )
+    words, state = TextColumn("{task.description}"), TextColumn("{task.fields[state]}")
+    columns = (words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(compact=True), state)
     with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(
             "jobs complete", total=num_expected(workload), state="starting; the first run ever compiles its kernels"

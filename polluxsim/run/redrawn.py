@@ -94,13 +94,10 @@ class Here:
         rng = np.random.default_rng([self.moment.config.seed, number])
         start = now = self.moment.time
         draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, now)
-        altered = tuple(
-            replace(job, duration=draw.durations.get(job.job_id, job.duration), cancel_time=None)
-            for job, _ in self._active
-        )
-        policy_seed, chance = map(int, rng.integers(2**32, size=2))
-        diversion = Diversion(now, run.scenario, without=self._to_come, seed=policy_seed)
-        diversion = diversion._replace(altered=altered, chance=chance)
+        drawn = ((job, draw.durations.get(job.job_id, job.duration)) for job, _ in self._active)
+        altered = tuple(replace(job, duration=duration, cancel_time=None) for job, duration in drawn)
+        seed, chance = map(int, rng.integers(2**32, size=2))
+        diversion = Diversion(now, run.scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
         while follower.left and start < now + LONGEST:
             run.divert(diversion._replace(time=start, added=tuple(draw.arrivals(start))))
             diversion, start = Diversion(start, run.scenario), start + draw.length

@@ -28,19 +28,10 @@ def num_cores() -> int:
 
 @contextmanager
 def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Have so many processes within the block; whatever ends it ends them.
+    """Have so many processes at most within the block; whatever ends it ends them.
 
-    Parameters
-    ----------
-    count
-        How many at most; they start with the first tasks, within `starting`.
-    begin
-        What each of them does first.
-
-    Raises
-    ------
-    SweepError
-        If one of them ends by itself.
+    They start with the first tasks, within `starting`, and do first what `begin` does. It is a `SweepError` if one of
+    them ends by itself.
     """
     others = set(active_children())
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(begin,))

@@ -24,20 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What may explain a log.
-
-    Parameters
-    ----------
-    policies
-        Names of policies.
-    gpus
-        Sizes of the cluster [GPUs], whole nodes each.
-    gpus_per_node
-        GPUs of each node.
-    """
+    """What may explain a log."""
 
     policies: Sequence[str]
-    gpus: Sequence[int]
+    gpus: Sequence[int]  # sizes of the cluster [GPUs], whole nodes each
     gpus_per_node: int
 
     def __post_init__(self) -> None:
@@ -47,63 +37,31 @@ class Candidates:
 
 
 class Match(NamedTuple):
-    """How near a replay's waits are to the recorded ones.
-
-    Attributes
-    ----------
-    policy, gpus
-        Of the replay.
-    error
-        Mean difference of a job's two waits [s].
-    mean_wait
-        Of the replay [s].
-    rank_correlation
-        Spearman's, of the two waits; NaN where either is always the same.
-    """
+    """How near a replay's waits are to the recorded ones."""
 
     policy: str
     gpus: int
-    error: float
-    mean_wait: float
-    rank_correlation: float
+    error: float  # mean difference of a job's two waits [s]
+    mean_wait: float  # in the replay [s]
+    rank_correlation: float  # Spearman's, of the two waits; NaN where either is always the same
 
 
 def calibrate(
     log: Path, candidates: Candidates, folder: Path, extra: Sequence[str] = (), workers: int | None = None
 ) -> tuple[list[Match], NDArray[np.float64]]:
-    """Replay a log under every policy on every cluster, and return those whose waits are nearest to it first.
+    """Replay a log under every policy on every cluster; return those nearest to it first, and its waits [s].
 
     Jobs larger than the smallest cluster are left out of all. Starts cost nothing, as the log's durations hold what
-    they cost; rounds are 10 s.
-
-    Parameters
-    ----------
-    log
-        As `polluxsim import` writes it, with queueing delays.
-    candidates
-        What to try.
-    folder
-        Where the runs go; finished ones are not made again.
-    extra
-        Overrides of every run, like `workload.hours=24`.
-    workers
-        Processes; None for one a core.
-
-    Returns
-    -------
-    list of Match
-        One for each policy and cluster.
-    array
-        The recorded waits [s].
-
-    Raises
-    ------
-    PolluxSimError
-        If the log says no waits, or a run cannot be made.
+    they cost; rounds are 10 s. The log is as `polluxsim import` writes it, with queueing delays; `extra` are overrides
+    of every run, like `workload.hours=24`. Finished runs in the folder are not made again.
     """
     recorded = _recorded(log)
     tried = [(policy, gpus) for policy in candidates.policies for gpus in candidates.gpus]
-    frame = run_sweep([_overrides(log, candidates, *each, extra) for each in tried], folder, workers=workers)
+    size = candidates.gpus_per_node
+    replay = (*replay_of(log), f"workload.most_gpus={min(candidates.gpus)}")
+    same = (f"cluster.gpus_per_node={size}", *extra)
+    plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
+    frame = run_sweep(plan, folder, workers=workers)
     found, waits = list[Match](), np.empty(0)
     for (policy, gpus), run in zip(tried, frame["folder"], strict=True):
         ours, waits = _pairs(Path(run), recorded)
@@ -126,17 +84,6 @@ def replay_of(log: Path) -> tuple[str, ...]:
     """Return the overrides of a log's replay: starts cost nothing, as its durations hold what they cost."""
     path = f"workload.path={quoted(str(log.resolve()))}"
     return ("workload=trace", path, "engine.restart_delay=0", "engine.round_interval=10")
-
-
-def _overrides(log: Path, candidates: Candidates, policy: str, gpus: int, extra: Sequence[str]) -> tuple[str, ...]:
-    return (
-        *replay_of(log),
-        f"workload.most_gpus={min(candidates.gpus)}",
-        f"policy={policy}",
-        f"cluster.num_nodes={gpus // candidates.gpus_per_node}",
-        f"cluster.gpus_per_node={candidates.gpus_per_node}",
-        *extra,
-    )
 
 
 def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
+from polluxsim.files import WITHOUT_LOCKS
 from polluxsim.run.composing import CONFIG_NAME
 from polluxsim.run.hydra_inside import Callbacks
 from polluxsim.run.hydra_words import hydra_in_words
@@ -15,12 +18,11 @@ from polluxsim.run.interrupt import SweepInterrupted, raising
 from polluxsim.sweeps.dataset import DATASET, TIMING, write_dataset
 from polluxsim.sweeps.finished import clear, copy_run, finished_runs, is_finished
 from polluxsim.sweeps.launchers import chosen_workers
-from polluxsim.sweeps.lock import CACHE_LOCK, locked
 from polluxsim.sweeps.plan import arranged, composer, entry_of, quoted
 from polluxsim.sweeps.progress_line import sweep_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -30,23 +32,17 @@ if TYPE_CHECKING:
     from polluxsim.sweeps.launchers import Workers
     from polluxsim.sweeps.plan import Composer, Entry
 
+LOCK = ".lock"
+CACHE_LOCK = ".cache-lock"
+"""Held while runs are put into a cache; another than LOCK, as a sweep's folder may be a cache, even its own."""
+
 
 class Completed(NamedTuple):
-    """A complete sweep.
+    """A complete sweep."""
 
-    Attributes
-    ----------
-    done
-        How many runs were done now; the others were found finished.
-    entries
-        Each distinct run, in the order of the plan.
-    table
-        A row for each.
-    """
-
-    done: int
-    entries: Sequence[Entry]
-    table: pa.Table
+    done: int  # how many runs were done now; the others were found finished
+    entries: Sequence[Entry]  # each distinct run, in the order of the plan
+    table: pa.Table  # a row for each
 
 
 def run_sweep(
@@ -183,3 +179,20 @@ def _workers(composing: Composer, folder: Path, processes: int | None) -> Worker
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
     return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), processes)
+
+
+@contextmanager
+def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator[None]:
+    """Keep other sweeps out of a folder; the system itself ends that when the process ends, however it does.
+
+    `name` is the lock's file in it. It is a `SweepError` if another sweep is at work there, and we are not `waiting`.
+    """
+    with (folder / name).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waiting else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise SweepError(f"{folder}: another sweep is at work in this folder") from None
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+        yield

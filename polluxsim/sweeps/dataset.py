@@ -16,7 +16,7 @@ from polluxsim.run.building import declared_types
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from polluxsim.sweeps.plan import Entry
@@ -26,22 +26,13 @@ TIMING = "sweep-timing.parquet"
 
 
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
-    """Write the results of finished runs, and their wall-clock times into a file apart; return the results.
-
-    Parameters
-    ----------
-    entries
-        The runs, all finished, in the order of their rows.
-    folder
-        The sweep's folder.
-    """
+    """Write and return the results of finished runs, in their order; wall-clock times go into a file apart."""
     rows = [_row(entry, folder) for entry in entries]
     declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
     declared |= {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
     table = table_of(rows, declared)
-    times = [
-        {"folder": row["folder"], "key": row["key"], **_times(entry)} for row, entry in zip(rows, entries, strict=True)
-    ]
+    names = [{name: row[name] for name in ("folder", "key")} for row in rows]
+    times = [name | _times(entry) for name, entry in zip(names, entries, strict=True)]
     _write(table_of(times, {}), folder / TIMING)
     _write(table, folder / DATASET)
     return table
@@ -50,12 +41,7 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
 def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
     """Return rows as a table with every column that any of them has; what a row has not is null.
 
-    Parameters
-    ----------
-    rows
-        Values by column.
-    declared
-        Types of columns that are known, so that they do not hang on the values there happen to be.
+    Types of columns that are known are declared, so that they do not hang on the values there happen to be.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
@@ -65,12 +51,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataTy
 def _row(entry: Entry, folder: Path) -> dict[str, Any]:
     summary = info_of(entry.folder)["summary"] or {}
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
-    return {
-        "folder": entry.folder.relative_to(folder).as_posix(),
-        **flat(entry.config),
-        **flat(metrics),
-        "key": entry.key,
-    }
+    name = entry.folder.relative_to(folder).as_posix()
+    return {"folder": name, **flat(entry.config), **flat(metrics), "key": entry.key}
 
 
 def _times(entry: Entry) -> dict[str, float]:
@@ -86,17 +68,13 @@ def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
     if kinds and kinds <= {int, float}:
         whole = kinds == {int} and declared != pa.float64()
         return pa.array(values, pa.int64() if whole else pa.float64())
-    if kinds == {list} and all(isinstance(item, str) for item in _items(values)):
+    if kinds == {list} and all(isinstance(item, str) for items in values for item in items or ()):
         return pa.array(values, pa.list_(pa.string()))
     if len(kinds) == 1 and kinds <= {bool, str}:
         return pa.array(values, pa.bool_() if kinds == {bool} else pa.string())
     if not kinds:
         return pa.array(values, declared or pa.string())
     return pa.array([_text(value) for value in values], pa.string())
-
-
-def _items(lists: Iterable[Sequence[Any] | None]) -> Iterable[Any]:
-    return (item for items in lists if items is not None for item in items)
 
 
 def _text(value: Any) -> str | None:

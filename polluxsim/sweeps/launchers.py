@@ -38,17 +38,8 @@ class Workers(Protocol):
 class HydraWorkers:
     """A launcher of Hydra's does the runs: each a job of its own, composed anew where it runs.
 
-    Parameters
-    ----------
-    config
-        What Hydra composed for the sweep as a whole.
-    context
-        How a run is composed from it.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the launcher is not installed.
+    `config` is what Hydra composed for the sweep as a whole, and `context` how a run is composed from it. It is an
+    `InvalidConfigError` if the launcher is not installed.
     """
 
     def __init__(self, config: DictConfig, context: HydraContext) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
+from collections import defaultdict, deque
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
+from statistics import fmean
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.run.workers import num_cores, starting, workers
-from polluxsim.sweeps.order import Order
 from polluxsim.sweeps.working import perform
 
 if TYPE_CHECKING:
@@ -20,32 +23,15 @@ if TYPE_CHECKING:
 
     from polluxsim.sweeps.plan import Entry
 
+    Told = tuple[str, type[Warning], str, int]
+    """A warning that a worker gave: its text and kind, file and line."""
+
 PATIENCE = 0.2
 """How long Ctrl-C may have to wait until we look [s]."""
 
 
-class Told(NamedTuple):
-    """A warning that a worker gave, and where."""
-
-    message: str
-    category: type[Warning]
-    file: str
-    line: int
-
-
 class LocalWorkers:
-    """Does runs in processes on this machine.
-
-    Parameters
-    ----------
-    workers
-        How many at most; by default as many as there are cores for us.
-
-    Raises
-    ------
-    InvalidConfigError
-        If that is no number of workers.
-    """
+    """Does runs in processes on this machine, by default as many as there are cores for us."""
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
@@ -60,7 +46,8 @@ class LocalWorkers:
 
     def _work(self, pool: ProcessPoolExecutor, count: int, order: Order) -> list[tuple[Entry, Exception]]:
         running: dict[Future[list[Told]], tuple[Entry, float]] = {}
-        failed, told = [], set[Told]()
+        failed = []
+        told: set[Told] = set()
         while order or running:
             while order and len(running) < count:
                 entry = order.next()
@@ -86,4 +73,45 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         perform(config, folder)
-    return [Told(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
+    return [(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
+
+
+class Order:
+    """Runs in order of how long runs of their kind took so far; kinds of which none is done yet come first.
+
+    Of a kind are runs that differ in nothing but what they draw or read: seed, workload and profiles.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._left: dict[str, deque[Entry]] = defaultdict(deque)
+        self._times: dict[str, list[float]] = defaultdict(list)
+        self._started: set[str] = set()
+        for entry in entries:
+            self._left[_kind(entry)].append(entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def next(self) -> Entry:
+        """Return the run to start now."""
+        kind = max(self._left, key=self._expected)
+        self._started.add(kind)
+        entry = self._left[kind].popleft()
+        if not self._left[kind]:
+            del self._left[kind]
+        return entry
+
+    def took(self, entry: Entry, seconds: float) -> None:
+        """Note how long a run took."""
+        self._times[_kind(entry)].append(seconds)
+
+    def _expected(self, kind: str) -> float:
+        if self._times[kind]:
+            return fmean(self._times[kind])
+        # One that is being tried out for the first time need not be tried out twice.
+        return 0.0 if kind in self._started else math.inf
+
+
+def _kind(entry: Entry) -> str:
+    config = {name: value for name, value in entry.config.items() if name not in ("seed", "workload", "profiles")}
+    return json.dumps(config, sort_keys=True)

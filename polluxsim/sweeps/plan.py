@@ -34,42 +34,21 @@ KEY_DIGITS = 8
 
 @dataclass(frozen=True)
 class Entry:
-    """One run of a plan.
+    """One run of a plan."""
 
-    Attributes
-    ----------
-    overrides
-        What sets it apart, in Hydra's words.
-    config
-        The resolved configuration.
-    key
-        What it is recognised by.
-    folder
-        Where it is, or is to be.
-    """
-
-    overrides: tuple[str, ...]
-    config: Mapping[str, Any]
-    key: str
-    folder: Path
+    overrides: tuple[str, ...]  # what sets it apart, in Hydra's words
+    config: Mapping[str, Any]  # resolved
+    key: str  # what it is recognised by
+    folder: Path  # where it is, or is to be
 
     def __str__(self) -> str:
         return " ".join(self.overrides) or "the default run"
 
 
 def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: str | None = None) -> Entry:
-    """Return the entry of a composed configuration.
+    """Return the entry of a configuration, composed from overrides; Hydra's own part of it does not count.
 
-    Parameters
-    ----------
-    overrides
-        What it was composed from.
-    config
-        The configuration; Hydra's own part does not count.
-    folder
-        The sweep's folder.
-    name
-        Name of the run's folder in it; by default one made of the overrides and the key.
+    `name` is that of the run's folder in the sweep's; by default one made of the overrides and the key.
     """
     values = resolved(without_hydra(config))
     key = key_of(values)
@@ -77,16 +56,10 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
-    """Return each run once, in the folder where it is already, or else in one that no other run has.
+    """Return each run of a plan once, in the folder where it is already, or else in one that no other run has.
 
-    A finished run that differs in nothing but what its files hold, or in the code, is out of date: its folder is free.
-
-    Parameters
-    ----------
-    entries
-        The runs of a plan; of those with the same key the first counts.
-    finished
-        Folders of finished runs by their keys.
+    `finished` are folders by keys; of entries with the same key the first counts. A finished run that differs in
+    nothing but what its files hold, or in the code, is out of date: its folder is free.
     """
     distinct = {entry.key: entry for entry in reversed(entries)}
     keys = dict.fromkeys(entry.key for entry in entries)
@@ -109,22 +82,10 @@ def _holds_another(folder: Path, entry: Entry) -> bool:
 
 
 class Composer:
-    """Composes the configurations of runs.
+    """Composes the configurations of runs, which have overrides in common: Hydra's own.
 
     Hydra takes long to compose one (some 70 ms), and the runs of a plan mostly differ by values; so what the choices
     of groups give is kept, and plain values are put into a copy of it.
-
-    Parameters
-    ----------
-    loader
-        What Hydra composes with.
-    overrides
-        Overrides that all runs have in common: Hydra's own.
-
-    Attributes
-    ----------
-    loader, common
-        These two.
     """
 
     def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
@@ -135,13 +96,7 @@ class Composer:
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """Return the configuration of a run, with Hydra's own part as if it were composed from these overrides alone.
-
-        Raises
-        ------
-        InvalidConfigError
-            If the overrides do not fit the configuration.
-        """
+        """Return the configuration of a run, with Hydra's own part as if composed from these overrides alone."""
         try:
             parsed = self._parser.parse_overrides(list(overrides))
             try:
@@ -182,20 +137,7 @@ class Composer:
 
 
 def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
-    """Return a composer of the shipped configurations and those in more folders.
-
-    Parameters
-    ----------
-    config_dirs
-        More folders of configurations.
-    overrides
-        Overrides that all runs have in common.
-
-    Raises
-    ------
-    InvalidConfigError
-        If one of the folders is not there.
-    """
+    """Return a composer of the shipped configurations and those in more folders; all runs have the overrides."""
     for folder in config_dirs:
         if not folder.is_dir():
             raise InvalidConfigError(f"{folder}: no such folder of configurations")

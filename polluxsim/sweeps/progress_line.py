@@ -24,31 +24,17 @@ PAUSE = 0.5
 
 @contextmanager
 def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
-    """Show how many runs are finished, on standard error, where that is a terminal.
-
-    Parameters
-    ----------
-    entries
-        The runs that are left to do.
-    known
-        How many more the sweep has, which were found finished.
-    """
+    """Show on a terminal's standard error how many runs are finished of those left; `known` more were before."""
     screen = Console(stderr=True)
     if not screen.is_terminal or not entries:
         yield
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[state]}"),
-    )
+    words, left, state = map(TextColumn, ("{task.description}", "{task.fields[left]}", "{task.fields[state]}"))
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left, state)
     over = threading.Event()
-    state = f"{known} found finished" if known else ""
+    found = f"{known} found finished" if known else ""
     with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("runs", total=len(entries), left="starting", state=state)
+        task = bar.add_task("runs", total=len(entries), left="starting", state=found)
         started = monotonic()
 
         def watch() -> None:
@@ -68,17 +54,8 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
 
 
 def time_left(done: int, of: int, elapsed: float) -> str:
-    """Return in words how long the rest takes if it goes on as it did.
+    """Return in words how long the rest of so many runs takes if it goes on as it did [s].
 
-    Parameters
-    ----------
-    done, of
-        Runs.
-    elapsed
-        Time that they took [s].
-
-    Examples
-    --------
     >>> time_left(2, 6, 45.0)
     '0:01:30 left'
     """

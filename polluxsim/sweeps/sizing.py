@@ -34,25 +34,11 @@ NEIGHBOURS = 2
 
 
 class Levels:
-    """What a target's metric is at each level, measured when it is asked for.
+    """What a target's metric is at each level, `measured` when it is asked for: shape (seeds,) [s; 1 for ρ].
 
-    Parameters
-    ----------
-    target
-        The target.
-    overrides
-        Of the runs, as `polluxsim run` takes them, with `{}` for the level.
-    seeds
-        The same ones at each level; None leaves the one that the overrides say.
-    folder
-        Where the runs go; finished ones are not made again.
-    workers
-        Processes for the seeds of a level; 1 is this one.
-
-    Attributes
-    ----------
-    measured
-        Values by level, shape (seeds,) [s; 1 for ρ].
+    Overrides are as `polluxsim run` takes them, with `{}` for the level. The seeds are the same at each level; None
+    leaves the one that the overrides say. Finished runs in the folder are not made again. So many `workers` do the
+    seeds of a level; 1 is this process.
     """
 
     def __init__(
@@ -64,13 +50,7 @@ class Levels:
         self._workers: Workers = _Here() if 1 in (workers, len(seeds)) else processes
 
     def values(self, level: float) -> NDArray[np.float64]:
-        """Return the metric at a level under each seed, shape (seeds,).
-
-        Raises
-        ------
-        PolluxSimError
-            If a run cannot be made.
-        """
+        """Return the metric at a level under each seed, shape (seeds,)."""
         if level not in self.measured:
             entries = self._entries(level)
             self.measured[level] = np.array([self._target.value(read_run(path).result) for path in self._run(entries)])
@@ -81,13 +61,7 @@ class Levels:
         self._run([entry for level in sorted(self.measured) for entry in self._entries(level)])
 
     def first_possible(self, levels: Sequence[float]) -> int:
-        """Return the place of the first level with room for the largest job; at the last, nothing may be wrong.
-
-        Raises
-        ------
-        PolluxSimError
-            If runs at the last level cannot begin.
-        """
+        """Return the place of the first level with room for the largest job; at the last, nothing may be wrong."""
         self._begin(levels[-1])
         return bisect_left(range(len(levels) - 1), True, key=lambda place: self._has_room(levels[place]))
 
@@ -128,19 +102,10 @@ class _Here:
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest level that meets a target, None if none was found.
+    """Return the hardest of rising levels that meets a target, None if none was found.
 
     It is looked for by galloping from the first level and by bisection. Then its neighbours are tried, as metrics are
-    not always monotone.
-
-    Parameters
-    ----------
-    levels
-        Rising.
-    meets
-        Whether a level meets it.
-    easier_upwards
-        Whether the target is easier to meet at higher levels, as it is with more nodes, or harder, as under more load.
+    not always monotone. With `easier_upwards`, higher levels are easier, as with more nodes; else harder.
     """
 
     def turned(place: int) -> bool:

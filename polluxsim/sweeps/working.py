@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
-    """Do one run and write it.
-
-    Raises
-    ------
-    PolluxSimError
-        If a setting, a file or a policy's answer is not what it should be.
-    """
+    """Do one run and write it."""
     execution = Execution(OmegaConf.create(dict(config)))
     result, summary = execution.simulate()
     write_run(folder, result, execution.info(summary))
@@ -33,15 +27,9 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class HydraTask:
-    """One run of a sweep as Hydra's launchers call it, on whatever machine.
+    """One run of a sweep as Hydra's launchers call it, on whatever machine."""
 
-    Parameters
-    ----------
-    modules
-        Where modules of the user's own are looked for.
-    """
-
-    modules: str
+    modules: str  # where modules of the user's own are looked for
 
     def __call__(self, config: DictConfig) -> None:
         """Do the run that Hydra composed, in the folder that Hydra made for it."""

@@ -34,9 +34,8 @@ from polluxsim.run.composing import without_hydra
 from polluxsim.run.hydra_words import hydra_in_words
 from polluxsim.storage import read_run
 from polluxsim.sweeps import progress_line, run_sweep
-from polluxsim.sweeps.complete import complete
-from polluxsim.sweeps.lock import CACHE_LOCK, locked
-from polluxsim.sweeps.order import Order
+from polluxsim.sweeps.complete import CACHE_LOCK, complete, locked
+from polluxsim.sweeps.local import Order
 from polluxsim.sweeps.plan import Entry, composer
 from polluxsim.sweeps.progress_line import sweep_progress
 
