@@ -64,7 +64,7 @@ NEW = {
         policies/hadar.py policies/jsa.py policies/las.py policies/multifactor.py policies/muri.py policies/online.py
         policies/plans.py policies/pollux/idle.py policies/pollux/lengths.py policies/pollux/remaining.py
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
-        policies/reservations.py policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
+        policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
         policies/venn.py models/convergence.py models/nonnegative.py engine/reports.py
         look/why/gang_words.py""",

@@ -7,10 +7,10 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.policies.backfill import Limits
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
-from polluxsim.policies.reservations import Limits
 from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import Change, Decision, Reason
 

@@ -7,11 +7,10 @@ from math import inf, log
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.backfill import backfilled
+from polluxsim.policies.backfill import Limits, backfilled
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import together
 from polluxsim.policies.pools import Pools
-from polluxsim.policies.reservations import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
