@@ -56,7 +56,7 @@ NEW = {
     "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py policies/pools.py
         policies/per_type.py policies/pollux/several_types.py workloads/fitting.py models/overlap.py""",
     "shared GPUs": """engine/sharing.py engine/sharing_check.py engine/pair_sharing.py engine/stage_sharing.py
-        look/shared.py look/why/sharing_words.py models/stages.py policies/numbered.py policies/matching.py""",
+        look/shared.py look/why/sharing_words.py models/stages.py policies/numbered.py""",
     "CPUs and memory": "hosts.py engine/hosting.py models/sensitivity.py look/why/host_words.py workloads/split.py",
     "policies that have come": """policies/afs.py policies/antman.py policies/backfill.py policies/conservative.py
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
