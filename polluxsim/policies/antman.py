@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.stages import goes_beside
-from polluxsim.policies.numbered import all_gpus
+from polluxsim.policies.packing import all_gpus
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason, Traits
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.budget import Budget
 from polluxsim.policies.elastic import AtEvents
-from polluxsim.policies.numbered import placed_together
+from polluxsim.policies.packing import placed_together
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason, Traits
