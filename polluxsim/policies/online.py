@@ -7,9 +7,8 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
-from polluxsim.policies.elastic import AtIntervals, dealt
+from polluxsim.policies.elastic import AtIntervals, deal, dealt
 from polluxsim.policies.estimates import Speeds, epochs_left, report_of
-from polluxsim.policies.greedy import deal
 from polluxsim.policies.optimus import Remaining, reasons
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import pool_per_type

@@ -9,8 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.elastic import placements
-from polluxsim.policies.greedy import deal
+from polluxsim.policies.elastic import deal, placements
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import packed
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.greedy import Dealt
+    from polluxsim.policies.elastic import Dealt
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.models.convergence import LEAST_POINTS, Hyperbola
-from polluxsim.policies.elastic import AtIntervals, dealt
+from polluxsim.policies.elastic import AtIntervals, deal, dealt
 from polluxsim.policies.estimates import Speeds, best_curve, report_of
-from polluxsim.policies.greedy import deal
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason, Traits
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from polluxsim.models.convergence import Curve
+    from polluxsim.policies.elastic import Dealt
     from polluxsim.policies.estimates import StepTimes
-    from polluxsim.policies.greedy import Dealt
     from polluxsim.policies.view import ClusterView, Decision, JobView, Report
     from polluxsim.types import JobId
 
