@@ -62,7 +62,7 @@ NEW = {
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
         policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py
         policies/hadar.py policies/jsa.py policies/las.py policies/multifactor.py policies/muri.py policies/online.py
-        policies/plans.py policies/pollux/idle.py policies/pollux/lengths.py policies/pollux/remaining.py
+        policies/pollux/idle.py policies/pollux/lengths.py policies/pollux/remaining.py
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
         policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
