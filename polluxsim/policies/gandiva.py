@@ -15,7 +15,7 @@ from polluxsim.policies.shares.rounds import placements_by_type
 from polluxsim.policies.view import Change, Decision, JobSnapshot, Reason, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
@@ -73,27 +73,18 @@ class Growth:
         *,
         waits: bool,
     ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
-        """Return GPUs by number and placements with what jobs have beyond them.
+        """Return GPUs by number and placements with what jobs have beyond those that they asked for.
 
-        Parameters
-        ----------
-        view
-            The cluster.
-        alone
-            Jobs that share no GPU, those first that grow first.
-        shared, placed
-            What jobs have that have no more than they asked for.
-        waits
-            Whether somebody waits, so that nobody has more.
+        `alone` are the jobs that share no GPU, those first that grow first. Nobody does while somebody waits.
         """
-        used = Counter(node for node, _ in set(chain.from_iterable(shared.values())))
+        taken = set(chain.from_iterable(shared.values()))
+        used = Counter(node for node, _ in taken)
         for placement in placed.values():
             used.update(dict(placement))
         idle = {node: 0 if waits else gpus - used[node] for node, gpus in enumerate(view.gpus_per_node)}
-        nodes = {job.job_id: _nodes(shared.get(job.job_id, ()), placed.get(job.job_id, ())) for job in alone}
-        where = {name: there[0] for name, there in nodes.items() if len(there) == 1}
+        nodes = {name: {node for node, _ in there} for name, there in (*shared.items(), *placed.items())}
+        where = {name: there.pop() for name, there in nodes.items() if len(there) == 1}
         self._share(view.time, [(job, where[job.job_id]) for job in alone if job.job_id in where], idle)
-        taken = set(chain.from_iterable(shared.values()))
         numbered, counted = dict(shared), dict(placed)
         for name, more in self.extra.items():
             node = where[name]
@@ -105,9 +96,9 @@ class Growth:
                 taken.update(free[:more])
         return numbered, counted
 
-    def _share(self, now: float, jobs: Iterable[tuple[JobView, int]], idle: Mapping[int, int]) -> None:
+    def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
         """Give idle GPUs to who had them, then, where they were idle for long enough, to who may have more."""
-        before, self.extra, left, jobs = self.extra, {}, dict(idle), list(jobs)
+        before, self.extra = self.extra, {}
         wanted = {job.job_id: most_more(job) for job, _ in jobs}
         for job, node in jobs:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
@@ -134,11 +125,6 @@ class Growth:
 def most_more(job: JobView) -> int:
     """Return how many GPUs a job may have beyond those it asks for; none unless its user says so."""
     return max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0
-
-
-def _nodes(gpus: Gpus, placement: Placement) -> tuple[int, ...]:
-    """Return the nodes that GPUs are on, each once."""
-    return tuple(dict.fromkeys(node for node, _ in gpus or placement))
 
 
 @dataclass
@@ -173,13 +159,13 @@ class Gandiva:
     _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
     _asked: float = field(default=0.0, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
-    _growth: Growth | None = field(default=None, init=False, repr=False)
+    _growth: Growth = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(time_slice=self.time_slice)
         if self.grow_after is not None:
             check_above_zero(grow_after=self.grow_after)
-            self._growth = Growth(self.grow_after)
+        self._growth = Growth(inf if self.grow_after is None else self.grow_after)
 
     @property
     def traits(self) -> Traits:
@@ -203,22 +189,16 @@ class Gandiva:
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
         until = view.time if self._partner else self._turn if waits else inf
-        shared: dict[JobId, Gpus] = {}
-        placed: dict[JobId, Placement] = {}
-        if self._growth is not None:
-            view, jobs = self._growth.without(view, jobs)
-        if self.packing:
-            shared = _numbered(view, chosen)
-        else:
-            placed = placements_by_type(view, {pack[0].job_id: chosen[pack] for pack in chosen}, jobs)
-        if self._growth is not None:
-            alone = [jobs[name] for pack in chosen for name in (pack[0].job_id,) if len(pack) == 1]
-            shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
-            until = min(until, self._growth.due)
+        view, jobs = self._growth.without(view, jobs)
+        running = {pack[0].job_id: name for pack, name in chosen.items()}
+        shared = _numbered(view, chosen) if self.packing else {}
+        placed = {} if self.packing else placements_by_type(view, running, jobs)
+        alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
+        shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
         return Decision(
             placed,
             shared=shared,
-            valid_until=until,
+            valid_until=min(until, self._growth.due),
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order),
         )
@@ -272,31 +252,25 @@ class Gandiva:
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
         """Return all jobs, each by itself or with its partner, in order of submission."""
-        second: set[JobId] = set()
-        found: list[Pack] = []
+        found: dict[JobId, Pack] = {}
         for job_id, job in jobs.items():
-            if job_id not in second:
-                other = self._partner.get(job_id)
-                found.append((job,) if other is None else (job, jobs[other]))
-                second.update(() if other is None else (other,))
-        return found
+            other = self._partner.get(job_id)
+            if other not in found:
+                found[job_id] = (job,) if other is None else (job, jobs[other])
+        return list(found.values())
 
     def _rank(self, pack: Sequence[JobView], *, is_over: bool) -> tuple[bool, float]:
         """Return the place of a pack: by the time it has had, after those whose time slice is not over."""
         is_here = any(job.job_id in self._running for job in pack)
         return is_over or not is_here, min(self._had[job.job_id] for job in pack)
 
-    def _more(self, job_id: JobId) -> dict[str, float]:
-        gpus = self._growth.extra.get(job_id) if self._growth is not None else None
-        return {"gpus_free": float(gpus)} if gpus else {}
-
     def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
         places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
-        running = self._running.keys()
+        more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
         return {
             name: Reason(
-                "has-its-turn" if name in running else "awaits-its-turn",
-                {"position": float(places[name]), "time_had": self._had[name], **self._more(name)},
+                "has-its-turn" if name in self._running else "awaits-its-turn",
+                {"position": float(places[name]), "time_had": self._had[name], **more.get(name, {})},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked
@@ -307,8 +281,7 @@ def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus
     """Return the GPUs of packs that are to run on GPU types, the widest first."""
     found: dict[JobId, Gpus] = {}
     for name in dict.fromkeys(chosen.values()):
-        here = [pack for pack in chosen if chosen[pack] == name]
-        here.sort(key=lambda pack: -pack[0].num_replicas)
+        here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
         found |= placed_together(view, here, set(view.nodes_of(name)))
     return found
 
