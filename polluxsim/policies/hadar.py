@@ -132,10 +132,8 @@ def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
         turns.append(Turn(job, turn.before[kept], turn.types[kept], turn.worth[kept], turn.left[kept]))
     made, way = dict[int, Bid](), 0
     for turn in reversed(turns):
-        name = int(turn.types[way])
-        made[turn.job] = Bid(
-            None if name < 0 else name, float(turn.worth[way]), float(queue.widths[turn.job]), float(turn.left[way])
-        )
+        name, needed = int(turn.types[way]), float(queue.widths[turn.job])
+        made[turn.job] = Bid(None if name < 0 else name, float(turn.worth[way]), needed, float(turn.left[way]))
         way = int(turn.before[way])
     return dict(reversed(made.items()))
 
@@ -201,7 +199,7 @@ class Hadar:
         queue = Queue(utilities, demand.widths, demand.gpus, held(view, demand))
         found = bids(queue, Prices(queue.each, demand.gpus, self.eta), self.most_ways)
         made = {demand.jobs[job]: bid for job, bid in found.items()}
-        return decided(view, demand, made, lambda job: _reason(job, made))
+        return decided(view, demand, {job: bid.gpu_type for job, bid in made.items()}, lambda job: _reason(job, made))
 
 
 def _reason(job: JobId, made: dict[JobId, Bid]) -> Reason:

@@ -64,8 +64,7 @@ class Multifactor:
 
     def __post_init__(self) -> None:
         check_above_zero(max_age=self.max_age, half_life=self.half_life, overestimate=self.overestimate)
-        for name, share in self.shares.items():
-            check_above_zero(**{f"shares.{name}": share})
+        check_above_zero(**{f"shares.{name}": share for name, share in self.shares.items()})
         if min(self.age, self.size, self.priority, self.fair_share) < 0:
             raise InvalidConfigError("policy has a weight below 0, allowed are numbers ≥ 0")
         self._usage = Usage(self.half_life)
@@ -104,13 +103,7 @@ class Multifactor:
 
 @dataclass
 class Usage:
-    """GPU time by user, which counts half after every half-life.
-
-    Parameters
-    ----------
-    half_life
-        That time [s].
-    """
+    """GPU time by user, which counts half after every half-life [s]."""
 
     half_life: float
     # What ended jobs of a user come to, and when that was so.

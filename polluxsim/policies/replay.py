@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidInputError, short
-from polluxsim.policies.packing import fits, pack, remove
+from polluxsim.policies.packing import FreeGpus, fits
 from polluxsim.policies.view import Traits
 from polluxsim.storage import read_run
 from polluxsim.tables import read_number, read_rows
@@ -121,12 +121,11 @@ class Timeline:
         late = {job_id: last for job_id, (placement, last) in recorded.items() if last and not placement}
         if self._late_first:
             return _side_by_side(view.gpus_per_node, late | allocation)
-        free = view.gpus_per_node
-        for placement in allocation.values():
-            free = remove(free, placement) if fits(free, placement) else free
-        for job_id, last in late.items():
-            if fits(free, last):
-                allocation[job_id], free = last, remove(free, last)
+        free = FreeGpus(view.gpus_per_node)
+        for job_id, placement in (*allocation.items(), *late.items()):
+            if free.has(placement):
+                free.take(placement)
+                allocation[job_id] = placement
         return allocation
 
     def _at(self, job_id: JobId, time: float) -> tuple[Placement, Placement]:
@@ -143,15 +142,14 @@ def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocat
     """Return placements such that the first keep theirs, and the others get as many GPUs elsewhere or none."""
     if not all(fits(gpus_per_node, placement) for placement in wanted.values()):
         return wanted  # of another cluster, which the engine names
-    free, given = list(gpus_per_node), dict[JobId, Placement]()
+    free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()
     for job_id, placement in wanted.items():
-        if fits(free, placement):
+        if free.has(placement):
+            free.take(placement)
             given[job_id] = placement
-            for node, gpus in placement:
-                free[node] -= gpus
     for job_id in [job_id for job_id in wanted if job_id not in given]:
-        if (found := pack(free, num_replicas(wanted[job_id]))) is not None:
-            given[job_id], free = found, list(remove(free, found))
+        if (found := free.pack(num_replicas(wanted[job_id]))) is not None:
+            given[job_id] = found
     return given
 
 

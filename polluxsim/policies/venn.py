@@ -76,7 +76,8 @@ class Venn:
         """Give GPUs to whole gangs, group by group."""
         demand = Demand.of(view)
         turns = {demand.jobs[job]: turn for job, turn in turns_in(demand, held(view, demand))}
-        return decided(view, demand, turns, lambda job: _reason(turns[job]))
+        types = {job: turn.gpu_type for job, turn in turns.items()}
+        return decided(view, demand, types, lambda job: _reason(turns[job]))
 
 
 def turns_in(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Turn]]:
