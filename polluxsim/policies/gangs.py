@@ -26,10 +26,6 @@ NEAREST = 3
 """Jobs just ahead of one that are named to explain why it waits."""
 
 
-def _in_submission_order(job: JobView) -> Mapping[str, float]:
-    return {}
-
-
 class _Remembered(Iterable["JobView"]):
     """Jobs in order, each asked for once however often they are gone through, and not before it is needed."""
 
@@ -55,7 +51,7 @@ def schedule_gangs(
     *,
     overtaking: bool = True,
     order_lasts_until: float = -inf,
-    describe: Describe = _in_submission_order,
+    describe: Describe = lambda job: {},
 ) -> Decision:
     """Give GPUs to as many whole jobs as fit, in order. The policy is asked again at the next round, by default.
 
@@ -91,15 +87,13 @@ def schedule_gangs(
             explain=partial(_all_fit, view, order, describe),
         )
     budget = Budget(view, mixes=True)
-    tell = partial(_reasons, order, gpus=budget.left, overtaking=overtaking, describe=describe)
     admitted = _admitted(order, budget, overtaking=overtaking)
-    outdated_by = Change.ARRIVAL
-    if len(admitted) < len(view.jobs):
-        outdated_by |= Change.COMPLETION | Change.NODES
+    some_wait = len(admitted) < len(view.jobs)
+    tell = partial(_reasons, order, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
         _placements(view, admitted, budget.mixed),
         valid_until=order_lasts_until,
-        outdated_by=outdated_by,
+        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
         explain=lambda jobs: tell({job.job_id for job, _ in admitted}, jobs),
     )
 
@@ -166,16 +160,11 @@ def _all_fit(view: ClusterView, order: _Remembered, describe: Describe, jobs: Se
     for position, job in zip(range(len(everybody), 0, -1), reversed(everybody), strict=True):
         left += job.num_replicas
         if job.job_id in asked:
-            reasons[job.job_id] = _fits(position, job, left, describe)
+            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+            reasons[job.job_id] = Reason("gang-fits", numbers)
             if len(reasons) == len(asked):
                 break
     return reasons
-
-
-def _fits(position: int, job: JobView, left: int, describe: Describe) -> Reason:
-    return Reason(
-        "gang-fits", {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
-    )
 
 
 def _reasons(

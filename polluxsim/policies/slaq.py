@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from polluxsim.models.convergence import Curve
     from polluxsim.policies.elastic import Dealt
     from polluxsim.policies.estimates import StepTimes
-    from polluxsim.policies.view import ClusterView, Decision, JobView, Report
+    from polluxsim.policies.view import ClusterView, Decision, JobView
     from polluxsim.types import JobId
 
 NEW = Hyperbola(1.0, 1.0, 0.0)
@@ -102,16 +102,12 @@ class Slaq(AtIntervals):
     def _quality(self, job: JobView) -> Quality:
         report = report_of(job)
         self._speeds.observe(job, report)
-        curve, unit = self._curve(report)
-        known = (curve, unit, report.epochs if curve is not NEW else 0.0)
-        return Quality(job, job.max_replicas, *known, self.interval / report.steps_per_epoch, self._speeds.of(job))
-
-    def _curve(self, report: Report) -> tuple[Curve, float]:
         losses = report.losses
-        if len(losses) < LEAST_POINTS:
-            return NEW, 1.0
-        largest = max(before - after for before, after in pairwise(losses))
-        return best_curve(losses, self.forgetting), largest if largest > 0 else losses[0]
+        known: tuple[Curve, float, float] = NEW, 1.0, 0.0
+        if len(losses) >= LEAST_POINTS:
+            largest = max(before - after for before, after in pairwise(losses))
+            known = best_curve(losses, self.forgetting), largest if largest > 0 else losses[0], report.epochs
+        return Quality(job, job.max_replicas, *known, self.interval / report.steps_per_epoch, self._speeds.of(job))
 
 
 def _reasons(
@@ -120,14 +116,12 @@ def _reasons(
     """Say of some jobs what their GPUs are to bring. Kinds: `no-gpu-left`, and `loss-reduction`."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
-    for position, job in enumerate(view.jobs, start=1):
-        if job.job_id not in wanted:
-            continue
-        if position > len(first):
-            reasons[job.job_id] = Reason("no-gpu-left", {"position": position, "num_gpus": view.num_gpus})
-            continue
-        quality, gpus = first[position - 1], outcome.counts[job.job_id]
-        numbers = {"gpus": gpus, "reduction": quality.reduction(gpus), "reduction_more": quality.gain(gpus)}
-        last = () if outcome.winner in (None, job.job_id) else (outcome.winner,)
-        reasons[job.job_id] = Reason("loss-reduction", numbers, last)
+    for place, job in enumerate(view.jobs):
+        if job.job_id in wanted and place >= len(first):
+            reasons[job.job_id] = Reason("no-gpu-left", {"position": place + 1, "num_gpus": view.num_gpus})
+        elif job.job_id in wanted:
+            quality, gpus = first[place], outcome.counts[job.job_id]
+            numbers = {"gpus": gpus, "reduction": quality.reduction(gpus), "reduction_more": quality.gain(gpus)}
+            last = () if outcome.winner in (None, job.job_id) else (outcome.winner,)
+            reasons[job.job_id] = Reason("loss-reduction", numbers, last)
     return reasons
