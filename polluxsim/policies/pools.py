@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from polluxsim.gpu_types import NodeTypes
-from polluxsim.policies.view import Changes, Health, Standing
+from polluxsim.policies.view import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 
 class JobOnType:
-    """A `JobView` of a job that is in the pool of a GPU type: what it shows of types is of that one.
-
-    Parameters
-    ----------
-    job
-        The job as it is seen on the whole cluster.
-    gpu_type
-        The type, by name.
-    """
+    """A `JobView` of a job that is in the pool of a GPU type: what it shows of types is of that one."""
 
     __slots__ = ("_gpu_type", "_oracles", "job")
 
@@ -120,12 +112,10 @@ class Pools:
 
     def _send(self, view: ClusterView) -> None:
         """Send jobs that are new, and see to it that all are shown as they are now."""
-        new: list[JobView] = []
         for job in view.jobs:
             if job.job_id in self._pool:
                 self._seen[job.job_id].job = job
-            else:
-                new.append(job)
+        new = [job for job in view.jobs if job.job_id not in self._pool]
         demand = self._demand(view) if new else {}
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
         for job in new:
@@ -141,8 +131,8 @@ class Pools:
         """Return the GPUs that the jobs of each pool ask for."""
         demand = dict.fromkeys(view.types, 0)
         for job in view.jobs:
-            if (name := self._pool.get(job.job_id)) is not None:
-                demand[name] += job.num_replicas
+            if job.job_id in self._pool:
+                demand[self._pool[job.job_id]] += job.num_replicas
         return demand
 
     def _usable(self, job: JobView) -> Sequence[str]:
@@ -199,34 +189,25 @@ class Pools:
             view,
             gpus_per_node=there,
             jobs=jobs,
-            changes=self._changes(view.changes, mine, arrived, ended),
+            changes=replace(
+                view.changes,
+                arrived=[cast("JobView", self._seen[job_id]) for job_id in arrived],
+                ended=ended,
+                passed_epoch=[job_id for job_id in view.changes.passed_epoch if job_id in mine],
+                learnt=[job_id for job_id in view.changes.learnt if job_id in mine],
+                evicted=[job_id for job_id in view.changes.evicted if job_id in mine],
+            ),
             standing=Standing(
                 self.seen(view.running, name),
                 self.seen(view.waiting, name),
                 [gpus if node in nodes else 0 for node, gpus in enumerate(view.free)],
                 sum(job.num_replicas for job in jobs),
             ),
-            health=Health(
-                tuple(node for node in view.health.down if node in nodes),
-                view.health.num_failures,
-                tuple((node, time) for node, time in view.health.coming if node in nodes),
+            health=view.health._replace(
+                down=tuple(node for node in view.health.down if node in nodes),
+                coming=tuple((node, time) for node, time in view.health.coming if node in nodes),
             ),
             node_types=self._types.setdefault(name, NodeTypes([view.types[name]] * len(there))),
             shared={job_id: gpus for job_id, gpus in view.shared.items() if job_id in mine},
             shared_speeds={job_id: speed for job_id, speed in view.shared_speeds.items() if job_id in mine},
-        )
-
-    def _changes(
-        self, changes: Changes, mine: set[JobId], arrived: Sequence[JobId], ended: Mapping[JobId, float]
-    ) -> Changes:
-        def of(names: Iterable[JobId]) -> list[JobId]:
-            return [job_id for job_id in names if job_id in mine]
-
-        return Changes(
-            [cast("JobView", self._seen[job_id]) for job_id in arrived],
-            ended,
-            of(changes.passed_epoch),
-            of(changes.learnt),
-            changes.nodes,
-            of(changes.evicted),
         )
