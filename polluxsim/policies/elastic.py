@@ -85,11 +85,9 @@ class Candidate(Protocol):
     @property
     def limit(self) -> int:
         """Return the most GPUs that it may have."""
-        ...
 
     def gain(self, replicas: int) -> float:
         """Return what one GPU more than so many is worth to it, 0 at its limit."""
-        ...
 
 
 class Dealt(NamedTuple):

@@ -39,7 +39,6 @@ class Policy(Protocol):
 
         A `Decision` is an allocation that also says how good it is, and how long it stands.
         """
-        ...
 
 
 class NodeCounts(NamedTuple):
