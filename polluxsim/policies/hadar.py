@@ -52,7 +52,7 @@ class Prices:
     gpus
         GPUs of each type.
     eta
-        η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
+        η, as of `Hadar`.
     """
 
     def __init__(self, utilities: Array, gpus: Array, eta: float) -> None:
@@ -175,7 +175,6 @@ class Hadar:
     ----------
     eta
         η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
-
     most_ways
         Ways to pass jobs over that are looked at side by side; 1 passes nobody over.
 

@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 class FreeGpus:
-    """The free GPUs of each node, as one job after the other takes some.
-
-    Parameters
-    ----------
-    gpus_per_node
-        Free GPUs of each node at first.
-    """
+    """The free GPUs of each node, as one job after the other takes some."""
 
     def __init__(self, gpus_per_node: Sequence[int]) -> None:
         self._free = list(gpus_per_node)
@@ -47,20 +41,10 @@ class FreeGpus:
         return sum(self._free[node] for node in nodes)
 
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
-        """Find GPUs for one job, and take them.
+        """Find GPUs for one job on some nodes, by default on any, and take them.
 
-        Parameters
-        ----------
-        num_replicas
-            GPUs to find.
-        nodes
-            Where; by default on any.
-
-        Returns
-        -------
-        Placement or None
-            Repeatedly as many GPUs as needed of the node with the most free ones (the lowest number at a tie);
-            None, and nothing taken, if there are too few.
+        Repeatedly as many as needed of the node with the most free ones (the lowest number at a tie); None, and nothing
+        taken, if there are too few.
         """
         if num_replicas > (self.on(nodes) if nodes else self._total):
             return None
@@ -91,12 +75,7 @@ def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placem
     num_replicas
         GPUs to find.
     keep
-        The job's present placement, kept if it has this many GPUs and is free.
-
-    Returns
-    -------
-    Placement or None
-        What it holds, or what `FreeGpus.pack` finds.
+        The job's present placement, kept if it has this many GPUs and is free; else it gets what `FreeGpus.pack` finds.
     """
     if keep and sum(gpus for _, gpus in keep) == num_replicas and fits(free, keep):
         return keep
@@ -121,20 +100,8 @@ def placed_together(
 ) -> dict[JobId, Gpus]:
     """Return the GPUs of jobs that have all of them in common, pack by pack; no two packs have one in common.
 
-    Parameters
-    ----------
-    view
-        The cluster, all of whose GPUs are given anew.
-    packs
-        Jobs that ask for equally many GPUs, those first that take theirs first. All of them have room.
-    nodes
-        The only ones that are given, by number; None is all.
-
-    Returns
-    -------
-    dict
-        A pack stays where the first of its jobs runs that was not taken elsewhere; others take the emptiest nodes
-        first.
+    All GPUs are given anew, of some nodes or of all. The jobs of a pack ask for equally many; all packs have room. One
+    stays where the first of its jobs runs that was not taken elsewhere; others take the emptiest nodes first.
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
     found: dict[int, Gpus] = {}

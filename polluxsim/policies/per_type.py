@@ -53,13 +53,8 @@ def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> D
 class PolicyPerType:
     """A policy of one kind for each GPU type of a cluster.
 
-    Parameters
-    ----------
-    policy
-        One that was not asked yet. It may have a method `on_type`, which returns the policy for a type, by name, of
-        those of a cluster; else each is a copy of it. `may_use` and `jobs_stay` are as of `Pools`, where it has them.
-    view
-        The cluster.
+    The policy given was not asked yet. It may have a method `on_type`, which returns the policy for a type, by name, of
+    those of a cluster; else each is a copy of it. `may_use` and `jobs_stay` are as of `Pools`, where it has them.
     """
 
     def __init__(self, policy: Policy, view: ClusterView) -> None:

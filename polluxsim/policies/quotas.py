@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import JobId, Placement
 
 NO_QUEUE = "none"
 """Where jobs are that name no queue."""
@@ -131,13 +131,13 @@ class Cohort:
         self._started[job.job_id] = how
         self._new.append(job)
 
-    def placements(self, view: ClusterView) -> dict[JobId, tuple[tuple[int, int], ...]]:
+    def placements(self, view: ClusterView) -> dict[JobId, Placement]:
         """Return what changes: nothing for who is preempted, the emptiest nodes for who starts."""
         free = FreeGpus(view.free)
         for job in view.running if self.preempted else ():
             if job.job_id in self.preempted:
                 free.give_back(job.placement)
-        gone: dict[JobId, tuple[tuple[int, int], ...]] = dict.fromkeys(self.preempted, ())
+        gone: dict[JobId, Placement] = dict.fromkeys(self.preempted, ())
         return gone | {job.job_id: free.pack(job.num_replicas) or () for job in self._new}
 
     def _is_beyond(self, queue: str) -> bool:
@@ -161,8 +161,7 @@ class Cohort:
         }
         if job.job_id in self.preempted:
             return Reason("reclaimed", numbers, (self.preempted[job.job_id],))
-        kind = self._started.get(job.job_id, "runs-on" if job.placement else "no-quota-left")
-        return Reason(kind, numbers)
+        return Reason(self._started.get(job.job_id, "runs-on" if job.placement else "no-quota-left"), numbers)
 
 
 def queue_of(job: JobView) -> str:
