@@ -9,6 +9,8 @@ from itertools import combinations_with_replacement
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+import numpy as np
+
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.budget import Budget
 from polluxsim.policies.elastic import AtEvents
@@ -20,7 +22,6 @@ from polluxsim.policies.view import Change, Decision, Reason, Traits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from polluxsim.policies.view import ClusterView, JobView
@@ -36,18 +37,10 @@ NEARLY = 1e-6
 
 @dataclass(frozen=True)
 class Pack:
-    """Jobs of one size that are to have the same GPUs.
+    """Jobs of one size that are to have the same GPUs."""
 
-    Parameters
-    ----------
-    jobs
-        In order of precedence.
-    rank
-        Place of the first of them.
-    """
-
-    jobs: tuple[JobView, ...]
-    rank: int
+    jobs: tuple[JobView, ...]  # in order of precedence
+    rank: int  # place of the first of them
     kind: Kind = field(init=False)
 
     def __post_init__(self) -> None:
@@ -206,8 +199,6 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
 @lru_cache(maxsize=1 << 14)
 def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, int]]:
     """Return how often two kinds are paired, for so many packs of each."""
-    import numpy as np  # noqa: PLC0415  (with the solver, slow to load, and only for who shares)
-
     kinds = range(len(counts))
     pairs = [
         (one, other)
@@ -227,8 +218,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     Numbers that are not whole are on sets of kinds with an odd number of packs, of which not all can be paired: that is
     added as a limit, until all are whole. Where no such set is found, HiGHS branches; it writes to the terminal then.
     """
-    import numpy as np  # noqa: PLC0415
-    from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415
+    from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
     rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in range(len(left))]
     most, whole = list(left), 0
