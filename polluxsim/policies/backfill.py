@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Limits:
-    """How long each job may run, and when those that run end at the latest.
-
-    Parameters
-    ----------
-    overestimate
-        Limit of a job whose user promised none, as a multiple of the time that it truly takes.
-    """
+    """How long each job may run, and when those that run end at the latest; `overestimate` is as of `Easy`."""
 
     overestimate: float = 1.0
     _limits: dict[JobId, float] = field(default_factory=dict)
@@ -83,27 +77,13 @@ class Limits:
 
 
 class Turn(NamedTuple):
-    """What one job that waits met when its turn came.
-
-    Attributes
-    ----------
-    job
-        The job.
-    starts
-        Whether it gets its GPUs.
-    free
-        GPUs that were free.
-    head
-        The job that has the reservation, itself or before it; None before there is one.
-    reserved
-        When that is to start at the latest [s].
-    """
+    """What one job that waits met when its turn came."""
 
     job: JobView
-    starts: bool
-    free: int
-    head: JobView | None
-    reserved: float
+    starts: bool  # whether it gets its GPUs
+    free: int  # GPUs that were free
+    head: JobView | None  # the job that has the reservation, itself or before it; None before there is one
+    reserved: float  # when that is to start at the latest [s]
 
 
 def turns(
@@ -111,14 +91,8 @@ def turns(
 ) -> Iterator[Turn]:
     """Yield what the jobs that wait meet: those that fit start, until one does not, which gets a reservation.
 
-    From then on, one starts that ends before the reservation, or needs only GPUs that are free then, too.
-
-    Parameters
-    ----------
-    view, order, limits
-        The cluster, who waits, in order, and how long they may run.
-    reserve
-        Returns when a number of GPUs can be reserved where so many are free now, and how many are left then.
+    From then on, one starts that ends before the reservation, or needs only GPUs that are free then, too. `reserve`
+    says when a number of GPUs can be reserved where so many are free now, and how many are left then.
     """
     free, head, reserved, extra = sum(view.free), None, inf, 0
     for job in order:

@@ -32,42 +32,20 @@ SLACK = 1e-6
 
 
 class Demand(NamedTuple):
-    """What a job wants of a plan.
+    """What a job wants of a plan."""
 
-    Attributes
-    ----------
-    times
-        Time that it still needs on each number of GPUs, rising numbers, each faster than those before [s].
-    deadline
-        When it should end, ∞ for as soon as GPUs are to spare [s].
-    held
-        GPUs it holds now.
-    pending
-        Time until its last restart is over [s].
-    restart_delay
-        Time that a change of its GPUs takes [s].
-    """
-
-    times: Mapping[int, float]
-    deadline: float
-    held: int
-    pending: float
-    restart_delay: float
+    times: Mapping[int, float]  # what it still needs on numbers of GPUs, rising, each faster than those before [s]
+    deadline: float  # when it should end, ∞ for as soon as GPUs are to spare [s]
+    held: int  # GPUs it holds now
+    pending: float  # time until its last restart is over [s]
+    restart_delay: float  # time that a change of its GPUs takes [s]
 
 
 class Plan(NamedTuple):
-    """GPUs over time.
+    """GPUs over time."""
 
-    Attributes
-    ----------
-    steps
-        From when on [s] the job holds how many GPUs, until it ends.
-    end
-        When it is complete [s], ∞ for never.
-    """
-
-    steps: Sequence[tuple[float, int]]
-    end: float
+    steps: Sequence[tuple[float, int]]  # from when on [s] the job holds how many GPUs, until it ends
+    end: float  # when it is complete [s], ∞ for never
 
     @property
     def gpus(self) -> int:

@@ -32,25 +32,13 @@ GAIN = 1.0
 class Growth:
     """What jobs have beyond the GPUs that they asked for, on the node where they have these.
 
-    Parameters
-    ----------
-    after
-        How long GPUs of a node have to be idle before jobs there have them as well [s].
-
-    Attributes
-    ----------
-    extra
-        GPUs of each job beyond its own.
-    due
-        When jobs grow next, if nothing else happens [s].
-
     Source: Xiao et al., Gandiva (OSDI '18): jobs whose users say so, on idle GPUs of their node, after some time, so
     that they do not do so for moments; they shrink at once as others need the GPUs.
     """
 
-    after: float
-    extra: dict[JobId, int] = field(default_factory=dict)
-    due: float = inf
+    after: float  # how long GPUs of a node have to be idle before jobs there have them as well [s]
+    extra: dict[JobId, int] = field(default_factory=dict)  # GPUs of each job beyond its own
+    due: float = inf  # when jobs grow next, if nothing else happens [s]
     # Of each node, how many GPUs are idle, and since when [s].
     _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
 

@@ -24,22 +24,13 @@ if TYPE_CHECKING:
 
 
 class Bid(NamedTuple):
-    """What a job met when its turn came.
+    """What a job met when its turn came."""
 
-    Attributes
-    ----------
-    gpu_type
-        Number of the type it takes, None for none.
-    worth
-        Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
-    needed, left
-        Its GPUs, and those left of the type with most left.
-    """
-
-    gpu_type: int | None
+    gpu_type: int | None  # number of the type it takes, None for none
+    # Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
     worth: float
-    needed: float
-    left: float
+    needed: float  # its GPUs
+    left: float  # those left of the type with most left
 
 
 class Prices:
@@ -69,22 +60,12 @@ class Prices:
 
 
 class Queue(NamedTuple):
-    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first.
+    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first."""
 
-    Attributes
-    ----------
-    utilities
-        Of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s].
-    widths, gpus
-        GPUs of each job and of each type.
-    now
-        The type each job has GPUs of, which it keeps for as long as its payoff there is positive.
-    """
-
-    utilities: Array
-    widths: Array
-    gpus: Array
-    now: Sequence[int | None]
+    utilities: Array  # of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
+    widths: Array  # GPUs of each job
+    gpus: Array  # GPUs of each type
+    now: Sequence[int | None]  # the type each job has GPUs of, which it keeps as long as its payoff there is positive
 
     @property
     def each(self) -> Array:
@@ -93,24 +74,12 @@ class Queue(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a job does in each of several ways in which the jobs before it may have gone.
-
-    Attributes
-    ----------
-    job
-        The job.
-    before
-        Which way of those before it each is, of shape (ways,).
-    types
-        Type that it takes, −1 for none, of shape (ways,).
-    worth, left
-        As of its `Bid`, of shape (ways,).
-    """
+    """What a job does in each of several ways in which the jobs before it may have gone, in arrays of shape (ways,)."""
 
     job: int
-    before: Numbers
-    types: Numbers
-    worth: Array
+    before: Numbers  # which way of those before it each is
+    types: Numbers  # type that it takes, −1 for none
+    worth: Array  # as of its `Bid`
     left: Array
 
 

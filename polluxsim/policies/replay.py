@@ -50,24 +50,12 @@ class Replay:
 
 
 class Change(NamedTuple):
-    """What a job holds from some time on.
+    """What a job holds from some time on."""
 
-    Attributes
-    ----------
-    time
-        From when [s].
-    job
-        Its name.
-    placement
-        Its GPUs, empty for none.
-    batch_size
-        The total batch size chosen for it [examples]; 0 where none was, or it was not recorded.
-    """
-
-    time: float
+    time: float  # from when [s]
     job: JobId
-    placement: Placement
-    batch_size: int
+    placement: Placement  # empty for no GPU
+    batch_size: int  # the total batch size chosen for it [examples]; 0 where none was, or it was not recorded
 
 
 class Timeline:

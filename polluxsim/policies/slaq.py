@@ -28,29 +28,15 @@ NEW = Hyperbola(1.0, 1.0, 0.0)
 
 
 class Quality(NamedTuple):
-    """What a job's loss is expected to do.
-
-    Attributes
-    ----------
-    job, limit
-        The job, and the most GPUs that it may have.
-    curve, unit
-        Its loss by epochs, and the largest that it ever fell in one, which counts as 1.
-    epochs
-        Epochs done, from which the curve goes on.
-    per_second
-        Epochs that it does in a second by the time of a step on some GPUs [s]: this, over that [1].
-    step_time
-        That time by GPUs; None if nothing is known of it.
-    """
+    """What a job's loss is expected to do."""
 
     job: JobView
-    limit: int
-    curve: Curve
-    unit: float
-    epochs: float
-    per_second: float
-    step_time: StepTimes | None
+    limit: int  # the most GPUs that it may have
+    curve: Curve  # its loss by epochs
+    unit: float  # the largest that it ever fell in an epoch, which counts as 1
+    epochs: float  # epochs done, from which the curve goes on
+    per_second: float  # epochs until the next decision are this over the time of a step on its GPUs [s]
+    step_time: StepTimes | None  # that time by GPUs; None if nothing is known of it
 
     def reduction(self, gpus: int) -> float:
         """Return by how much its loss falls on so many GPUs, over its unit."""

@@ -107,14 +107,7 @@ def _demand(job: JobView, share: Host) -> Host:
 class _Shelf:
     """What is free on each node, GPUs, CPUs and memory; these two may be owed where demands are more than there is.
 
-    Parameters
-    ----------
-    view
-        The cluster now.
-    kept
-        Jobs that stay where they are.
-    demands
-        What each job would have for each GPU.
+    Jobs that are kept stay where they are; a demand is what a job would have for each GPU.
     """
 
     def __init__(self, view: ClusterView, kept: Mapping[JobId, Placement], demands: Mapping[JobId, Host]) -> None:
