@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from copy import copy
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, tee
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import Crew, JobId, Placement
@@ -24,25 +24,6 @@ if TYPE_CHECKING:
 
 NEAREST = 3
 """Jobs just ahead of one that are named to explain why it waits."""
-
-
-class _Remembered(Iterable["JobView"]):
-    """Jobs in order, each asked for once however often they are gone through, and not before it is needed."""
-
-    def __init__(self, jobs: Iterable[JobView]) -> None:
-        self._known: list[JobView] = []
-        self._rest = iter(jobs)
-
-    def __iter__(self) -> Iterator[JobView]:
-        yield from self._known
-        for job in self._rest:
-            self._known.append(job)
-            yield job
-
-    def all(self) -> Sequence[JobView]:
-        """Return all of them."""
-        self._known.extend(self._rest)
-        return self._known
 
 
 def schedule_gangs(
@@ -74,7 +55,7 @@ def schedule_gangs(
     Decision
         Jobs that run on keep their GPUs; the others take the emptiest nodes first.
     """
-    order = _Remembered(order)
+    order, again = tee(order)  # so that each job is asked for once, and not before it is needed
     if view.demand <= view.num_gpus and len(view.types) == 1:
         # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
@@ -84,17 +65,17 @@ def schedule_gangs(
             others_keep=True,
             valid_until=order_lasts_until,
             outdated_by=Change.ARRIVAL,
-            explain=partial(_all_fit, view, order, describe),
+            explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
         )
     budget = Budget(view, mixes=True)
     admitted = _admitted(order, budget, overtaking=overtaking)
     some_wait = len(admitted) < len(view.jobs)
-    tell = partial(_reasons, order, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
+    tell = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
         _placements(view, admitted, budget.mixed),
         valid_until=order_lasts_until,
         outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: tell({job.job_id for job, _ in admitted}, jobs),
+        explain=lambda jobs: tell(copy(again), {job.job_id for job, _ in admitted}, jobs),
     )
 
 
@@ -151,12 +132,14 @@ def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> 
     return admitted
 
 
-def _all_fit(view: ClusterView, order: _Remembered, describe: Describe, jobs: Sequence[JobId]) -> dict[JobId, Reason]:
+def _all_fit(
+    view: ClusterView, everybody: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
+) -> dict[JobId, Reason]:
     """Say of the jobs asked about what they met when their turn came, where everybody fits.
 
     Those that something happens to are most often the last: the order is gone through from behind.
     """
-    asked, left, reasons, everybody = set(jobs), view.num_gpus - view.demand, {}, order.all()
+    asked, left, reasons = set(jobs), view.num_gpus - view.demand, {}
     for position, job in zip(range(len(everybody), 0, -1), reversed(everybody), strict=True):
         left += job.num_replicas
         if job.job_id in asked:
