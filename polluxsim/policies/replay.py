@@ -91,10 +91,8 @@ class Timeline:
             self._changes[change.job].append(change)
         for changes in self._changes.values():
             changes.sort(key=lambda change: change.time)
-        self.traits = Traits(adaptive=self._adapts() if adaptive is None else adaptive)
-
-    def _adapts(self) -> bool:
-        return any(len({change.batch_size for change in found} - {0}) > 1 for found in self._changes.values())
+        adapts = any(len({change.batch_size for change in found} - {0}) > 1 for found in self._changes.values())
+        self.traits = Traits(adaptive=adapts if adaptive is None else adaptive)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return what was recorded for this time, of the jobs that are still active.
@@ -170,7 +168,7 @@ def _scheduled(path: Path) -> Iterator[Change]:
     schedule, length = _rounds(path)
     held = dict[JobId, Placement]()
     for number, entry in enumerate([*schedule, {}]):
-        now = {job: _workers(path, number, job, workers) for job, workers in _mapping(path, number, entry).items()}
+        now = _in_round(path, number, entry)
         for job in held | now:
             if now.get(job) != held.get(job):
                 yield Change(number * length, job, now.get(job, ()), 0)
@@ -192,15 +190,14 @@ def _rounds(path: Path) -> tuple[list[object], float]:
     return schedule, length
 
 
-def _mapping(path: Path, number: int, entry: object) -> Mapping[JobId, object]:
+def _in_round(path: Path, number: int, entry: object) -> dict[JobId, Placement]:
+    """Return what jobs hold in a round of a record."""
+    where = f"{path}, round {number}:"
     if not isinstance(entry, dict):
-        raise InvalidInputError(f"{path}, round {number}: {short(entry)}, allowed are jobs with their workers")
-    return entry
-
-
-def _workers(path: Path, number: int, job: JobId, workers: object) -> Placement:
-    if not isinstance(workers, list) or not all(type(worker) is int and worker >= 0 for worker in workers):
-        raise InvalidInputError(f"{path}, round {number}: job {job!r} has {short(workers)}, allowed are worker numbers")
-    if len(set(workers)) != len(workers):
-        raise InvalidInputError(f"{path}, round {number}: job {job!r} has a worker twice")
-    return placement_from_nodes(workers)
+        raise InvalidInputError(f"{where} {short(entry)}, allowed are jobs with their workers")
+    for job, workers in entry.items():
+        if not isinstance(workers, list) or not all(type(worker) is int and worker >= 0 for worker in workers):
+            raise InvalidInputError(f"{where} job {job!r} has {short(workers)}, allowed are worker numbers")
+        if len(set(workers)) != len(workers):
+            raise InvalidInputError(f"{where} job {job!r} has a worker twice")
+    return {job: placement_from_nodes(workers) for job, workers in entry.items()}
