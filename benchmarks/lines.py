@@ -53,7 +53,7 @@ NEW = {
     "failures, checkpoints, restarts by application": """engine/failures.py engine/outages.py engine/crashes.py
         engine/workshop.py engine/losses.py engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
         look/pauses.py look/starts.py""",
-    "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py policies/pools.py
+    "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py
         policies/per_type.py policies/pollux/several_types.py workloads/fitting.py models/overlap.py""",
     "shared GPUs": """engine/sharing.py engine/sharing_check.py engine/pair_sharing.py engine/stage_sharing.py
         look/shared.py look/why/sharing_words.py models/stages.py""",

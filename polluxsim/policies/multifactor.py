@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.backfill import Limits, backfilled
 from polluxsim.policies.orders import check_above_zero
-from polluxsim.policies.per_type import together
-from polluxsim.policies.pools import Pools
+from polluxsim.policies.per_type import Pools, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
