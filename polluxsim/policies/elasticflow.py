@@ -85,11 +85,8 @@ def least(demand: Demand, free: Timetable) -> Plan | None:
 
     Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
     """
-    for cap in demand.times:
-        plan = capped(demand, free, cap)
-        if plan.end + SLACK <= demand.deadline:
-            return plan
-    return None
+    plans = (capped(demand, free, cap) for cap in demand.times)
+    return next((plan for plan in plans if plan.end + SLACK <= demand.deadline), None)
 
 
 def following(plan: Plan, now: float) -> Plan:
@@ -98,16 +95,13 @@ def following(plan: Plan, now: float) -> Plan:
     return Plan(((now, plan.steps[place][1]), *plan.steps[place + 1 :]), plan.end)
 
 
-@dataclass
 class Schedule:
     """The plans of several jobs, which fit together."""
 
-    view: ClusterView
-    plans: dict[JobId, Plan] = field(default_factory=dict)
-    free: Timetable = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.free = Timetable(self.view.time, self.view.num_gpus)
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.plans: dict[JobId, Plan] = {}
+        self.free = Timetable(view.time, view.num_gpus)
 
     def add(self, job_id: JobId, plan: Plan) -> None:
         """Take in a plan that fits beside the others."""
@@ -136,9 +130,8 @@ class Schedule:
 
     def spread(self, demands: Mapping[JobId, Demand]) -> None:
         """Give GPUs that are free now to those who end earlier by them, the least extra GPU time for each first."""
-        queue = [
-            wish for order, job_id in enumerate(self.plans) if (wish := self._wish(order, job_id, demands[job_id]))
-        ]
+        wishes = (self._wish(order, job_id, demands[job_id]) for order, job_id in enumerate(self.plans))
+        queue = [wish for wish in wishes if wish]
         heapify(queue)
         while queue:
             _, order, job_id, gpus = heappop(queue)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -41,11 +41,11 @@ class Pack:
 
     jobs: tuple[JobView, ...]  # in order of precedence
     rank: int  # place of the first of them
-    kind: Kind = field(init=False)
 
-    def __post_init__(self) -> None:
-        kind = tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
-        object.__setattr__(self, "kind", kind)
+    @cached_property
+    def kind(self) -> Kind:
+        """Return what is alike of it and others."""
+        return tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
 
     @property
     def gpus(self) -> int:
@@ -146,18 +146,17 @@ def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
     for _ in range(MOST_JOBS):
         if need <= capacity:
             break
-        partners = _partners(packs)
         merged = dict(enumerate(packs))
-        for place, other in sorted(partners.items()):
-            if need > capacity and other < place:
+        for place, other in _partners(packs):
+            if need > capacity:
                 merged[place] = merged.pop(other).with_pack(merged[place])
                 need -= merged[place].gpus
         packs = list(merged.values())
     return packs
 
 
-def _partners(packs: Sequence[Pack]) -> dict[int, int]:
-    """Return with which other pack of its size each is matched, by their places."""
+def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
+    """Return which packs of a size are matched, by their places, in order of the later one, which comes first."""
     sizes: dict[int, list[int]] = {}
     for place, pack in enumerate(packs):
         if pack.kind:
@@ -167,7 +166,7 @@ def _partners(packs: Sequence[Pack]) -> dict[int, int]:
         for places in sizes.values()
         for one, other in matched([packs[place].kind for place in places])
     )
-    return {place: other for pair in pairs for place, other in (pair, pair[::-1])}
+    return sorted((max(pair), min(pair)) for pair in pairs)
 
 
 def joined(one: Kind, other: Kind) -> Kind:
