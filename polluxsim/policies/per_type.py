@@ -30,38 +30,38 @@ Given = TypeVar("Given", bound=type[Any])
 class JobOnType:
     """A `JobView` of a job that is in the pool of a GPU type: what it shows of types is of that one."""
 
-    __slots__ = ("_gpu_type", "_oracles", "job")
+    __slots__ = ("_oracles", "gpu_type", "job")
 
     def __init__(self, job: JobView, gpu_type: str) -> None:
         self.job = job
-        self._gpu_type = gpu_type
+        self.gpu_type = gpu_type
         self._oracles: tuple[Oracle, Oracle] | None = None
 
     @property
     def oracle(self) -> Oracle:
         """Return the truth on the type."""
         if self._oracles is None or self._oracles[0] is not self.job.oracle:
-            self._oracles = self.job.oracle, self.job.oracle.on(self._gpu_type)
+            self._oracles = self.job.oracle, self.job.oracle.on(self.gpu_type)
         return self._oracles[1]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.job, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobOnType:
-        return JobOnType(deepcopy(self.job, memo), self._gpu_type)
+        return JobOnType(deepcopy(self.job, memo), self.gpu_type)
 
     def __repr__(self) -> str:
-        return f"{self.job!r} on {self._gpu_type}"
+        return f"{self.job!r} on {self.gpu_type}"
 
     @property
     def speeds(self) -> Mapping[str, float]:
         """Return its speed on the type."""
-        return {self._gpu_type: self.job.speeds[self._gpu_type]}
+        return {self.gpu_type: self.job.speeds[self.gpu_type]}
 
     @property
     def goodput(self) -> Goodput | None:
         """Return what its agent knows of the type."""
-        return self.job.goodputs[self._gpu_type]
+        return self.job.goodputs[self.gpu_type]
 
 
 class Pools:
@@ -84,18 +84,17 @@ class Pools:
     def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:
         self._may_use = may_use
         self._jobs_stay = jobs_stay
-        self._pool: dict[JobId, str] = {}
         self._seen: dict[JobId, JobOnType] = {}
         self._types: dict[str, NodeTypes] = {}
 
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
         """Return what each pool is to its policy: a cluster on which all other nodes are down."""
-        gone = view.changes.ended.items()
-        ended = {name: {job: end for job, end in gone if self._pool.get(job) == name} for name in view.types}
+        gone = [(job, self.of(job), end) for job, end in view.changes.ended.items() if job in self._seen]
+        ended = {name: {job: end for job, pool, end in gone if pool == name} for name in view.types}
         arrived: dict[str, list[JobId]] = {name: [] for name in view.types}
         self._send(view)
         for job in view.changes.arrived:
-            arrived[self._pool[job.job_id]].append(job.job_id)
+            arrived[self.of(job.job_id)].append(job.job_id)
         changes = view.changes
         if not self._jobs_stay and (changes.arrived or changes.ended or changes.nodes):
             for name, before, after in list(self._sent_on(view)):
@@ -109,36 +108,34 @@ class Pools:
 
     def of(self, job_id: JobId) -> str:
         """Return the type whose pool a job is in."""
-        return self._pool[job_id]
+        return self._seen[job_id].gpu_type
 
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
         """Return those of some jobs that are in a pool, as its policy sees them, in their order."""
-        here = (self._seen[job.job_id] for job in jobs if self._pool[job.job_id] == name)
+        here = (self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name)
         return [cast("JobView", job) for job in here]
 
     def _send(self, view: ClusterView) -> None:
         """Send jobs that are new, and see to it that all are shown as they are now."""
         for job in view.jobs:
-            if job.job_id in self._pool:
+            if job.job_id in self._seen:
                 self._seen[job.job_id].job = job
-        new = [job for job in view.jobs if job.job_id not in self._pool]
+        new = [job for job in view.jobs if job.job_id not in self._seen]
         demand = self._demand(view) if new else {}
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
         for job in new:
             name = view.type_of(job.placement) if job.placement else self._soonest(job, demand, gpus)
             demand[name] += job.num_replicas
-            self._pool[job.job_id] = name
             self._seen[job.job_id] = JobOnType(job, name)
-        if len(self._pool) > len(view.jobs):
-            self._pool = {job.job_id: self._pool[job.job_id] for job in view.jobs}
-            self._seen = {job_id: self._seen[job_id] for job_id in self._pool}
+        if len(self._seen) > len(view.jobs):
+            self._seen = {job.job_id: self._seen[job.job_id] for job in view.jobs}
 
     def _demand(self, view: ClusterView) -> dict[str, int]:
         """Return the GPUs that the jobs of each pool ask for."""
         demand = dict.fromkeys(view.types, 0)
         for job in view.jobs:
-            if job.job_id in self._pool:
-                demand[self._pool[job.job_id]] += job.num_replicas
+            if job.job_id in self._seen:
+                demand[self.of(job.job_id)] += job.num_replicas
         return demand
 
     def _usable(self, job: JobView) -> Sequence[str]:
@@ -161,14 +158,14 @@ class Pools:
         spare, demand = dict(idle), self._demand(view)
         late: list[JobView] = []
         for job in view.waiting:
-            name, gpus = self._pool[job.job_id], job.num_replicas
+            name, gpus = self.of(job.job_id), job.num_replicas
             spare[name] -= gpus
             if gpus <= idle[name]:
                 idle[name] -= gpus
             else:
                 late.append(job)
         for job in late:
-            before, gpus = self._pool[job.job_id], job.num_replicas
+            before, gpus = self.of(job.job_id), job.num_replicas
             load = max(demand[before] / max(view.gpus_of(before), 1), 1.0)
             others = [
                 name
@@ -181,7 +178,7 @@ class Pools:
                 demand[after] += gpus
                 spare[before] += gpus
                 spare[after] -= gpus
-                self._pool[job.job_id], self._seen[job.job_id] = after, JobOnType(job, after)
+                self._seen[job.job_id] = JobOnType(job, after)
                 yield job.job_id, before, after
 
     def _view(
