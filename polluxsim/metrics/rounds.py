@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     """Yield the cluster after every round at which a job was active, and those held at once, in order of time.
 
-    Parameters
-    ----------
-    result
-        A run.
-    interval
-        Its round interval [s].
+    `interval` is the run's round interval [s].
     """
     jobs = result.job_records
     begins = sorted(job.submit_time for job in jobs)

@@ -73,12 +73,8 @@ class Pools:
     spare, if it would be sooner done there by the same rule. So it is in a system with a partition for each type, of
     which users name several.
 
-    Parameters
-    ----------
-    may_use
-        Says whether a job may have GPUs of a type, beside what the job can use; by default it may.
-    jobs_stay
-        Whether jobs without GPUs stay where they were sent.
+    `may_use` says whether a job may have GPUs of a type, beside what it can use: by default it may. Where `jobs_stay`,
+    those without GPUs stay where they were sent.
     """
 
     def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:

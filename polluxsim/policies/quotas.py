@@ -116,7 +116,8 @@ class Cohort:
         if self._used[queue] + job.num_replicas > self._quotas.get(queue, 0):
             return False
         while job.num_replicas > self.free:
-            victim = next(victim for victim in reversed(self._victims) if self._is_beyond(queue_of(victim)))
+            over = {name for name, used in self._used.items() if used > self._quotas.get(name, 0)}
+            victim = next(victim for victim in reversed(self._victims) if queue_of(victim) in over)
             self._victims.remove(victim)
             self._used[queue_of(victim)] -= victim.num_replicas
             self.free += victim.num_replicas
@@ -139,9 +140,6 @@ class Cohort:
                 free.give_back(job.placement)
         gone: dict[JobId, Placement] = dict.fromkeys(self.preempted, ())
         return gone | {job.job_id: free.pack(job.num_replicas) or () for job in self._new}
-
-    def _is_beyond(self, queue: str) -> bool:
-        return self._used[queue] > self._quotas.get(queue, 0)
 
     def reasons(self, view: ClusterView, asked: Sequence[JobId]) -> dict[JobId, Reason]:
         """Say of the jobs asked about how they stand to their queues' quotas.

@@ -145,16 +145,10 @@ class _Shelf:
 def tuned(
     hosts: Sequence[Host], shares: Sequence[Host], jobs: Sequence[JobView], placements: Mapping[JobId, Placement]
 ) -> dict[JobId, Host]:
-    """Return CPUs and memory for each GPU of jobs, so that nobody is slower than with its GPUs' share.
+    """Return CPUs and memory for each GPU of all jobs that hold some, so that nobody is slower than with their share.
 
-    Parameters
-    ----------
-    hosts, shares
-        What each node has, in all and for each of its GPUs.
-    jobs
-        All that hold GPUs; the first have first what others can do without.
-    placements
-        Their GPUs.
+    `hosts` and `shares` are what each node has, in all and for each of its GPUs. The first jobs have first what others
+    can do without.
     """
     spare, found = list(hosts), dict[str, Host]()
     for job in jobs:
