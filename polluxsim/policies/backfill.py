@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -126,12 +127,10 @@ def shadow(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -
 def backfilled(view: ClusterView, order: Iterable[JobView], limits: Limits, describe: Describe) -> Decision:
     """Start the jobs whose turn it is, on the emptiest nodes; who runs keeps its GPUs."""
     limits.forget(view.changes.ended)
-    reservation: list[tuple[float, int]] = []
 
+    @cache  # what is explained afterwards has the same one
     def reserve(gpus: int, free: int) -> tuple[float, int]:
-        if not reservation:
-            reservation.append(shadow(gpus, free, limits.releases(view)))
-        return reservation[0]
+        return shadow(gpus, free, limits.releases(view))
 
     free, placements = FreeGpus(view.free), {}
     for turn in turns(view, order, limits, reserve):
