@@ -87,7 +87,8 @@ class Growth:
     def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
         """Give idle GPUs to who had them, then, where they were idle for long enough, to who may have more."""
         before, self.extra = self.extra, {}
-        wanted = {job.job_id: most_more(job) for job, _ in jobs}
+        # Nobody has more than it asks for unless its user says so.
+        wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
         for job, node in jobs:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
         known = self._idle
@@ -108,11 +109,6 @@ class Growth:
         if gpus := min(wanted, left[node]):
             self.extra[job.job_id] = self.extra.get(job.job_id, 0) + gpus
             left[node] -= gpus
-
-
-def most_more(job: JobView) -> int:
-    """Return how many GPUs a job may have beyond those it asks for; none unless its user says so."""
-    return max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0
 
 
 @dataclass
