@@ -44,6 +44,8 @@ class Growth:
 
     def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
         """Return a view, and its jobs, in which nobody has more GPUs than it asked for."""
+        if not self.extra:
+            return view, jobs
         large = {name: jobs[name] for name in self.extra if name in jobs and jobs[name].placement}
         shared = {name: view.shared[name][: job.num_replicas] for name, job in large.items() if name in view.shared}
         placed = {
@@ -65,6 +67,8 @@ class Growth:
 
         `alone` are the jobs that share no GPU, those first that grow first. Nobody does while somebody waits.
         """
+        if self.after == inf:
+            return dict(shared), dict(placed)
         taken = set(chain.from_iterable(shared.values()))
         used = Counter(node for node, _ in taken)
         for placement in placed.values():
