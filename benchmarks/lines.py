@@ -53,18 +53,18 @@ NEW = {
     "failures, checkpoints, restarts by application": """engine/failures.py engine/outages.py engine/crashes.py
         engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
         look/pauses.py look/starts.py""",
-    "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py policies/pools.py
+    "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py
         policies/per_type.py policies/pollux/several_types.py workloads/fitting.py models/overlap.py""",
     "shared GPUs": """engine/sharing.py engine/sharing_check.py engine/pair_sharing.py engine/stage_sharing.py
-        look/shared.py models/stages.py policies/numbered.py policies/matching.py""",
+        look/shared.py models/stages.py""",
     "CPUs and memory": "hosts.py engine/hosting.py models/sensitivity.py workloads/split.py",
     "policies that have come": """policies/afs.py policies/antman.py policies/backfill.py policies/conservative.py
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
-        policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py policies/growing.py
+        policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py
         policies/hadar.py policies/jsa.py policies/las.py policies/multifactor.py policies/muri.py policies/online.py
-        policies/plans.py policies/pollux/idle.py policies/pollux/remaining.py
+        policies/pollux/idle.py policies/pollux/remaining.py
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
-        policies/reservations.py policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
+        policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py
         policies/sia/* policies/slaq.py policies/srsf.py policies/synergy.py policies/themis.py policies/timetable.py
         policies/venn.py models/convergence.py models/nonnegative.py
         look/why/gang_words.py""",

@@ -50,14 +50,7 @@ def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
 
 
 def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
-    """Return the completion time alone on `share` GPUs, whole or not [s].
-
-    Parameters
-    ----------
-    share
-        GPUs, more than 0.
-    time_alone
-        Completion time alone on a whole number of GPUs [s].
+    """Return the completion time alone on `share` > 0 GPUs by that on whole numbers of them, `time_alone` [s].
 
     Between two whole numbers it is interpolated linearly; below one GPU it is that of one GPU over the share.
 

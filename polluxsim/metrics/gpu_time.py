@@ -33,12 +33,7 @@ def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
 def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
     """Return the useful training time of jobs over the time since they first started; None if none did.
 
-    Parameters
-    ----------
-    jobs
-        The jobs.
-    end
-        When the run ended, up to which those count that were not complete [s].
+    Those that were not complete count up to the end of the run [s].
 
     Source: Kokolis et al. (HPCA '25), ETTR, with the time in the queue before the first start left out.
     """

@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from polluxsim.records import JobRecord, Result, RoundRecord
+    from polluxsim.records import Result, RoundRecord
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
     """Yield the cluster after every round at which a job was active, and those held at once, in order of time.
 
-    Parameters
-    ----------
-    result
-        A run.
-    interval
-        Its round interval [s].
+    `interval` is the run's round interval [s].
     """
-    spans = _active_spans(result.job_records, result.end_time)
-    span = next(spans, None)
+    jobs = result.job_records
+    begins = sorted(job.submit_time for job in jobs)
+    ends = sorted(max(result.end_time if job.end_time is None else job.end_time, job.submit_time) for job in jobs)
     for record, after in zip_longest(result.round_records, result.round_records[1:]):
         yield record
         index = round(record.time / interval)
         index += index * interval <= record.time
         end = result.end_time if after is None else after.time
         while (time := index * interval) < end:
-            while span is not None and time >= span[1]:
-                span = next(spans, None)
-            if span is not None and span[0] <= time:
+            if bisect_right(begins, time) > bisect_right(ends, time):
                 hours = (time - record.time) / HOUR
                 yield record._replace(time=time, cost=record.cost + hours * record.hourly_cost)
             index += 1
-
-
-def _active_spans(jobs: Sequence[JobRecord], end_time: float) -> Iterator[tuple[float, float]]:
-    """Yield the stretches of time in which at least one job was active, in order [s]."""
-    spans = sorted((job.submit_time, end_time if job.end_time is None else job.end_time) for job in jobs)
-    start, end = None, 0.0
-    for submitted, ended in spans:
-        if submitted > end_time:
-            break
-        if start is None or submitted > end:
-            if start is not None:
-                yield start, end
-            start, end = submitted, ended
-        end = max(end, ended)
-    if start is not None:
-        yield start, end

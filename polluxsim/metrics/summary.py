@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from polluxsim.metrics.gpu_time import effective_time_ratio, shares_of_gpu_time
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from polluxsim.records import JobRecord, Result
 
@@ -135,28 +137,31 @@ def summarise(result: Result) -> Summary | None:
         failed=_named(everybody, Status.FAILED),
         deadlines=sum(job.deadline is not None for job in everybody),
         deadlines_met=sum(map(_met, everybody)),
-        avg_jct=float(jcts.mean()) if in_means else None,
-        p50_jct=float(np.percentile(jcts, 50)) if in_means else None,
-        p99_jct=float(np.percentile(jcts, 99)) if in_means else None,
+        avg_jct=_of_any(np.mean, jcts),
+        p50_jct=_of_any(np.percentile, jcts, 50),
+        p99_jct=_of_any(np.percentile, jcts, 99),
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
         makespan=max(ends) - min(job.submit_time for job in in_means) if in_means else None,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
         time_between_restarts=run_time / restarts if restarts else None,
         restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
-        max_fairness=float(fairness.max()) if fairness.size else None,
-        p99_fairness=float(np.percentile(fairness, 99)) if fairness.size else None,
-        fair_share=float((fairness < FAIR).mean()) if fairness.size else None,
+        max_fairness=_of_any(np.max, fairness),
+        p99_fairness=_of_any(np.percentile, fairness, 99),
+        fair_share=_of_any(np.mean, fairness < FAIR),
         cost=_cost(result),
         outages=len(result.outage_records),
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
-        avg_queueing_delay=float(np.mean([queueing_delay(job, result.end_time) for job in in_means]))
-        if in_means
-        else None,
+        avg_queueing_delay=_of_any(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
+
+
+def _of_any(statistic: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
+    """Return a statistic of values, None where there are none."""
+    return float(statistic(values, *options)) if values.size else None
 
 
 def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:

@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 
 class Bid:
-    """A job that bids for its next GPU.
-
-    Parameters
-    ----------
-    job_id
-        Its name.
-    times
-        Time that it still needs, by GPUs, rising [s].
-    """
+    """A job that bids for its next GPU, by the time that it still needs on numbers of GPUs, rising [s]."""
 
     def __init__(self, job_id: JobId, times: Mapping[int, float]) -> None:
         self.job_id = job_id

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.models.stages import goes_beside
-from polluxsim.policies.numbered import all_gpus
+from polluxsim.policies.packing import all_gpus
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason, Traits
 
@@ -119,19 +119,16 @@ class AntMan:
 
     def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
         """Return the GPUs for a job without a guarantee, those first on which nobody is; none if they are too few."""
+        hosts = self._hosts
 
         def load(gpu: Gpu) -> int:
             """Return 0 for nobody, 1 for a job that waits for more GPUs, 2 for one that runs."""
-            return 0 if (host := self._hosts.get(gpu)) is None else 1 + self._has_all(host)
+            return 0 if (host := hosts.get(gpu)) is None else 1 + (len(self._gpus[host.job_id]) == host.num_replicas)
 
         there = [gpu for gpu in gpus if gpu not in self._guests]
         if len(there) >= job.num_replicas:
-            hosts = self._hosts
             there = [gpu for gpu in there if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
         return tuple(sorted(there, key=load)[: job.num_replicas]) if len(there) >= job.num_replicas else ()
-
-    def _has_all(self, job: JobView) -> bool:
-        return len(self._gpus[job.job_id]) == job.num_replicas
 
 
 def _is_guest(job: JobView) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
-from polluxsim.policies.reservations import Limits, shadow
+from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
@@ -22,28 +25,66 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
-class Turn(NamedTuple):
-    """What one job that waits met when its turn came.
+@dataclass
+class Limits:
+    """How long each job may run, and when those that run end at the latest; `overestimate` is as of `Easy`."""
 
-    Attributes
-    ----------
-    job
-        The job.
-    starts
-        Whether it gets its GPUs.
-    free
-        GPUs that were free.
-    head
-        The job that has the reservation, itself or before it; None before there is one.
-    reserved
-        When that is to start at the latest [s].
-    """
+    overestimate: float = 1.0
+    _limits: dict[JobId, float] = field(default_factory=dict)
+    # The rounds at which running jobs have ended by their limits, in order, with their GPUs.
+    _releases: list[tuple[float, JobId, int]] = field(default_factory=list)
+    _of: dict[JobId, tuple[float, JobId, int]] = field(default_factory=dict)
+
+    def of(self, view: ClusterView, job: JobView) -> float:
+        """Return the longest time that a job which waits says to hold its GPUs [s]."""
+        if job.job_id not in self._limits:
+            size = max(view.gpus_per_node)
+            limit = job.time_limit or self.overestimate * (view.delay_of(job) + remaining_time(job, size))
+            self._limits[job.job_id] = limit
+        return self._limits[job.job_id]
+
+    def started(self, view: ClusterView, job: JobView) -> None:
+        """Take note of a job that gets its GPUs now."""
+        release = view.round_at(view.time + self.of(view, job)), job.job_id, job.num_replicas
+        self._of[job.job_id] = release
+        insort(self._releases, release)
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Forget jobs that have ended."""
+        for job_id in jobs:
+            self._limits.pop(job_id, None)
+            if (release := self._of.pop(job_id, None)) is not None:
+                del self._releases[bisect_left(self._releases, release)]
+
+    def as_promised(self, view: ClusterView) -> bool:
+        """Return whether all that ended since the last round did so when it was due, and nobody outlives a limit.
+
+        It is asked before jobs that have ended are forgotten.
+        """
+        ended = view.changes.ended
+        due = (self._of.get(job_id) for job_id in ended)
+        if not all(release is not None and release[0] <= view.time for release in due):
+            return False
+        over = takewhile(lambda each: each[0] <= view.time, self._releases)
+        return all(job_id in ended for _, job_id, _ in over)
+
+    def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
+        """Yield at which rounds GPUs of running jobs can be given anew at the latest [s], and how many, in order.
+
+        A job that outlives its limit is expected to end before the next round, each time again.
+        """
+        soonest = view.time + view.round_interval
+        return ((max(time, soonest), gpus) for time, _, gpus in self._releases)
+
+
+class Turn(NamedTuple):
+    """What one job that waits met when its turn came."""
 
     job: JobView
-    starts: bool
-    free: int
-    head: JobView | None
-    reserved: float
+    starts: bool  # whether it gets its GPUs
+    free: int  # GPUs that were free
+    head: JobView | None  # the job that has the reservation, itself or before it; None before there is one
+    reserved: float  # when that is to start at the latest [s]
 
 
 def turns(
@@ -51,14 +92,8 @@ def turns(
 ) -> Iterator[Turn]:
     """Yield what the jobs that wait meet: those that fit start, until one does not, which gets a reservation.
 
-    From then on, one starts that ends before the reservation, or needs only GPUs that are free then, too.
-
-    Parameters
-    ----------
-    view, order, limits
-        The cluster, who waits, in order, and how long they may run.
-    reserve
-        Returns when a number of GPUs can be reserved where so many are free now, and how many are left then.
+    From then on, one starts that ends before the reservation, or needs only GPUs that are free then, too. `reserve`
+    says when a number of GPUs can be reserved where so many are free now, and how many are left then.
     """
     free, head, reserved, extra = sum(view.free), None, inf, 0
     for job in order:
@@ -75,15 +110,27 @@ def turns(
             extra -= 0 if ends else gpus
 
 
+def shadow(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    """Return when so many GPUs are free, if running jobs end at their limits [s], and how many more are free then.
+
+    >>> shadow(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
+    (120.0, 4)
+    """
+    time = -inf
+    for time_free, gpus in releases:
+        if free >= gpus_needed and time_free > time:
+            break
+        time, free = time_free, free + gpus
+    return (time, free - gpus_needed) if free >= gpus_needed else (inf, free)
+
+
 def backfilled(view: ClusterView, order: Iterable[JobView], limits: Limits, describe: Describe) -> Decision:
     """Start the jobs whose turn it is, on the emptiest nodes; who runs keeps its GPUs."""
     limits.forget(view.changes.ended)
-    reservation: list[tuple[float, int]] = []
 
+    @cache  # what is explained afterwards has the same one
     def reserve(gpus: int, free: int) -> tuple[float, int]:
-        if not reservation:
-            reservation.append(shadow(gpus, free, limits.releases(view)))
-        return reservation[0]
+        return shadow(gpus, free, limits.releases(view))
 
     free, placements = FreeGpus(view.free), {}
     for turn in turns(view, order, limits, reserve):

@@ -12,21 +12,10 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """The GPUs of each type that are left, as one job after the other takes some.
+    """The GPUs of each type that are left, as one job after the other takes some of a cluster's.
 
-    Parameters
-    ----------
-    view
-        The cluster, all of whose GPUs are there to be given.
-    mixes
-        Whether jobs that can have GPUs of several types at once take these where no type has enough.
-
-    Attributes
-    ----------
-    left
-        GPUs that are left of all types.
-    mixed
-        Of which types those jobs took GPUs that took several.
+    `mixes` says whether jobs that can have GPUs of several types at once take these where no type has enough. `left`
+    are the GPUs that are left of all types, `mixed` says of which types those jobs took GPUs that took several.
     """
 
     def __init__(self, view: ClusterView, *, mixes: bool = False) -> None:

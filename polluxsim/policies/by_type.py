@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from polluxsim.policies.shares.rounds import placements_by_type
 from polluxsim.policies.view import Decision
@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from polluxsim.types import JobId
 
 
-class Met(Protocol):
-    """What a job met when its turn came."""
-
-    @property
-    def gpu_type(self) -> int | None:
-        """Return the number of the type that it gets, None for none."""
-        ...
-
-
 def held(view: ClusterView, demand: Demand) -> Sequence[int | None]:
     """Return the number of the type that each job has GPUs of, None for none."""
     placed = {job.job_id: job.placement for job in view.jobs}
@@ -31,11 +22,11 @@ def held(view: ClusterView, demand: Demand) -> Sequence[int | None]:
 
 
 def decided(
-    view: ClusterView, demand: Demand, met: Mapping[JobId, Met], explain: Callable[[JobId], Reason]
+    view: ClusterView, demand: Demand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
 ) -> Decision:
-    """Return the decision to give jobs their GPUs on these types; `explain` says why of one of them."""
-    running = {job: demand.types[each.gpu_type] for job, each in met.items() if each.gpu_type is not None}
+    """Return the decision to give jobs their GPUs on these types, None for no GPUs; `explain` says why of one job."""
+    running = {job: demand.types[number] for job, number in types.items() if number is not None}
     return Decision(
         placements_by_type(view, running, {job.job_id: job for job in view.jobs}),
-        explain=lambda asked: {job: explain(job) for job in asked if job in met},
+        explain=lambda asked: {job: explain(job) for job in asked if job in types},
     )

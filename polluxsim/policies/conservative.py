@@ -7,10 +7,10 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.policies.backfill import Limits
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
-from polluxsim.policies.reservations import Limits
 from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import Change, Decision, Reason
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import JobId
 
 
 class Reservation(NamedTuple):
@@ -102,15 +102,13 @@ class Conservative:
         """Start the jobs whose reservations begin now."""
         reserved = self._up_to_date(view)
         begun = list(view.waiting) if reserved is None else reserved.begun(view.time)
-        packing = FreeGpus(view.free) if begun else None
-        placements: dict[JobId, Placement] = {}
+        free = FreeGpus(view.free if begun else ())
         for job in begun:
-            placements[job.job_id] = (packing and packing.pack(job.num_replicas)) or ()
             self._limits.started(view, job)
         self._reserved = reserved if reserved and reserved.of else None
         next_release = next((time for time, _ in self._limits.releases(view)), inf)
         return Decision(
-            placements,
+            {job.job_id: free.pack(job.num_replicas) or () for job in begun},
             others_keep=True,
             # Who outlives a limit puts off reservations.
             valid_until=min(next_release, self._reserved.next) if self._reserved else inf,

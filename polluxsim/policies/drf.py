@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import InvalidConfigError
 from polluxsim.hosts import NOTHING, Host, least, shares_of
 from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.quotas import NO_QUEUE
 from polluxsim.policies.view import Change, Decision, Reason
 
@@ -67,7 +68,7 @@ class DominantResourceFairness:
                 started[job.job_id] = placement
             if not placement or not waiting[owner]:
                 del waiting[owner]
-        holding = [*(job for job in view.running), *(job for job in view.waiting if job.job_id in started)]
+        holding = [*view.running, *(job for job in view.waiting if job.job_id in started)]
         return Decision(
             started,
             others_keep=True,
@@ -84,15 +85,7 @@ class DominantResourceFairness:
 
 
 class _Filling:
-    """What is free and what each owner has of it all, as one job after the other starts.
-
-    Parameters
-    ----------
-    view
-        The cluster now.
-    policy
-        Who owns what, and by which weight.
-    """
+    """What is free and what each owner has of it all, as one job after the other starts."""
 
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
         self._view, self._policy = view, policy
@@ -102,7 +95,7 @@ class _Filling:
         self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
-        self._crowded: frozenset[int] = frozenset()
+        self._crowded = frozenset[int]()
         self._crowded = self._too_full()
         for job in view.running:
             self._take(job, job.placement)
@@ -138,22 +131,14 @@ class _Filling:
 
     def place(self, job: JobView) -> Placement:
         """Return GPUs for a job with its CPUs and memory, which it takes; the nodes with room for most of it first."""
-        needs, room = self.needs_of(job), Counter[int]()
+        needs, every = self.needs_of(job), range(len(self._gpus))
         for name in job.speeds or self._view.types:
-            nodes = self._view.nodes_of(name)
-            room = Counter({node: count for node in nodes if (count := self._room(node, needs)) > 0})
-            if sum(room.values()) >= job.num_replicas:
-                break
-        else:
-            return ()
-        placement, wanted = [], job.num_replicas
-        for node, count in room.most_common():
-            placement.append((node, min(count, wanted)))
-            wanted -= placement[-1][1]
-            if not wanted:
-                break
-        self._take(job, tuple(placement))
-        return tuple(placement)
+            here = set(self._view.nodes_of(name))
+            room = FreeGpus([max(self._room(node, needs), 0) if node in here else 0 for node in every])
+            if placement := room.pack(job.num_replicas):
+                self._take(job, placement)
+                return placement
+        return ()
 
     def _room(self, node: int, needs: Host) -> int:
         """Return how many GPUs of a job a node has room for."""
@@ -176,14 +161,13 @@ class _Filling:
 
         Kinds: `least-share` of who starts, `runs-on`, and `share-waits` of who waits.
         """
-        wanted, found = set(asked), {}
-        for job in self._view.jobs:
-            if job.job_id in wanted:
-                needs = self.needs_of(job).times(job.num_replicas)
-                share = self.share_of(self._policy.owner_of(job))
-                numbers = {"dominant_share": share, "gpus_needed": float(job.num_replicas)}
-                if self._view.hosts:
-                    numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
-                waits = "runs-on" if job.placement else "share-waits"
-                found[job.job_id] = Reason("least-share" if job.job_id in started else waits, numbers)
-        return found
+        wanted = set(asked)
+        return {job.job_id: self._reason(job, started) for job in self._view.jobs if job.job_id in wanted}
+
+    def _reason(self, job: JobView, started: Mapping[JobId, Placement]) -> Reason:
+        numbers = {"dominant_share": self.share_of(self._policy.owner_of(job)), "gpus_needed": float(job.num_replicas)}
+        if self._view.hosts:
+            needs = self.needs_of(job).times(job.num_replicas)
+            numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
+        waits = "runs-on" if job.placement else "share-waits"
+        return Reason("least-share" if job.job_id in started else waits, numbers)

@@ -1,11 +1,12 @@
-"""What all policies share that choose how many GPUs a job gets: how long it takes on each number, and packing."""
+"""What policies share that choose how many GPUs a job gets: how long it takes on each number, greed, and packing."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
@@ -76,6 +77,49 @@ def powers_of_two(job: JobView, num_gpus: int) -> Sequence[int]:
     """Return those of them that are powers of two; of a gang, its own."""
     counts = counts_of(job, num_gpus)
     return counts if len(counts) == 1 else [gpus for gpus in counts if gpus.bit_count() == 1]
+
+
+class Candidate(Protocol):
+    """A job that has a first GPU."""
+
+    @property
+    def limit(self) -> int:
+        """Return the most GPUs that it may have."""
+
+    def gain(self, replicas: int) -> float:
+        """Return what one GPU more than so many is worth to it, 0 at its limit."""
+
+
+class Dealt(NamedTuple):
+    """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much.
+
+    `candidates` are the jobs with GPUs, in order of submission.
+    """
+
+    counts: dict[JobId, int]
+    candidates: Sequence[Candidate]
+    winner: JobId | None
+    winning_gain: float
+
+
+def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int) -> Dealt:
+    """Return each job's number of GPUs: one for each candidate, the rest by largest gain, ties in order of submission.
+
+    Where each job's gains only fall, their sum is as large as it can be.
+    """
+    counts = {job.job_id: int(order < len(candidates)) for order, job in enumerate(jobs)}
+    heap = [(-candidate.gain(1), order) for order, candidate in enumerate(candidates)]
+    heapify(heap)
+    winner, winning_gain = None, 0.0
+    for _ in range(num_gpus - len(candidates)):
+        if not heap or heap[0][0] >= 0:
+            break
+        winning_gain, order = -heap[0][0], heap[0][1]
+        winner = jobs[order].job_id
+        counts[winner] += 1
+        gain = candidates[order].gain(counts[winner])
+        heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
+    return Dealt(counts, candidates, winner, winning_gain)
 
 
 def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> Decision:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.policies.deadlines import due
 from polluxsim.policies.elastic import TrueTimes, placements, powers_of_two
 from polluxsim.policies.per_type import pool_per_type
-from polluxsim.policies.plans import SLACK, Demand, Plan, capped, following, least
 from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import Change, Decision, Reason
 from polluxsim.types import num_replicas
@@ -27,16 +27,81 @@ if TYPE_CHECKING:
     Wish = tuple[float, int, JobId, int]
 
 
-@dataclass
+SLACK = 1e-6
+"""A plan ends so much before its deadline, for rounding [s]."""
+
+
+class Demand(NamedTuple):
+    """What a job wants of a plan."""
+
+    times: Mapping[int, float]  # what it still needs on numbers of GPUs, rising, each faster than those before [s]
+    deadline: float  # when it should end, ∞ for as soon as GPUs are to spare [s]
+    held: int  # GPUs it holds now
+    pending: float  # time until its last restart is over [s]
+    restart_delay: float  # time that a change of its GPUs takes [s]
+
+
+class Plan(NamedTuple):
+    """GPUs over time."""
+
+    steps: Sequence[tuple[float, int]]  # from when on [s] the job holds how many GPUs, until it ends
+    end: float  # when it is complete [s], ∞ for never
+
+    @property
+    def gpus(self) -> int:
+        """Return what it holds first."""
+        return self.steps[0][1]
+
+    def reserve(self, free: Timetable, released: float, *, sign: int = 1) -> None:
+        """Take the plan's GPUs until the job has released them [s], or with sign −1 give them back."""
+        for (start, gpus), (end, _) in pairwise((*self.steps, (released, 0))):
+            if gpus and start < end:
+                free.take(sign * gpus, start, end)
+
+
+def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
+    """Return the plan of a job that holds the most GPUs it can use at every time, but for a cap, restarts included."""
+    counts = [gpus for gpus in demand.times if gpus <= cap]
+    left, held, pending = 1.0, demand.held, demand.pending
+    steps: list[tuple[float, int]] = []
+    for start, end, available in free.intervals():
+        gpus = max((count for count in counts if count <= available), default=0)
+        if gpus != held:
+            held, pending = gpus, demand.restart_delay if gpus else 0.0
+        if not steps or steps[-1][1] != gpus:
+            steps.append((start, gpus))
+        if not gpus:
+            continue
+        trained = max(end - start - pending, 0.0)
+        if left * demand.times[gpus] <= trained:
+            return Plan(steps, start + pending + left * demand.times[gpus])
+        left -= trained / demand.times[gpus]
+        pending = max(pending - (end - start), 0.0)
+    return Plan(steps, inf)
+
+
+def least(demand: Demand, free: Timetable) -> Plan | None:
+    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if none does.
+
+    Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
+    """
+    plans = (capped(demand, free, cap) for cap in demand.times)
+    return next((plan for plan in plans if plan.end + SLACK <= demand.deadline), None)
+
+
+def following(plan: Plan, now: float) -> Plan:
+    """Return what is left of a plan."""
+    place = max((index for index, (start, _) in enumerate(plan.steps) if start <= now), default=0)
+    return Plan(((now, plan.steps[place][1]), *plan.steps[place + 1 :]), plan.end)
+
+
 class Schedule:
     """The plans of several jobs, which fit together."""
 
-    view: ClusterView
-    plans: dict[JobId, Plan] = field(default_factory=dict)
-    free: Timetable = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.free = Timetable(self.view.time, self.view.num_gpus)
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.plans: dict[JobId, Plan] = {}
+        self.free = Timetable(view.time, view.num_gpus)
 
     def add(self, job_id: JobId, plan: Plan) -> None:
         """Take in a plan that fits beside the others."""
@@ -65,9 +130,8 @@ class Schedule:
 
     def spread(self, demands: Mapping[JobId, Demand]) -> None:
         """Give GPUs that are free now to those who end earlier by them, the least extra GPU time for each first."""
-        queue = [
-            wish for order, job_id in enumerate(self.plans) if (wish := self._wish(order, job_id, demands[job_id]))
-        ]
+        wishes = (self._wish(order, job_id, demands[job_id]) for order, job_id in enumerate(self.plans))
+        queue = [wish for wish in wishes if wish]
         heapify(queue)
         while queue:
             _, order, job_id, gpus = heappop(queue)

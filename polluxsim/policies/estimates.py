@@ -15,7 +15,6 @@ from polluxsim.types import num_replicas
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from polluxsim.models.convergence import Curve, Hyperbola
     from polluxsim.policies.view import JobView, Report
     from polluxsim.types import JobId
 
@@ -66,9 +65,7 @@ class Speeds:
         gpus = num_replicas(job.placement)
         if report.step_time is not None and gpus not in seen:
             seen[gpus] = report.step_time
-        elif not seen:
-            if not (speed := next(iter(job.speeds.values()), 0.0)):
-                return
+        elif not seen and (speed := next(iter(job.speeds.values()), 0.0)):
             seen[job.num_replicas] = 1.0 / speed
         else:
             return
@@ -106,26 +103,13 @@ def report_of(job: JobView) -> Report:
 def epochs_left(report: Report, assumed: float) -> float:
     """Return how many epochs a job still needs, by the losses that it has logged: at least the rest of this one.
 
-    Parameters
-    ----------
-    report
-        What it logged.
-    assumed
-        Epochs that it is taken to need in all until its losses tell.
+    Until its losses tell, it is taken to need so many as are `assumed` in all.
     """
-    whole = inf
-    if len(report.losses) >= LEAST_POINTS:
-        whole = hyperbola(report.losses).flat_after(report.last_drop)
+    known = len(report.losses) >= LEAST_POINTS
+    whole = hyperbola(report.losses).flat_after(report.last_drop) if known else inf
     return max((assumed if whole == inf else whole) - report.epochs, floor(report.epochs) + 1 - report.epochs)
 
 
-@lru_cache(maxsize=4096)
-def hyperbola(losses: tuple[float, ...]) -> Hyperbola:
-    """Return the hyperbola through losses; jobs that train alike log alike."""
-    return fit_hyperbola(losses)
-
-
-@lru_cache(maxsize=4096)
-def best_curve(losses: tuple[float, ...], forgetting: float) -> Curve:
-    """Return the curve through losses, recent ones counting more."""
-    return fit_best(losses, forgetting)
+# Jobs that train alike log alike.
+hyperbola = lru_cache(maxsize=4096)(fit_hyperbola)
+best_curve = lru_cache(maxsize=4096)(fit_best)

@@ -80,16 +80,9 @@ class FairQueues:
 
 
 def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobView], float]) -> Iterator[JobView]:
-    """Yield who waits, each time the first of the queue that has had least, counting those that run.
+    """Yield who waits, each time the first of the queue that has had least for its weight [GPU s].
 
-    Parameters
-    ----------
-    view
-        The cluster now.
-    usage
-        What every queue has had for its weight [GPU s].
-    cost
-        What a job that runs, or gets its turn, counts for on top [GPU s].
+    Jobs that run, and those that get their turn, count for their `cost` on top [GPU s].
     """
     queues: dict[str, deque[JobView]] = {}
     for job in view.waiting:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import islice
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.budget import Budget
-from polluxsim.policies.growing import Growth
-from polluxsim.policies.numbered import placed_together
 from polluxsim.policies.orders import check_above_zero
+from polluxsim.policies.packing import placed_together
 from polluxsim.policies.shares.rounds import placements_by_type
-from polluxsim.policies.view import Change, Decision, Reason, Traits
+from polluxsim.policies.view import Change, Decision, JobSnapshot, Reason, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,93 @@ if TYPE_CHECKING:
 
 GAIN = 1.0
 """What two jobs packed do together, over what one does alone; below, they are parted."""
+
+
+@dataclass
+class Growth:
+    """What jobs have beyond the GPUs that they asked for, on the node where they have these.
+
+    Source: Xiao et al., Gandiva (OSDI '18): jobs whose users say so, on idle GPUs of their node, after some time, so
+    that they do not do so for moments; they shrink at once as others need the GPUs.
+    """
+
+    after: float  # how long GPUs of a node have to be idle before jobs there have them as well [s]
+    extra: dict[JobId, int] = field(default_factory=dict)  # GPUs of each job beyond its own
+    due: float = inf  # when jobs grow next, if nothing else happens [s]
+    # Of each node, how many GPUs are idle, and since when [s].
+    _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
+        """Return a view, and its jobs, in which nobody has more GPUs than it asked for."""
+        if not self.extra:
+            return view, jobs
+        large = {name: jobs[name] for name in self.extra if name in jobs and jobs[name].placement}
+        shared = {name: view.shared[name][: job.num_replicas] for name, job in large.items() if name in view.shared}
+        placed = {
+            name: JobSnapshot.of(job)._replace(placement=((job.placement[0][0], job.num_replicas),))
+            for name, job in large.items()
+        }
+        return replace(view, shared={**view.shared, **shared}), {**jobs, **placed}
+
+    def grown(
+        self,
+        view: ClusterView,
+        alone: Sequence[JobView],
+        shared: Mapping[JobId, Gpus],
+        placed: Mapping[JobId, Placement],
+        *,
+        waits: bool,
+    ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
+        """Return GPUs by number and placements with what jobs have beyond those that they asked for.
+
+        `alone` are the jobs that share no GPU, those first that grow first. Nobody does while somebody waits.
+        """
+        if self.after == inf:
+            return dict(shared), dict(placed)
+        taken = set(chain.from_iterable(shared.values()))
+        used = Counter(node for node, _ in taken)
+        for placement in placed.values():
+            used.update(dict(placement))
+        idle = {node: 0 if waits else gpus - used[node] for node, gpus in enumerate(view.gpus_per_node)}
+        nodes = {name: {node for node, _ in there} for name, there in (*shared.items(), *placed.items())}
+        where = {name: there.pop() for name, there in nodes.items() if len(there) == 1}
+        self._share(view.time, [(job, where[job.job_id]) for job in alone if job.job_id in where], idle)
+        numbered, counted = dict(shared), dict(placed)
+        for name, more in self.extra.items():
+            node = where[name]
+            if name in placed:
+                counted[name] = ((node, placed[name][0][1] + more),)
+            else:
+                free = [(node, number) for number in range(view.gpus_per_node[node]) if (node, number) not in taken]
+                numbered[name] = (*shared[name], *free[:more])
+                taken.update(free[:more])
+        return numbered, counted
+
+    def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
+        """Give idle GPUs to who had them, then, where they were idle for long enough, to who may have more."""
+        before, self.extra = self.extra, {}
+        # Nobody has more than it asks for unless its user says so.
+        wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
+        for job, node in jobs:
+            self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
+        known = self._idle
+        self._idle = {
+            node: known[node] if node in known and known[node][0] == gpus else (gpus, now)
+            for node, gpus in left.items()
+        }
+        self.due = inf
+        for job, node in jobs:
+            more = min(wanted[job.job_id] - self.extra.get(job.job_id, 0), left[node])
+            ripe = self._idle[node][1] + self.after
+            if more > 0 and now >= ripe:
+                self._give(job, more, left, node)
+            elif more > 0:
+                self.due = min(self.due, ripe)
+
+    def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:
+        if gpus := min(wanted, left[node]):
+            self.extra[job.job_id] = self.extra.get(job.job_id, 0) + gpus
+            left[node] -= gpus
 
 
 @dataclass
@@ -60,13 +147,13 @@ class Gandiva:
     _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
     _asked: float = field(default=0.0, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
-    _growth: Growth | None = field(default=None, init=False, repr=False)
+    _growth: Growth = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(time_slice=self.time_slice)
         if self.grow_after is not None:
             check_above_zero(grow_after=self.grow_after)
-            self._growth = Growth(self.grow_after)
+        self._growth = Growth(inf if self.grow_after is None else self.grow_after)
 
     @property
     def traits(self) -> Traits:
@@ -90,22 +177,16 @@ class Gandiva:
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
         until = view.time if self._partner else self._turn if waits else inf
-        shared: dict[JobId, Gpus] = {}
-        placed: dict[JobId, Placement] = {}
-        if self._growth is not None:
-            view, jobs = self._growth.without(view, jobs)
-        if self.packing:
-            shared = _numbered(view, chosen)
-        else:
-            placed = placements_by_type(view, {pack[0].job_id: chosen[pack] for pack in chosen}, jobs)
-        if self._growth is not None:
-            alone = [jobs[name] for pack in chosen for name in (pack[0].job_id,) if len(pack) == 1]
-            shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
-            until = min(until, self._growth.due)
+        view, jobs = self._growth.without(view, jobs)
+        running = {pack[0].job_id: name for pack, name in chosen.items()}
+        shared = _numbered(view, chosen) if self.packing else {}
+        placed = {} if self.packing else placements_by_type(view, running, jobs)
+        alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
+        shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
         return Decision(
             placed,
             shared=shared,
-            valid_until=until,
+            valid_until=min(until, self._growth.due),
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order),
         )
@@ -159,31 +240,25 @@ class Gandiva:
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
         """Return all jobs, each by itself or with its partner, in order of submission."""
-        second: set[JobId] = set()
-        found: list[Pack] = []
+        found: dict[JobId, Pack] = {}
         for job_id, job in jobs.items():
-            if job_id not in second:
-                other = self._partner.get(job_id)
-                found.append((job,) if other is None else (job, jobs[other]))
-                second.update(() if other is None else (other,))
-        return found
+            other = self._partner.get(job_id)
+            if other not in found:
+                found[job_id] = (job,) if other is None else (job, jobs[other])
+        return list(found.values())
 
     def _rank(self, pack: Sequence[JobView], *, is_over: bool) -> tuple[bool, float]:
         """Return the place of a pack: by the time it has had, after those whose time slice is not over."""
         is_here = any(job.job_id in self._running for job in pack)
         return is_over or not is_here, min(self._had[job.job_id] for job in pack)
 
-    def _more(self, job_id: JobId) -> dict[str, float]:
-        gpus = self._growth.extra.get(job_id) if self._growth is not None else None
-        return {"gpus_free": float(gpus)} if gpus else {}
-
     def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
         places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
-        running = self._running.keys()
+        more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
         return {
             name: Reason(
-                "has-its-turn" if name in running else "awaits-its-turn",
-                {"position": float(places[name]), "time_had": self._had[name], **self._more(name)},
+                "has-its-turn" if name in self._running else "awaits-its-turn",
+                {"position": float(places[name]), "time_had": self._had[name], **more.get(name, {})},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked
@@ -194,8 +269,7 @@ def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus
     """Return the GPUs of packs that are to run on GPU types, the widest first."""
     found: dict[JobId, Gpus] = {}
     for name in dict.fromkeys(chosen.values()):
-        here = [pack for pack in chosen if chosen[pack] == name]
-        here.sort(key=lambda pack: -pack[0].num_replicas)
+        here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
         found |= placed_together(view, here, set(view.nodes_of(name)))
     return found
 

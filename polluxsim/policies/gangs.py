@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from copy import copy
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, tee
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import Crew, JobId, Placement
@@ -26,36 +26,13 @@ NEAREST = 3
 """Jobs just ahead of one that are named to explain why it waits."""
 
 
-def _in_submission_order(job: JobView) -> Mapping[str, float]:
-    return {}
-
-
-class _Remembered(Iterable["JobView"]):
-    """Jobs in order, each asked for once however often they are gone through, and not before it is needed."""
-
-    def __init__(self, jobs: Iterable[JobView]) -> None:
-        self._known: list[JobView] = []
-        self._rest = iter(jobs)
-
-    def __iter__(self) -> Iterator[JobView]:
-        yield from self._known
-        for job in self._rest:
-            self._known.append(job)
-            yield job
-
-    def all(self) -> Sequence[JobView]:
-        """Return all of them."""
-        self._known.extend(self._rest)
-        return self._known
-
-
 def schedule_gangs(
     view: ClusterView,
     order: Iterable[JobView],
     *,
     overtaking: bool = True,
     order_lasts_until: float = -inf,
-    describe: Describe = _in_submission_order,
+    describe: Describe = lambda job: {},
 ) -> Decision:
     """Give GPUs to as many whole jobs as fit, in order. The policy is asked again at the next round, by default.
 
@@ -78,7 +55,7 @@ def schedule_gangs(
     Decision
         Jobs that run on keep their GPUs; the others take the emptiest nodes first.
     """
-    order = _Remembered(order)
+    order, again = tee(order)  # so that each job is asked for once, and not before it is needed
     if view.demand <= view.num_gpus and len(view.types) == 1:
         # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
@@ -88,19 +65,17 @@ def schedule_gangs(
             others_keep=True,
             valid_until=order_lasts_until,
             outdated_by=Change.ARRIVAL,
-            explain=partial(_all_fit, view, order, describe),
+            explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
         )
     budget = Budget(view, mixes=True)
-    tell = partial(_reasons, order, gpus=budget.left, overtaking=overtaking, describe=describe)
     admitted = _admitted(order, budget, overtaking=overtaking)
-    outdated_by = Change.ARRIVAL
-    if len(admitted) < len(view.jobs):
-        outdated_by |= Change.COMPLETION | Change.NODES
+    some_wait = len(admitted) < len(view.jobs)
+    tell = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
         _placements(view, admitted, budget.mixed),
         valid_until=order_lasts_until,
-        outdated_by=outdated_by,
-        explain=lambda jobs: tell({job.job_id for job, _ in admitted}, jobs),
+        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
+        explain=lambda jobs: tell(copy(again), {job.job_id for job, _ in admitted}, jobs),
     )
 
 
@@ -157,25 +132,22 @@ def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> 
     return admitted
 
 
-def _all_fit(view: ClusterView, order: _Remembered, describe: Describe, jobs: Sequence[JobId]) -> dict[JobId, Reason]:
+def _all_fit(
+    view: ClusterView, everybody: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
+) -> dict[JobId, Reason]:
     """Say of the jobs asked about what they met when their turn came, where everybody fits.
 
     Those that something happens to are most often the last: the order is gone through from behind.
     """
-    asked, left, reasons, everybody = set(jobs), view.num_gpus - view.demand, {}, order.all()
+    asked, left, reasons = set(jobs), view.num_gpus - view.demand, {}
     for position, job in zip(range(len(everybody), 0, -1), reversed(everybody), strict=True):
         left += job.num_replicas
         if job.job_id in asked:
-            reasons[job.job_id] = _fits(position, job, left, describe)
+            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+            reasons[job.job_id] = Reason("gang-fits", numbers)
             if len(reasons) == len(asked):
                 break
     return reasons
-
-
-def _fits(position: int, job: JobView, left: int, describe: Describe) -> Reason:
-    return Reason(
-        "gang-fits", {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
-    )
 
 
 def _reasons(

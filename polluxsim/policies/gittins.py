@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,13 +65,13 @@ class Gittins:
         """Give GPUs to whole gangs by falling index."""
         self._learn(view)
         services = np.array(self._services)
-        index_of: dict[float, float] = {}
+
+        @cache
+        def index_at(level: float) -> float:
+            return gittins_index(services, level * self.quantum)
 
         def index(job: JobView) -> float:
-            level = quanta(job, self.quantum)
-            if level not in index_of:
-                index_of[level] = gittins_index(services, level * self.quantum)
-            return index_of[level]
+            return index_at(quanta(job, self.quantum))
 
         return gangs_by(
             view,

@@ -24,22 +24,13 @@ if TYPE_CHECKING:
 
 
 class Bid(NamedTuple):
-    """What a job met when its turn came.
+    """What a job met when its turn came."""
 
-    Attributes
-    ----------
-    gpu_type
-        Number of the type it takes, None for none.
-    worth
-        Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
-    needed, left
-        Its GPUs, and those left of the type with most left.
-    """
-
-    gpu_type: int | None
+    gpu_type: int | None  # number of the type it takes, None for none
+    # Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
     worth: float
-    needed: float
-    left: float
+    needed: float  # its GPUs
+    left: float  # those left of the type with most left
 
 
 class Prices:
@@ -52,7 +43,7 @@ class Prices:
     gpus
         GPUs of each type.
     eta
-        η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
+        η, as of `Hadar`.
     """
 
     def __init__(self, utilities: Array, gpus: Array, eta: float) -> None:
@@ -69,22 +60,12 @@ class Prices:
 
 
 class Queue(NamedTuple):
-    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first.
+    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first."""
 
-    Attributes
-    ----------
-    utilities
-        Of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s].
-    widths, gpus
-        GPUs of each job and of each type.
-    now
-        The type each job has GPUs of, which it keeps for as long as its payoff there is positive.
-    """
-
-    utilities: Array
-    widths: Array
-    gpus: Array
-    now: Sequence[int | None]
+    utilities: Array  # of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
+    widths: Array  # GPUs of each job
+    gpus: Array  # GPUs of each type
+    now: Sequence[int | None]  # the type each job has GPUs of, which it keeps as long as its payoff there is positive
 
     @property
     def each(self) -> Array:
@@ -93,24 +74,12 @@ class Queue(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a job does in each of several ways in which the jobs before it may have gone.
-
-    Attributes
-    ----------
-    job
-        The job.
-    before
-        Which way of those before it each is, of shape (ways,).
-    types
-        Type that it takes, −1 for none, of shape (ways,).
-    worth, left
-        As of its `Bid`, of shape (ways,).
-    """
+    """What a job does in each of several ways in which the jobs before it may have gone, in arrays of shape (ways,)."""
 
     job: int
-    before: Numbers
-    types: Numbers
-    worth: Array
+    before: Numbers  # which way of those before it each is
+    types: Numbers  # type that it takes, −1 for none
+    worth: Array  # as of its `Bid`
     left: Array
 
 
@@ -132,10 +101,8 @@ def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
         turns.append(Turn(job, turn.before[kept], turn.types[kept], turn.worth[kept], turn.left[kept]))
     made, way = dict[int, Bid](), 0
     for turn in reversed(turns):
-        name = int(turn.types[way])
-        made[turn.job] = Bid(
-            None if name < 0 else name, float(turn.worth[way]), float(queue.widths[turn.job]), float(turn.left[way])
-        )
+        name, needed = int(turn.types[way]), float(queue.widths[turn.job])
+        made[turn.job] = Bid(None if name < 0 else name, float(turn.worth[way]), needed, float(turn.left[way]))
         way = int(turn.before[way])
     return dict(reversed(made.items()))
 
@@ -177,7 +144,6 @@ class Hadar:
     ----------
     eta
         η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
-
     most_ways
         Ways to pass jobs over that are looked at side by side; 1 passes nobody over.
 
@@ -201,7 +167,7 @@ class Hadar:
         queue = Queue(utilities, demand.widths, demand.gpus, held(view, demand))
         found = bids(queue, Prices(queue.each, demand.gpus, self.eta), self.most_ways)
         made = {demand.jobs[job]: bid for job, bid in found.items()}
-        return decided(view, demand, made, lambda job: _reason(job, made))
+        return decided(view, demand, {job: bid.gpu_type for job, bid in made.items()}, lambda job: _reason(job, made))
 
 
 def _reason(job: JobId, made: dict[JobId, Bid]) -> Reason:

@@ -23,40 +23,32 @@ class Oracle(Protocol):
     @property
     def application(self) -> Application:
         """Return the properties of the job's application."""
-        ...
 
     @property
     def epoch(self) -> int:
         """Return the epoch that the job is in, from 0."""
-        ...
 
     @property
     def progress(self) -> float:
         """Return the work done [M0-steps]."""
-        ...
 
     @property
     def batch_choice(self) -> BatchChoice:
         """Return how it would split its batch now on the GPUs that its user asked for."""
-        ...
 
     def optimiser_step_time(
         self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
     ) -> float:
         """Return the true time of one optimiser step on a placement [s]; by default on the type measured first."""
-        ...
 
     def remaining_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
-        ...
 
     def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
         """Return the true time to completion if this placement and batch choice were kept [s]; type as above."""
-        ...
 
     def on(self, gpu_type: str) -> Oracle:
         """Return the truth on GPUs of a type, where nothing else is said."""
-        ...
 
 
 class Report(NamedTuple):

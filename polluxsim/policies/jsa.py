@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[int]:
     """Return the number of GPUs of each job that makes the sum of values largest.
 
-    Parameters
-    ----------
-    values
-        What each number of GPUs is worth, by job; every job must get one of its numbers.
-    num_gpus
-        GPUs there are, at least the least of every job together.
+    Every job gets one of the numbers that have a value for it; the GPUs must be enough for the least of all of them.
     """
     best = np.zeros(num_gpus + 1)
     choices = []

@@ -48,6 +48,5 @@ def quanta(job: JobView, quantum: float) -> float:
 
 def next_quantum(view: ClusterView, quantum: float) -> float:
     """Return a time before which no job completes the quantum it is in, whoever runs [s]."""
-    left = ((quanta(job, quantum) + 1) * quantum - job.attained_service for job in view.jobs)
-    gpus = (job.num_replicas for job in view.jobs)
-    return view.time + NEARLY * min((a / b for a, b in zip(left, gpus, strict=True)), default=inf)
+    left = (((quanta(job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs)
+    return view.time + NEARLY * min(left, default=inf)

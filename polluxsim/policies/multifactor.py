@@ -7,11 +7,9 @@ from math import inf, log
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.backfill import backfilled
+from polluxsim.policies.backfill import Limits, backfilled
 from polluxsim.policies.orders import check_above_zero
-from polluxsim.policies.per_type import together
-from polluxsim.policies.pools import Pools
-from polluxsim.policies.reservations import Limits
+from polluxsim.policies.per_type import Pools, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,8 +63,7 @@ class Multifactor:
 
     def __post_init__(self) -> None:
         check_above_zero(max_age=self.max_age, half_life=self.half_life, overestimate=self.overestimate)
-        for name, share in self.shares.items():
-            check_above_zero(**{f"shares.{name}": share})
+        check_above_zero(**{f"shares.{name}": share for name, share in self.shares.items()})
         if min(self.age, self.size, self.priority, self.fair_share) < 0:
             raise InvalidConfigError("policy has a weight below 0, allowed are numbers ≥ 0")
         self._usage = Usage(self.half_life)
@@ -105,13 +102,7 @@ class Multifactor:
 
 @dataclass
 class Usage:
-    """GPU time by user, which counts half after every half-life.
-
-    Parameters
-    ----------
-    half_life
-        That time [s].
-    """
+    """GPU time by user, which counts half after every half-life [s]."""
 
     half_life: float
     # What ended jobs of a user come to, and when that was so.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations_with_replacement
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from polluxsim.models.stages import MOST_JOBS, interleaved
+import numpy as np
+
+from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.budget import Budget
 from polluxsim.policies.elastic import AtEvents
-from polluxsim.policies.matching import matched
-from polluxsim.policies.numbered import placed_together
+from polluxsim.policies.packing import placed_together
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason, Traits
@@ -18,30 +22,30 @@ from polluxsim.policies.view import Change, Decision, Reason, Traits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from polluxsim.policies.matching import Kind
+    from numpy.typing import NDArray
+
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId
 
 
+Kind: TypeAlias = tuple[Stages, ...]
+"""What is alike of packs: the stages of their jobs, sorted."""
+
+NEARLY = 1e-6
+"""So near a whole number counts as one."""
+
+
 @dataclass(frozen=True)
 class Pack:
-    """Jobs of one size that are to have the same GPUs.
+    """Jobs of one size that are to have the same GPUs."""
 
-    Parameters
-    ----------
-    jobs
-        In order of precedence.
-    rank
-        Place of the first of them.
-    """
+    jobs: tuple[JobView, ...]  # in order of precedence
+    rank: int  # place of the first of them
 
-    jobs: tuple[JobView, ...]
-    rank: int
-    kind: Kind = field(init=False)
-
-    def __post_init__(self) -> None:
-        kind = tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
-        object.__setattr__(self, "kind", kind)
+    @cached_property
+    def kind(self) -> Kind:
+        """Return what is alike of it and others."""
+        return tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
 
     @property
     def gpus(self) -> int:
@@ -142,18 +146,17 @@ def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
     for _ in range(MOST_JOBS):
         if need <= capacity:
             break
-        partners = _partners(packs)
         merged = dict(enumerate(packs))
-        for place, other in sorted(partners.items()):
-            if need > capacity and other < place:
+        for place, other in _partners(packs):
+            if need > capacity:
                 merged[place] = merged.pop(other).with_pack(merged[place])
                 need -= merged[place].gpus
         packs = list(merged.values())
     return packs
 
 
-def _partners(packs: Sequence[Pack]) -> dict[int, int]:
-    """Return with which other pack of its size each is matched, by their places."""
+def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
+    """Return which packs of a size are matched, by their places, in order of the later one, which comes first."""
     sizes: dict[int, list[int]] = {}
     for place, pack in enumerate(packs):
         if pack.kind:
@@ -163,4 +166,87 @@ def _partners(packs: Sequence[Pack]) -> dict[int, int]:
         for places in sizes.values()
         for one, other in matched([packs[place].kind for place in places])
     )
-    return {place: other for pair in pairs for place, other in (pair, pair[::-1])}
+    return sorted((max(pair), min(pair)) for pair in pairs)
+
+
+def joined(one: Kind, other: Kind) -> Kind:
+    """Return the kind of two packs merged."""
+    return tuple(sorted(one + other))
+
+
+@lru_cache(maxsize=1 << 16)
+def weight(pack: Kind) -> float:
+    """Return how fully a pack uses its resources, from 0 to about 1."""
+    return sum(sum(stages[1:]) for stages in pack) / (MOST_JOBS * interleaved(pack))
+
+
+def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
+    """Return pairs of packs, by their places in a list, whose weights have the greatest sum; each is in one at most.
+
+    As like packs are worth the same, it is a programme with a whole number for each pair of kinds, solved by HiGHS
+    through SciPy.
+
+    Source: maximum-weight matching in Muri (SIGCOMM '22), there of single packs; limits of odd sets, Edmonds (1965).
+    """
+    places: dict[Kind, list[int]] = {}
+    for place in reversed(range(len(kinds))):
+        places.setdefault(kinds[place], []).append(place)
+    counts = tuple(sorted(Counter(kinds).items()))
+    return [(places[one].pop(), places[other].pop()) for one, other, times in _best_pairs(counts) for _ in range(times)]
+
+
+@lru_cache(maxsize=1 << 14)
+def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, int]]:
+    """Return how often two kinds are paired, for so many packs of each."""
+    kinds = range(len(counts))
+    pairs = [
+        (one, other)
+        for one, other in combinations_with_replacement(kinds, 2)
+        if len(counts[one][0]) + len(counts[other][0]) <= MOST_JOBS and (one != other or counts[one][1] > 1)
+    ]
+    if not pairs:
+        return []
+    gain = np.array([weight(joined(counts[one][0], counts[other][0])) for one, other in pairs])
+    times = _times(pairs, gain, [number for _, number in counts])
+    return [(counts[a][0], counts[b][0], int(n)) for (a, b), n in zip(pairs, times, strict=True) if n]
+
+
+def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Sequence[int]) -> NDArray[np.float64]:
+    """Return how often each pair of kinds is taken, of so many of each kind, for the greatest gain.
+
+    Numbers that are not whole are on sets of kinds with an odd number of packs, of which not all can be paired: that is
+    added as a limit, until all are whole. Where no such set is found, HiGHS branches; it writes to the terminal then.
+    """
+    from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
+
+    rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in range(len(left))]
+    most, whole = list(left), 0
+    while True:
+        room = LinearConstraint(np.array(rows), ub=np.array(most))
+        found = milp(-gain, constraints=room, integrality=whole, options={"mip_rel_gap": 0.0, "presolve": False})
+        if found.x is None:
+            raise RuntimeError(f"HiGHS found no answer: {found.message}")
+        times: NDArray[np.float64] = np.rint(found.x)
+        if whole or np.abs(found.x - times).max() < NEARLY:
+            return times
+        whole = 1
+        for odd in _odd_sets(pairs, found.x, left):
+            row, limit = np.array([odd.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in odd) // 2
+            if row @ found.x > limit + NEARLY:
+                rows.append(row)
+                most.append(limit)
+                whole = 0
+
+
+def _odd_sets(
+    pairs: Sequence[tuple[int, int]], times: Sequence[float], left: Sequence[int]
+) -> Sequence[frozenset[int]]:
+    """Return the sets of kinds, each with an odd number of packs, that pairs taken join, those not whole or all."""
+    found: list[frozenset[int]] = []
+    for taken in ([abs(time - round(time)) > NEARLY for time in times], [time > NEARLY for time in times]):
+        sets = {kind: frozenset((kind,)) for kind in range(len(left))}
+        for one, other in (pair for pair, is_taken in zip(pairs, taken, strict=True) if is_taken):
+            both = sets[one] | sets[other]
+            sets |= dict.fromkeys(both, both)
+        found += (each for each in sets.values() if sum(left[kind] for kind in each) % 2)
+    return tuple(dict.fromkeys(found))

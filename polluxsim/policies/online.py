@@ -7,9 +7,8 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
-from polluxsim.policies.elastic import AtIntervals, dealt
+from polluxsim.policies.elastic import AtIntervals, deal, dealt
 from polluxsim.policies.estimates import Speeds, epochs_left, report_of
-from polluxsim.policies.greedy import deal
 from polluxsim.policies.optimus import Remaining, reasons
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import pool_per_type
@@ -24,13 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Estimates:
-    """What a job still needs, by what it has logged.
-
-    Parameters
-    ----------
-    assumed_epochs
-        Epochs that a job is taken to need until it has logged three losses.
-    """
+    """What a job still needs, by what it has logged; `assumed_epochs` are as of `OnlineOptimus`."""
 
     assumed_epochs: float
     speeds: Speeds = field(default_factory=Speeds)
@@ -86,16 +79,14 @@ class OnlineOptimus(AtIntervals):
         return dealt(view, outcome.counts, lambda asked: _estimated(reasons(view, outcome, asked), first))
 
     def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
-        step_time = self.estimates.step_time(job, max(view.gpus_per_node))
-        if step_time is None:  # not before it has run
+        if (step_time := self.estimates.step_time(job, max(view.gpus_per_node))) is None:  # not before it has run
             return Remaining(job, min(job.max_replicas, 1), 0.0, [inf], lambda gpus: inf)
         return Remaining(job, job.max_replicas, self.estimates.steps_left(job), [inf], step_time)
 
 
 def _estimated(reasons: Mapping[JobId, Reason], jobs: Iterable[Remaining]) -> dict[JobId, Reason]:
     """Return reasons with the steps that each job was taken to have left, which tell them from those of an oracle."""
-    steps = {candidate.job.job_id: {"steps_left": candidate.steps} for candidate in jobs}
+    steps = {each.job.job_id: {"steps_left": each.steps} for each in jobs}
     return {
-        job_id: reason._replace(numbers={**reason.numbers, **steps.get(job_id, {})})
-        for job_id, reason in reasons.items()
+        name: reason._replace(numbers={**reason.numbers, **steps.get(name, {})}) for name, reason in reasons.items()
     }

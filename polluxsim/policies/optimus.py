@@ -9,8 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.elastic import placements
-from polluxsim.policies.greedy import deal
+from polluxsim.policies.elastic import deal, placements
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import packed
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.greedy import Dealt
+    from polluxsim.policies.elastic import Dealt
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId
 
@@ -68,10 +67,9 @@ class Optimus:
         node_size, num_gpus = max(view.gpus_per_node), view.num_gpus
         candidates = [self._candidate(job, node_size) for job in islice(view.jobs, num_gpus)]
         dealt = deal(view.jobs, candidates, num_gpus)
+        placed = placements(view, dealt.counts)
         # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
-        return Decision(
-            placements(view, dealt.counts), valid_until=inf, explain=lambda jobs: reasons(view, dealt, jobs)
-        )
+        return Decision(placed, valid_until=inf, explain=lambda jobs: reasons(view, dealt, jobs))
 
     def _candidate(self, job: JobView, node_size: int) -> Remaining:
         name, batch_size, oracle = job.oracle.application.name, job.batch_size, job.oracle

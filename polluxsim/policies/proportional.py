@@ -51,16 +51,11 @@ class Proportional:
 def _reasons(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
     """Say of the jobs asked about what they get. Kind: `proportional-share`."""
     wanted, demand = set(asked), view.demand
-    return {
-        job.job_id: Reason(
-            "proportional-share",
-            {
-                "gpus": given[job.job_id],
-                "gpus_needed": job.num_replicas,
-                "fair_share": view.num_gpus * job.num_replicas / demand,
-                "max_replicas": job.max_replicas,
-            },
-        )
-        for job in view.jobs
-        if job.job_id in wanted
-    }
+    reasons: dict[JobId, Reason] = {}
+    for job in view.jobs:
+        if job.job_id in wanted:
+            share = {"gpus": given[job.job_id], "gpus_needed": job.num_replicas}
+            fair_share = view.num_gpus * job.num_replicas / demand
+            numbers = {**share, "fair_share": fair_share, "max_replicas": job.max_replicas}
+            reasons[job.job_id] = Reason("proportional-share", numbers)
+    return reasons

@@ -59,8 +59,7 @@ class TiresiasL:
 
     def _take_note(self, view: ClusterView) -> None:
         for job in view.changes.arrived:
-            self._jobs[job.job_id] = job
-            self._queue_of[job.job_id] = 0
+            self._jobs[job.job_id], self._queue_of[job.job_id] = job, 0
         for job_id in view.changes.ended:
             del self._jobs[job_id], self._queue_of[job_id]
 

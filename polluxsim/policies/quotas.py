@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import JobId, Placement
 
 NO_QUEUE = "none"
 """Where jobs are that name no queue."""
@@ -116,7 +116,8 @@ class Cohort:
         if self._used[queue] + job.num_replicas > self._quotas.get(queue, 0):
             return False
         while job.num_replicas > self.free:
-            victim = next(victim for victim in reversed(self._victims) if self._is_beyond(queue_of(victim)))
+            over = {name for name, used in self._used.items() if used > self._quotas.get(name, 0)}
+            victim = next(victim for victim in reversed(self._victims) if queue_of(victim) in over)
             self._victims.remove(victim)
             self._used[queue_of(victim)] -= victim.num_replicas
             self.free += victim.num_replicas
@@ -131,17 +132,14 @@ class Cohort:
         self._started[job.job_id] = how
         self._new.append(job)
 
-    def placements(self, view: ClusterView) -> dict[JobId, tuple[tuple[int, int], ...]]:
+    def placements(self, view: ClusterView) -> dict[JobId, Placement]:
         """Return what changes: nothing for who is preempted, the emptiest nodes for who starts."""
         free = FreeGpus(view.free)
         for job in view.running if self.preempted else ():
             if job.job_id in self.preempted:
                 free.give_back(job.placement)
-        gone: dict[JobId, tuple[tuple[int, int], ...]] = dict.fromkeys(self.preempted, ())
+        gone: dict[JobId, Placement] = dict.fromkeys(self.preempted, ())
         return gone | {job.job_id: free.pack(job.num_replicas) or () for job in self._new}
-
-    def _is_beyond(self, queue: str) -> bool:
-        return self._used[queue] > self._quotas.get(queue, 0)
 
     def reasons(self, view: ClusterView, asked: Sequence[JobId]) -> dict[JobId, Reason]:
         """Say of the jobs asked about how they stand to their queues' quotas.
@@ -161,8 +159,7 @@ class Cohort:
         }
         if job.job_id in self.preempted:
             return Reason("reclaimed", numbers, (self.preempted[job.job_id],))
-        kind = self._started.get(job.job_id, "runs-on" if job.placement else "no-quota-left")
-        return Reason(kind, numbers)
+        return Reason(self._started.get(job.job_id, "runs-on" if job.placement else "no-quota-left"), numbers)
 
 
 def queue_of(job: JobView) -> str:

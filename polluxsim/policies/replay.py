@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidInputError, short
-from polluxsim.policies.packing import fits, pack, remove
+from polluxsim.policies.packing import FreeGpus, fits
 from polluxsim.policies.view import Traits
 from polluxsim.storage import read_run
 from polluxsim.tables import read_number, read_rows
@@ -50,24 +50,12 @@ class Replay:
 
 
 class Change(NamedTuple):
-    """What a job holds from some time on.
+    """What a job holds from some time on."""
 
-    Attributes
-    ----------
-    time
-        From when [s].
-    job
-        Its name.
-    placement
-        Its GPUs, empty for none.
-    batch_size
-        The total batch size chosen for it [examples]; 0 where none was, or it was not recorded.
-    """
-
-    time: float
+    time: float  # from when [s]
     job: JobId
-    placement: Placement
-    batch_size: int
+    placement: Placement  # empty for no GPU
+    batch_size: int  # the total batch size chosen for it [examples]; 0 where none was, or it was not recorded
 
 
 class Timeline:
@@ -103,10 +91,8 @@ class Timeline:
             self._changes[change.job].append(change)
         for changes in self._changes.values():
             changes.sort(key=lambda change: change.time)
-        self.traits = Traits(adaptive=self._adapts() if adaptive is None else adaptive)
-
-    def _adapts(self) -> bool:
-        return any(len({change.batch_size for change in found} - {0}) > 1 for found in self._changes.values())
+        adapts = any(len({change.batch_size for change in found} - {0}) > 1 for found in self._changes.values())
+        self.traits = Traits(adaptive=adapts if adaptive is None else adaptive)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
         """Return what was recorded for this time, of the jobs that are still active.
@@ -121,12 +107,11 @@ class Timeline:
         late = {job_id: last for job_id, (placement, last) in recorded.items() if last and not placement}
         if self._late_first:
             return _side_by_side(view.gpus_per_node, late | allocation)
-        free = view.gpus_per_node
-        for placement in allocation.values():
-            free = remove(free, placement) if fits(free, placement) else free
-        for job_id, last in late.items():
-            if fits(free, last):
-                allocation[job_id], free = last, remove(free, last)
+        free = FreeGpus(view.gpus_per_node)
+        for job_id, placement in (*allocation.items(), *late.items()):
+            if free.has(placement):
+                free.take(placement)
+                allocation[job_id] = placement
         return allocation
 
     def _at(self, job_id: JobId, time: float) -> tuple[Placement, Placement]:
@@ -143,15 +128,14 @@ def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocat
     """Return placements such that the first keep theirs, and the others get as many GPUs elsewhere or none."""
     if not all(fits(gpus_per_node, placement) for placement in wanted.values()):
         return wanted  # of another cluster, which the engine names
-    free, given = list(gpus_per_node), dict[JobId, Placement]()
+    free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()
     for job_id, placement in wanted.items():
-        if fits(free, placement):
+        if free.has(placement):
+            free.take(placement)
             given[job_id] = placement
-            for node, gpus in placement:
-                free[node] -= gpus
     for job_id in [job_id for job_id in wanted if job_id not in given]:
-        if (found := pack(free, num_replicas(wanted[job_id]))) is not None:
-            given[job_id], free = found, list(remove(free, found))
+        if (found := free.pack(num_replicas(wanted[job_id]))) is not None:
+            given[job_id] = found
     return given
 
 
@@ -184,7 +168,7 @@ def _scheduled(path: Path) -> Iterator[Change]:
     schedule, length = _rounds(path)
     held = dict[JobId, Placement]()
     for number, entry in enumerate([*schedule, {}]):
-        now = {job: _workers(path, number, job, workers) for job, workers in _mapping(path, number, entry).items()}
+        now = _in_round(path, number, entry)
         for job in held | now:
             if now.get(job) != held.get(job):
                 yield Change(number * length, job, now.get(job, ()), 0)
@@ -206,15 +190,14 @@ def _rounds(path: Path) -> tuple[list[object], float]:
     return schedule, length
 
 
-def _mapping(path: Path, number: int, entry: object) -> Mapping[JobId, object]:
+def _in_round(path: Path, number: int, entry: object) -> dict[JobId, Placement]:
+    """Return what jobs hold in a round of a record."""
+    where = f"{path}, round {number}:"
     if not isinstance(entry, dict):
-        raise InvalidInputError(f"{path}, round {number}: {short(entry)}, allowed are jobs with their workers")
-    return entry
-
-
-def _workers(path: Path, number: int, job: JobId, workers: object) -> Placement:
-    if not isinstance(workers, list) or not all(type(worker) is int and worker >= 0 for worker in workers):
-        raise InvalidInputError(f"{path}, round {number}: job {job!r} has {short(workers)}, allowed are worker numbers")
-    if len(set(workers)) != len(workers):
-        raise InvalidInputError(f"{path}, round {number}: job {job!r} has a worker twice")
-    return placement_from_nodes(workers)
+        raise InvalidInputError(f"{where} {short(entry)}, allowed are jobs with their workers")
+    for job, workers in entry.items():
+        if not isinstance(workers, list) or not all(type(worker) is int and worker >= 0 for worker in workers):
+            raise InvalidInputError(f"{where} job {job!r} has {short(workers)}, allowed are worker numbers")
+        if len(set(workers)) != len(workers):
+            raise InvalidInputError(f"{where} job {job!r} has a worker twice")
+    return {job: placement_from_nodes(workers) for job, workers in entry.items()}

@@ -30,25 +30,16 @@ class Scale(Protocol):
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return how many nodes there should be."""
-        ...
 
     def until(self, time: float) -> float:
         """Return until when it answers the same if nothing happens [s]."""
-        ...
-
-
-@dataclass
-class _Limit:
-    """How many nodes the policy inside is shown."""
-
-    nodes: int = 0
 
 
 class _Shown:
     """A job as the policy inside sees it: one on nodes that go holds nothing."""
 
-    def __init__(self, job: JobView, limit: _Limit) -> None:
-        self._job, self._limit = job, limit
+    def __init__(self, job: JobView, scaled: Scaled) -> None:
+        self._job, self._scaled = job, scaled
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # a copy asks for these before there is a job
@@ -59,7 +50,7 @@ class _Shown:
     def placement(self) -> Placement:
         """Return the GPUs that it holds and can keep."""
         held = self._job.placement
-        return held if all(node < self._limit.nodes for node, _ in held) else ()
+        return held if all(node < self._scaled.nodes_shown for node, _ in held) else ()
 
 
 @dataclass
@@ -88,7 +79,8 @@ class Scaled:
     idle_time: float = 600.0
     moves: bool = True
     _surplus_since: float = field(default=inf, init=False, repr=False)
-    _limit: _Limit = field(default_factory=_Limit, init=False, repr=False)
+    # How many nodes the policy inside is shown.
+    nodes_shown: int = field(default=0, init=False, repr=False)
     _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
     # What happened since the policy inside was last asked: it is not while no job is here.
     _missed: list[Changes] = field(default_factory=list, init=False, repr=False)
@@ -145,8 +137,8 @@ class Scaled:
         """Return a view of the nodes that stay, of which those beyond the wanted ones have no GPU to give."""
         arrived = [job for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
-        self._jobs |= {job.job_id: _Shown(job, self._limit) for job in arrived}
-        self._limit.nodes = count
+        self._jobs |= {job.job_id: _Shown(job, self) for job in arrived}
+        self.nodes_shown = count
         jobs = [self._jobs[job.job_id] for job in view.jobs]
         held = Counter(node for job in jobs for node, gpus in job.placement for _ in range(gpus))
         sizes = tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
@@ -28,11 +29,7 @@ class ShortestJobFirst:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then start the waiting by duration."""
-        node_size = max(view.gpus_per_node)
-
-        def duration(job: JobView) -> float:
-            return remaining_time(job, node_size)
-
+        duration = partial(remaining_time, gpus_per_node=max(view.gpus_per_node))
         return gangs_by(view, duration, lambda job: {"remaining_time": duration(job)}, preemptive=False)
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.models.convergence import LEAST_POINTS, Hyperbola
-from polluxsim.policies.elastic import AtIntervals, dealt
+from polluxsim.policies.elastic import AtIntervals, deal, dealt
 from polluxsim.policies.estimates import Speeds, best_curve, report_of
-from polluxsim.policies.greedy import deal
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason, Traits
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from polluxsim.models.convergence import Curve
+    from polluxsim.policies.elastic import Dealt
     from polluxsim.policies.estimates import StepTimes
-    from polluxsim.policies.greedy import Dealt
-    from polluxsim.policies.view import ClusterView, Decision, JobView, Report
+    from polluxsim.policies.view import ClusterView, Decision, JobView
     from polluxsim.types import JobId
 
 NEW = Hyperbola(1.0, 1.0, 0.0)
@@ -29,29 +28,15 @@ NEW = Hyperbola(1.0, 1.0, 0.0)
 
 
 class Quality(NamedTuple):
-    """What a job's loss is expected to do.
-
-    Attributes
-    ----------
-    job, limit
-        The job, and the most GPUs that it may have.
-    curve, unit
-        Its loss by epochs, and the largest that it ever fell in one, which counts as 1.
-    epochs
-        Epochs done, from which the curve goes on.
-    per_second
-        Epochs that it does in a second by the time of a step on some GPUs [s]: this, over that [1].
-    step_time
-        That time by GPUs; None if nothing is known of it.
-    """
+    """What a job's loss is expected to do."""
 
     job: JobView
-    limit: int
-    curve: Curve
-    unit: float
-    epochs: float
-    per_second: float
-    step_time: StepTimes | None
+    limit: int  # the most GPUs that it may have
+    curve: Curve  # its loss by epochs
+    unit: float  # the largest that it ever fell in an epoch, which counts as 1
+    epochs: float  # epochs done, from which the curve goes on
+    per_second: float  # epochs until the next decision are this over the time of a step on its GPUs [s]
+    step_time: StepTimes | None  # that time by GPUs; None if nothing is known of it
 
     def reduction(self, gpus: int) -> float:
         """Return by how much its loss falls on so many GPUs, over its unit."""
@@ -103,16 +88,12 @@ class Slaq(AtIntervals):
     def _quality(self, job: JobView) -> Quality:
         report = report_of(job)
         self._speeds.observe(job, report)
-        curve, unit = self._curve(report)
-        known = (curve, unit, report.epochs if curve is not NEW else 0.0)
-        return Quality(job, job.max_replicas, *known, self.interval / report.steps_per_epoch, self._speeds.of(job))
-
-    def _curve(self, report: Report) -> tuple[Curve, float]:
         losses = report.losses
-        if len(losses) < LEAST_POINTS:
-            return NEW, 1.0
-        largest = max(before - after for before, after in pairwise(losses))
-        return best_curve(losses, self.forgetting), largest if largest > 0 else losses[0]
+        known: tuple[Curve, float, float] = NEW, 1.0, 0.0
+        if len(losses) >= LEAST_POINTS:
+            largest = max(before - after for before, after in pairwise(losses))
+            known = best_curve(losses, self.forgetting), largest if largest > 0 else losses[0], report.epochs
+        return Quality(job, job.max_replicas, *known, self.interval / report.steps_per_epoch, self._speeds.of(job))
 
 
 def _reasons(
@@ -121,14 +102,12 @@ def _reasons(
     """Say of some jobs what their GPUs are to bring. Kinds: `no-gpu-left`, and `loss-reduction`."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
-    for position, job in enumerate(view.jobs, start=1):
-        if job.job_id not in wanted:
-            continue
-        if position > len(first):
-            reasons[job.job_id] = Reason("no-gpu-left", {"position": position, "num_gpus": view.num_gpus})
-            continue
-        quality, gpus = first[position - 1], outcome.counts[job.job_id]
-        numbers = {"gpus": gpus, "reduction": quality.reduction(gpus), "reduction_more": quality.gain(gpus)}
-        last = () if outcome.winner in (None, job.job_id) else (outcome.winner,)
-        reasons[job.job_id] = Reason("loss-reduction", numbers, last)
+    for place, job in enumerate(view.jobs):
+        if job.job_id in wanted and place >= len(first):
+            reasons[job.job_id] = Reason("no-gpu-left", {"position": place + 1, "num_gpus": view.num_gpus})
+        elif job.job_id in wanted:
+            quality, gpus = first[place], outcome.counts[job.job_id]
+            numbers = {"gpus": gpus, "reduction": quality.reduction(gpus), "reduction_more": quality.gain(gpus)}
+            last = () if outcome.winner in (None, job.job_id) else (outcome.winner,)
+            reasons[job.job_id] = Reason("loss-reduction", numbers, last)
     return reasons

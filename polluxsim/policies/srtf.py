@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from polluxsim.models.batch_size import split_batch_size
@@ -21,11 +22,7 @@ class Srtf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
-        node_size = max(view.gpus_per_node)
-
-        def time(job: JobView) -> float:
-            return remaining_time(job, node_size)
-
+        time = partial(remaining_time, gpus_per_node=max(view.gpus_per_node))
         return gangs_by(view, time, lambda job: {"remaining_time": time(job)})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
@@ -85,7 +85,7 @@ class Synergy:
             others_keep=True,
             hosts=hosts,
             outdated_by=decision.outdated_by | ENDS,
-            explain=decision.explain and _Explained(decision.explain, jobs, hosts, shares),
+            explain=decision.explain and partial(_explained, decision.explain, jobs, hosts, shares),
         )
 
 
@@ -107,14 +107,7 @@ def _demand(job: JobView, share: Host) -> Host:
 class _Shelf:
     """What is free on each node, GPUs, CPUs and memory; these two may be owed where demands are more than there is.
 
-    Parameters
-    ----------
-    view
-        The cluster now.
-    kept
-        Jobs that stay where they are.
-    demands
-        What each job would have for each GPU.
+    Jobs that are kept stay where they are; a demand is what a job would have for each GPU.
     """
 
     def __init__(self, view: ClusterView, kept: Mapping[JobId, Placement], demands: Mapping[JobId, Host]) -> None:
@@ -152,16 +145,10 @@ class _Shelf:
 def tuned(
     hosts: Sequence[Host], shares: Sequence[Host], jobs: Sequence[JobView], placements: Mapping[JobId, Placement]
 ) -> dict[JobId, Host]:
-    """Return CPUs and memory for each GPU of jobs, so that nobody is slower than with its GPUs' share.
+    """Return CPUs and memory for each GPU of all jobs that hold some, so that nobody is slower than with their share.
 
-    Parameters
-    ----------
-    hosts, shares
-        What each node has, in all and for each of its GPUs.
-    jobs
-        All that hold GPUs; the first have first what others can do without.
-    placements
-        Their GPUs.
+    `hosts` and `shares` are what each node has, in all and for each of its GPUs. The first jobs have first what others
+    can do without.
     """
     spare, found = list(hosts), dict[str, Host]()
     for job in jobs:
@@ -188,22 +175,18 @@ def _as_fast(known: Sensitivity, share: Host) -> Host:
     return known.least(known.speed(share), share).at_most(share)
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """The reasons of the policy inside, with what each job has of its nodes' CPUs and memory."""
-
-    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
-    jobs: Mapping[JobId, JobView]
-    hosts: Mapping[JobId, Host]
-    shares: Mapping[JobId, Host]
-
-    def __call__(self, asked: Sequence[JobId]) -> Mapping[JobId, Reason]:
-        """Return them for some jobs."""
-        return {name: self._with_host(name, reason) for name, reason in self.explain(asked).items()}
-
-    def _with_host(self, name: JobId, reason: Reason) -> Reason:
-        if name not in self.hosts or (known := self.jobs[name].sensitivity) is None:
-            return reason
-        host, share = self.hosts[name], self.shares[name]
-        figures = {"cpus": host.cpus, "memory_shares": host.memory / share.memory, "host_speed": known.speed(host)}
-        return reason._replace(numbers={**reason.numbers, **figures})
+def _explained(
+    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]],
+    jobs: Mapping[JobId, JobView],
+    hosts: Mapping[JobId, Host],
+    shares: Mapping[JobId, Host],
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Return the reasons of the policy inside, with what each job has of its nodes' CPUs and memory."""
+    reasons = dict(explain(asked))
+    for name, reason in reasons.items():
+        if (host := hosts.get(name)) is not None and (known := jobs[name].sensitivity) is not None:
+            memory = host.memory / shares[name].memory
+            figures = {"cpus": host.cpus, "memory_shares": memory, "host_speed": known.speed(host)}
+            reasons[name] = reason._replace(numbers={**reason.numbers, **figures})
+    return reasons

@@ -71,8 +71,7 @@ class Themis:
         for job_id in view.changes.ended:
             self._work.pop(job_id, None)
             self._until.pop(job_id, None)
-        for job in view.changes.arrived:
-            self._work[job.job_id] = self._asked_for(view, job)
+        self._work |= {job.job_id: self._asked_for(view, job) for job in view.changes.arrived}
 
     def _asked_for(self, view: ClusterView, job: JobView) -> float:
         return self._times.on(view, job, [job.num_replicas])[job.num_replicas]

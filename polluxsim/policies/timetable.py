@@ -17,16 +17,9 @@ ROOM = 64
 
 
 class Timetable:
-    """GPUs that are free from now on, by what is reserved.
+    """GPUs that are free from now on [s], by what is reserved.
 
-    Parameters
-    ----------
-    now
-        When it begins [s].
-    free
-        GPUs that are free then.
-    releases
-        Times [s] at which GPUs become free, none before now, and how many, in order.
+    So many are free at first, others become free at times [s], in order and none before now.
     """
 
     def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:

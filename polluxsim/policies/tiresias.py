@@ -11,8 +11,6 @@ from polluxsim.policies.gangs import schedule_gangs
 from polluxsim.policies.orders import NEARLY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
@@ -39,9 +37,10 @@ class Tiresias:
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to whole gangs in queue order; a job that fits may overtake one that does not."""
+        """Give GPUs to whole gangs by submission, then by demotion; a job that fits may overtake one that does not."""
         self._demote(view)
-        decision = schedule_gangs(view, self._in_order(view), describe=self._describe)
+        first = (job for job in view.jobs if job.job_id not in self._demoted)
+        decision = schedule_gangs(view, chain(first, self._demoted.values()), describe=self._describe)
         self._foresee(view, decision)
         return replace(decision, valid_until=min(self._due.values(), default=inf))
 
@@ -73,7 +72,3 @@ class Tiresias:
                 job = self._jobs[job_id]
                 left = (self.queue_threshold - job.attained_service) / job.num_replicas
                 self._due[job_id] = view.time + NEARLY * left
-
-    def _in_order(self, view: ClusterView) -> Iterable[JobView]:
-        """Return the first queue in order of submission, then the second in order of demotion."""
-        return chain((job for job in view.jobs if job.job_id not in self._demoted), self._demoted.values())

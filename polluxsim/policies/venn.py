@@ -24,18 +24,10 @@ Group = frozenset[int]
 
 
 class Turn(NamedTuple):
-    """What a job got.
+    """What a job got."""
 
-    Attributes
-    ----------
-    gpu_type
-        Number of the type, None for none.
-    numbers
-        What decided, as a reason has it.
-    """
-
-    gpu_type: int | None
-    numbers: Mapping[str, float]
+    gpu_type: int | None  # number of the type, None for none
+    numbers: Mapping[str, float]  # what decided, as a reason has it
 
 
 def owned(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
@@ -76,18 +68,14 @@ class Venn:
         """Give GPUs to whole gangs, group by group."""
         demand = Demand.of(view)
         turns = {demand.jobs[job]: turn for job, turn in turns_in(demand, held(view, demand))}
-        return decided(view, demand, turns, lambda job: _reason(turns[job]))
+        types = {job: turn.gpu_type for job, turn in turns.items()}
+        return decided(view, demand, types, lambda job: _reason(turns[job]))
 
 
 def turns_in(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Turn]]:
     """Go through the groups, then once more through who got nothing, and say of each job what it got last.
 
-    Parameters
-    ----------
-    demand
-        Of all jobs.
-    now
-        The type that each job has GPUs of, which it takes again where it can.
+    `now` is the type that each job has GPUs of, which it takes again where it can.
     """
     service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
     groups = defaultdict[Group, list[int]](list)

@@ -35,8 +35,7 @@ from polluxsim.look.why.words import sentence
 from polluxsim.models.stages import Stages, beside, interleaved
 from polluxsim.policies.antman import AntMan
 from polluxsim.policies.gandiva import Gandiva
-from polluxsim.policies.matching import joined, matched, weight
-from polluxsim.policies.muri import Muri, Pack
+from polluxsim.policies.muri import Muri, Pack, joined, matched, weight
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.view import Decision
 from polluxsim.storage import Run, read_run, write_run
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from polluxsim.engine.sharing import Sharing
-    from polluxsim.policies.matching import Kind
+    from polluxsim.policies.muri import Kind
     from polluxsim.policies.view import ClusterView, Policy
     from polluxsim.records import JobRecord, Result
     from polluxsim.types import Gpus

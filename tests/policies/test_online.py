@@ -23,8 +23,8 @@ from polluxsim.errors import PolicyError
 from polluxsim.look.why.words import sentence
 from polluxsim.models.convergence import Decay, Hyperbola, fit_best, fit_decay, fit_hyperbola, last_drop
 from polluxsim.models.nonnegative import nonnegative_least_squares
+from polluxsim.policies.elastic import deal
 from polluxsim.policies.estimates import StepTimes, epochs_left, fit_step_times
-from polluxsim.policies.greedy import deal
 from polluxsim.policies.online import Estimates, OnlineOptimus
 from polluxsim.policies.optimus import Optimus, _step_time
 from polluxsim.policies.slaq import Quality, Slaq

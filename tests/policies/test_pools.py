@@ -21,8 +21,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.afs import Afs
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.multifactor import Multifactor
-from polluxsim.policies.per_type import pool_per_type
-from polluxsim.policies.pools import Pools
+from polluxsim.policies.per_type import Pools, pool_per_type
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.view import ClusterView, Policy, traits_of
 from polluxsim.records import Result, Status
