@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
@@ -16,6 +17,7 @@ from polluxsim.policies.budget import Budget
 from polluxsim.policies.elastic import AtEvents
 from polluxsim.policies.packing import placed_together
 from polluxsim.policies.per_type import pool_per_type
+from polluxsim.policies.quiet import without_chatter
 from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason, Traits
 
@@ -215,7 +217,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     """Return how often each pair of kinds is taken, of so many of each kind, for the greatest gain.
 
     Numbers that are not whole are on sets of kinds with an odd number of packs, of which not all can be paired: that is
-    added as a limit, until all are whole. Where no such set is found, HiGHS branches; it writes to the terminal then.
+    added as a limit, until all are whole. Where no such set is found, HiGHS branches.
     """
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
@@ -223,7 +225,8 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     most, whole = list(left), 0
     while True:
         room = LinearConstraint(np.array(rows), ub=np.array(most))
-        found = milp(-gain, constraints=room, integrality=whole, options={"mip_rel_gap": 0.0, "presolve": False})
+        with without_chatter() if whole else nullcontext():
+            found = milp(-gain, constraints=room, integrality=whole, options={"mip_rel_gap": 0.0, "presolve": False})
         if found.x is None:
             raise RuntimeError(f"HiGHS found no answer: {found.message}")
         times: NDArray[np.float64] = np.rint(found.x)

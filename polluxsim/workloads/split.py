@@ -75,6 +75,7 @@ class SplitLoad:
 
     def __post_init__(self) -> None:
         check_whole("num_jobs", self.num_jobs, least=1)
+        check_whole("seed", self.seed)
         if not 0 < self.jobs_per_hour < inf:
             raise InvalidConfigError(f"workload.jobs_per_hour is {self.jobs_per_hour}, allowed is a number > 0")
         for name, parts in (("split", self.split), ("gpus", self.gpus)):

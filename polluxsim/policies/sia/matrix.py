@@ -83,6 +83,8 @@ def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], 
 class _Table:
     """The largest goodputs of one model, up to so many GPUs."""
 
+    times: GoodputTable
+
     def __init__(self, model: GoodputModel, most: int, before: _Table | None) -> None:
         self.model, self.most = model, most
         # New gradient statistics leave the times as they are.
