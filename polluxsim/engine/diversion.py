@@ -91,7 +91,8 @@ class Detour:
             if not before.cluster.outages and before.settings.checkpoints is None:
                 self._clear(diversion.lost_nodes)
             self._downtime.strike(Outage(diversion.lost_nodes, state.agenda.now, inf, "dropped"))
-        self._world.leave_out(diversion.without)
+        if diversion.without:
+            self._world.leave_out(diversion.without)
         self._world.expect(diversion.added)
         for job in (each for each in diversion.altered if each.job_id in state.jobs.active):
             self._training.go_on_as(state.jobs.alter(job, state.scenario))
