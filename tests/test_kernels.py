@@ -90,29 +90,20 @@ FEW = ("workload=philly-like", "workload.num_jobs=12", "workload.hours=1")
 
 
 @pytest.fixture(scope="module")
-def cached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the variable by which all runs share their machine code."""
-    return {"NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("kernels"))}
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory, cached: dict[str, str]) -> dict[str, dict[str, str]]:
-    return {
-        search: run_hashes(tmp_path_factory.mktemp(search), f"policy.search={search}", *FEW, **cached)
-        for search in SEARCHES
-    }
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    return {search: run_hashes(tmp_path_factory.mktemp(search), f"policy.search={search}", *FEW) for search in SEARCHES}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("features", [WIDEST, [*AVX2, *WIDEST]], ids=["without AVX-512", "without AVX2"])
 def test_results_do_not_hang_on_the_vectors_of_numpy(
-    tmp_path: Path, plain: dict[str, dict[str, str]], cached: dict[str, str], search: str, features: list[str]
+    tmp_path: Path, plain: dict[str, dict[str, str]], search: str, features: list[str]
 ) -> None:
     present = [name for name in features if __cpu_features__.get(name)]
     if not present:
         pytest.skip(f"NumPy uses none of {', '.join(features) or 'the wider vectors'} on this processor")
-    variables = cached | {"NPY_DISABLE_CPU_FEATURES": " ".join(present)}
+    variables = {"NPY_DISABLE_CPU_FEATURES": " ".join(present)}
     question = "import json; from numpy._core._multiarray_umath import __cpu_features__ as f; print(json.dumps(f))"
     seen = json.loads(python(tmp_path, "-W", "ignore", "-c", question, **variables).stdout)
     assert not any(seen[name] for name in present)
@@ -120,10 +111,8 @@ def test_results_do_not_hang_on_the_vectors_of_numpy(
 
 
 @pytest.mark.slow
-def test_results_do_not_hang_on_the_number_of_threads(
-    tmp_path: Path, plain: dict[str, dict[str, str]], cached: dict[str, str]
-) -> None:
-    run = run_hashes(tmp_path, "policy.search=genetic", "policy.threads=2", *FEW, **cached)
+def test_results_do_not_hang_on_the_number_of_threads(tmp_path: Path, plain: dict[str, dict[str, str]]) -> None:
+    run = run_hashes(tmp_path, "policy.search=genetic", "policy.threads=2", *FEW)
     assert run == plain["genetic"]
 
 
