@@ -143,6 +143,13 @@ def test_what_is_not_there_cannot_be_granted(hosts: Any, words: str) -> None:
         simulate(jobs, {}, CLUSTER, Grants(hosts))
 
 
+@pytest.mark.parametrize("host", [Host(1, 33), Host(5, 1)])
+def test_what_is_granted_is_for_each_gpu(host: Host) -> None:
+    """Two GPUs with 33 GB each need 66 of 64."""
+    with pytest.raises(InvalidAllocationError, match="over-allocated node 0"):
+        simulate(toy_workload(Job.rigid("one", 0.0, 2, 60.0)), {}, CLUSTER, Grants({"one": host}))
+
+
 def test_nothing_is_granted_where_the_cluster_does_not_say() -> None:
     with pytest.raises(InvalidAllocationError, match="does not say what its nodes have"):
         simulate(toy_workload(Job.rigid("one", 0.0, 1, 60.0)), {}, Cluster((1,)), Grants({"one": Host(1, 1)}))

@@ -299,3 +299,19 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
     assert "no job has a queueing delay" in capsys.readouterr().err
     assert main(["calibrate", str(log), "--gpus", "12"]) == 2
     assert "a cluster of 12 GPUs, allowed are whole nodes of 8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"start": -1.0}, "start is -1.0, allowed is a finite number ≥ 0"),
+        ({"hours": 0.0}, "hours is 0.0, allowed is a number > 0"),
+        ({"load_factor": 0.0}, "workload.load_factor is 0.0, allowed is a number > 0"),
+        ({"share": 1.5}, "workload.share is 1.5, allowed is a number > 0 and ≤ 1"),
+        ({"seed": -1}, "workload.seed is -1, allowed is a whole number ≥ 0"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_read(settings: dict[str, float], words: str) -> None:
+    with pytest.raises(InvalidConfigError) as error:
+        TraceReplay("no-such.parquet", **settings)  # type: ignore[arg-type]
+    assert str(error.value) == words
