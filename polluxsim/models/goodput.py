@@ -66,6 +66,10 @@ class GoodputModel:
     params: ThroughputParams
     statistics: GradientStatistics
 
+    def has_times_of(self, other: GoodputModel) -> bool:
+        """Return whether steps take as long by another model, and batch sizes are the same: statistics may differ."""
+        return self.params is other.params and self.application is other.application
+
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement and the batch choice that reaches it.
 

@@ -233,8 +233,8 @@ class _KnownGoodputs:
         self._share, self.fair = 0, 0.0
         self._goodputs = np.zeros((2, 0))
         self._table: GoodputTable | None = None
-        if before is not None and before.model.params is model.params and before.model.application is limits:
-            self._table = before._table  # new gradient statistics leave the times as they are
+        if before is not None and model.has_times_of(before.model):
+            self._table = before._table
 
     def speedups(self, max_replicas: int, share: int) -> NDArray[np.float64]:
         """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""

@@ -87,16 +87,11 @@ class _Table:
 
     def __init__(self, model: GoodputModel, most: int, before: _Table | None) -> None:
         self.model, self.most = model, most
-        # New gradient statistics leave the times as they are.
-        if before is not None and before.most >= most and before.has_times_of(model):
+        if before is not None and before.most >= most and model.has_times_of(before.model):
             self.times, self.most = before.times, before.most
         else:
             self.times = GoodputTable(model.application, model.params, most)
         self._goodputs = self.times.best(model.statistics)
-
-    def has_times_of(self, model: GoodputModel) -> bool:
-        """Return whether steps take as long by another model, at the batch sizes that it allows."""
-        return self.model.params is model.params and self.model.application is model.application
 
     def of(self, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the goodputs of configurations; guessed ones as on the nodes of the type that was tried."""
