@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import random
 from typing import TYPE_CHECKING
 
 import pytest
+from odd_jobs import POLICIES, write_jobs
 from run_check import inconsistencies
 
 from polluxsim.cli.main import main
 from polluxsim.look.run_cluster import cluster_of
-from polluxsim.shipped import shipped
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 RUNS = int(os.environ.get("POLLUXSIM_ODD_RUNS", "6"))
 
-POLICIES = sorted({path.stem for path in (shipped("configs") / "policy").glob("*.yaml")} - {"replay", "synergy"})
 WORLDS = (
     ("cluster.num_nodes=2",),
     ("cluster.num_nodes=3", "engine.horizon=2000"),
@@ -37,32 +35,6 @@ WORLDS = (
 NOT_FOR_IT = ("has no profile, and", "engine.sharing is null, and", "allowed are times before", "cannot be changed")
 """What a command may say of a run that it is not for."""
 PLOTS = ("jct-cdf", "jct-by-application", "usage", "fairness-cdf")
-
-
-def write_jobs(path: Path, rng: random.Random) -> list[str]:
-    """Write jobs that wait for others, give up, are late or take too long; return their names."""
-    rows: list[dict[str, object]] = []
-    time, share_profiled = 0, rng.choice((0.0, 0.8, 1.0))
-    for index in range(12):
-        time += rng.choice((0, 0, 10, 60, 300, 900))
-        row: dict[str, object] = {"name": f"j{index}", "time": time, "num_replicas": rng.choice((1, 1, 2, 4, 8))}
-        if rng.random() < share_profiled:
-            name, batch_size = rng.choice((("cifar10", 128), ("ncf", 32768), ("bert", 24), ("cifar10", 512)))
-            row |= {"application": name, "batch_size": batch_size, "num_replicas": rng.choice((1, 2, 4))}
-        else:
-            row["duration"] = rng.choice((30, 600, 4000, 20000))
-        row |= {"user": rng.choice(("ada", "bob", "")), "queue": rng.choice(("", "a", "b"))}
-        row |= {"priority": rng.choice(("", 1, -1)), "deadline": rng.choice(("", "", time + 100, time + 3000))}
-        row["cancel_time"] = time + rng.choice((0, 5, 100, 2000)) if rng.random() < 0.3 else ""
-        row["time_limit"] = rng.choice((50, 600, 5000)) if rng.random() < 0.25 else ""
-        row["after"] = rng.choice(rows)["name"] if rows and rng.random() < 0.25 else ""
-        rows.append(row)
-    columns = dict.fromkeys(name for row in rows for name in row)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    return [str(row["name"]) for row in rows]
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
