@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +81,35 @@ def test_every_policy_bears_jobs_that_come_and_go_unseen(path: Path, takes_over:
     by_name = {job.job: job for job in result.job_records}
     assert by_name["1"].start_time is None
     assert all(by_name[name].completion_time is not None for name in ("0", "2", "3", "late"))
+
+
+def names_in(policy: object) -> set[str]:
+    """Return the texts that a policy holds, and the jobs; what the engine holds is not the policy's."""
+    names, seen, left = set[str](), set[int](), [policy]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            names.add(each)
+        elif type(each).__module__.startswith("polluxsim.engine"):
+            names.add(getattr(each, "job_id", ""))
+        elif id(each) not in seen and not isinstance(each, type | ModuleType | FunctionType):
+            seen.add(id(each))
+            left += gc.get_referents(each)
+            left += each if isinstance(each, dict) else ()  # a referent only where a key is no text
+    return names
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_policy_forgets_who_is_gone(path: Path) -> None:
+    """Else a long trace would fill the memory."""
+    policy = instantiate(config_of(path))
+    gone = [toy_job(f"gone-{i}", 30.0 * i, 1 + i % 4, user=f"u{i % 2}", deadline=1e4) for i in range(12)]
+    late = [toy_job(f"late-{i}", 5000.0 + 90.0 * i, 1 + i % 2) for i in range(4)]
+    scenario = Scenario.under(policy, toy_workload(*gone, *late), {"toy": ToyProfile()}, Cluster((4, 2, 1)), RULES)
+    run = Simulation(scenario)
+    while (view := run.advance()) is not None and view.time < 5300:
+        run.commit(policy.allocate(view, run.rng))
+    assert {name for name in names_in(policy) if name.startswith("gone-")} == set()
 
 
 def test_the_shipped_policies_are_these() -> None:
