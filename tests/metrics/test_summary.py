@@ -36,6 +36,7 @@ def test_fairness_and_overheads_by_hand() -> None:
     summary = summarise(Result(jobs, (), (), end_time=600.0))
     assert (summary.time_between_restarts, summary.restart_share) == (60.0, pytest.approx(0.1))
     assert (summary.max_fairness, summary.fair_share) == (7.5, 0.5)
+    assert summary.p99_fairness == pytest.approx(2.0 + 0.97 * 5.5)  # linear between the ranks
     never = summarise(Result((jobs[0]._replace(finish_time_fairness=None),), (), (), end_time=600.0))
     assert (never.time_between_restarts, never.restart_share) == (None, 0.0)
     assert (never.max_fairness, never.fair_share) == (None, None)
@@ -47,6 +48,8 @@ def test_unfinished_jobs_count_with_their_age() -> None:
     assert summary.avg_jct == (100.0 + 500.0) / 2
     assert (summary.cut_off, summary.not_submitted) == (("running", "never"), ("never",))
     assert summary.makespan == 550.0
+    at_the_end = summarise(Result((*jobs[:2], job("late", "a", 550.0, None)), (), (), end_time=550.0))
+    assert (at_the_end.not_submitted, at_the_end.gpu_hours) == ((), 3.0)
 
 
 def test_no_jobs_have_no_metrics() -> None:

@@ -155,3 +155,7 @@ def test_why_says_what_the_order_goes_by(policy: Policy, words: str) -> None:
     first = next(record for record in ended(run, policy).reason_records if record.job == "b")
     assert words in sentence(first)
     assert "the policy says" not in sentence(first)
+
+
+def test_a_queue_may_end_at_any_service_above_zero() -> None:
+    assert ends(run(TiresiasL((0.5,)), Job.rigid("a", 0.0, 1, 600.0))) == {"a": 660.0}

@@ -121,6 +121,16 @@ def test_finish_time_fairness_is_as_good_as_can_be() -> None:
     assert shares[:, 0] == pytest.approx([0.5, 0.5], abs=1e-3)
 
 
+@given(demands())
+@settings(max_examples=60)
+def test_all_gain_alike_over_what_they_would_do_alone(demand: Demand) -> None:
+    """At first, when nobody is older than another; where there is room for all, by more than one time."""
+    rows = demand.speeds / (demand.speeds * rules.isolated(demand)).sum(axis=1)[:, None]
+    shares = rules.FinishTimeFairness().of(demand, Solver(demand))
+    gain = (rows * shares).sum(axis=1).min()
+    assert gain == pytest.approx(best(demand, np.zeros_like(rows), rows), rel=1e-3)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_everybody_has_its_share_in_the_long_run(rule: rules.Rule) -> None:
     """Like jobs, half of which fit at a time: of those that run long, each holds GPUs for about half of the time."""
@@ -269,3 +279,10 @@ def test_the_least_makespan_may_be_longer_than_where_the_search_begins(demand: D
     rows = demand.speeds / demand.left[:, None]
     time = (1 / (rows * rules.MinMakespan(shortest=0.1, longest=1.0).of(demand, Solver(demand))).sum(axis=1)).max()
     assert time <= max(1.06 / best(demand, np.zeros_like(rows), rows), 0.11)
+
+
+def test_equal_time_is_less_than_all_where_gpus_are_few() -> None:
+    few = demand_of([[1.0, 1.0]] * 5, [1.0, 1.0, 1.0, 1.0, 4.0], [1.0, 1.0], [100.0] * 5)
+    shares = rules.GandivaFair().of(few, Solver(few, "vertex"))
+    assert shares.sum(axis=1) == pytest.approx(np.full(5, 2 / 5))
+    assert rules.isolated(few).sum(axis=1) == pytest.approx([2 / 5, 2 / 5, 2 / 5, 2 / 5, 2 / 20])

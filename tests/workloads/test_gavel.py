@@ -132,6 +132,7 @@ def test_batch_sizes_stay_within_their_limits(model: str, mode: str, epochs: int
         ("ResNet-18", 256, [range(20), range(150, 160), range(250, 260)]),
         ("ResNet-50", 16, [range(start, start + 10) for start in range(0, 300, 30)]),
         ("Recommendation", 512, [range(30)]),
+        ("Recommendation", 1024, [range(30)]),
         ("Recommendation", 2048, [range(40)]),
         ("Recommendation", 4096, [range(10)]),
         ("Transformer", 16, [range(300)]),
