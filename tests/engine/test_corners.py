@@ -102,13 +102,23 @@ def test_groups_may_fail_where_single_nodes_do_not() -> None:
 
 def test_nodes_that_come_fail_as_they_would_have() -> None:
     """The failures of those that were there before are not called again."""
-    failures = DrawnFailures(5000.0, repair_time=60.0)
-    workload = toy_workload(toy_job("a", 0, 2), toy_job("b", 10, 2))
+    failures = DrawnFailures(100_000.0, repair_time=60.0)
+    workload = Workload((Job.rigid("a", 0.0, 2, 1500.0), Job.rigid("b", 10.0, 2, 1500.0)))
     small, large = Cluster.uniform(2, 2, failures), Cluster.uniform(3, 2, failures)
     run, policy = begun(workload, small, Fifo()), Fifo()
     grown = replace_cluster(run, large)
     run.divert(Diversion(0.0, grown))
-    assert told(ended(run, policy))[0].outage_records == ended(begun(workload, large, Fifo()), Fifo()).outage_records
+    outages = told(ended(run, policy))[0].outage_records
+    assert outages == ended(begun(workload, large, Fifo()), Fifo()).outage_records
+    assert {outage.node for outage in outages} == {0, 1, 2}
+
+
+def test_a_policy_is_told_of_nodes_that_come() -> None:
+    run = begun(JOBS, CLUSTER, Fifo())
+    run.divert(Diversion(0.0, replace_cluster(run, Cluster.uniform(3, 2))))
+    view = run.advance()
+    assert view is not None
+    assert view.changes.nodes
 
 
 def replace_cluster(run: Simulation, cluster: Cluster) -> Scenario:

@@ -359,6 +359,12 @@ def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tm
         measured(tmp_path, "1.5,-1")
 
 
+def test_nobody_is_faster_beside_another_than_alone(tmp_path: Path) -> None:
+    jobs, pairs = measured(tmp_path, "2.2,5")
+    result = run(jobs, Fixed({"a": BOTH, "b": BOTH[::-1]}), pairs)
+    assert [time_of(record) for record in result.job_records] == pytest.approx([6000, 3000])
+
+
 @pytest.mark.parametrize(("speeds", "rounds"), [("1.2,2", None), ("0.9,2", 1)])
 def test_gandiva_keeps_a_pair_that_pays_and_parts_another_after_a_round(
     speeds: str, rounds: int | None, tmp_path: Path

@@ -221,3 +221,12 @@ def test_why_says_who_waits_for_whom(policy: Policy, job: str, words: str) -> No
     first = next(record for record in ended(run, policy).reason_records if record.job == job)
     assert words in sentence(first)
     assert "the policy says" not in sentence(first)
+
+
+def test_a_timetable_has_room_for_any_number_of_steps() -> None:
+    table, free = Timetable(0.0, 1000), np.full(2000, 1000)
+    for start in np.random.default_rng(0).integers(1, 1500, 300).tolist():
+        table.take(2, float(start), start + 7.0)
+        free[start : start + 7] -= 2
+    found = np.concatenate([np.full(int(min(end, 2000) - start), gpus) for start, end, gpus in table.intervals()])
+    np.testing.assert_array_equal(found, free)

@@ -26,7 +26,7 @@ from polluxsim.look.why.words import sentence
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.elastic_edf import ElasticEdf
-from polluxsim.policies.elasticflow import ElasticFlow
+from polluxsim.policies.elasticflow import ElasticFlow, Plan, following
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.srtf import Srtf
@@ -254,3 +254,9 @@ def test_elasticflow_lets_jobs_that_run_go_on_and_rejects_those_that_wait(time: 
 def test_jobs_without_a_deadline_begin_small_so_that_all_can() -> None:
     result = run(ElasticFlow(), *(elastic(name, 0.0, 600.0, None, 4) for name in "ab"))
     assert [job.start_time for job in result.job_records] == [60.0, 60.0]
+
+
+def test_what_is_left_of_a_plan_begins_now() -> None:
+    plan = Plan(((0.0, 2), (60.0, 0), (120.0, 4)), 300.0)
+    assert following(plan, 60.0) == Plan(((60.0, 0), (120.0, 4)), 300.0)
+    assert following(plan, 200.0) == Plan(((200.0, 4),), 300.0)

@@ -75,6 +75,16 @@ def test_nobody_grows_while_somebody_waits_and_none_by_default() -> None:
         Gandiva(grow_after=0.0)
 
 
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_turn_lasts_a_time_slice(packing: bool) -> None:
+    rules = EngineSettings(restart_delay=0.0, sharing=Interleaved() if packing else None)
+    jobs = Workload(tuple(Job.rigid(name, 0.0, 1, 600.0) for name in "ab"))
+    policy = Gandiva(time_slice=180.0, packing=packing)
+    changes = simulate(jobs, {}, Cluster.uniform(1, 1), policy, settings=rules).allocation_records
+    turns = [(change.time, change.job) for change in changes if change.gpus]
+    assert turns == [*((60.0 + 180.0 * turn, "ab"[turn % 2]) for turn in range(7)), (1200.0, "b")]
+
+
 def test_why_says_that_it_grew() -> None:
     said = [sentence(row) for row in run(grows("a", 0.0, 2000.0)).reason_records]
     assert any("and 3 idle GPUs of its node besides" in text for text in said), said

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from polluxsim.applications.folder import ProfileFolder
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import PolicyError
+from polluxsim.errors import InvalidConfigError, PolicyError
 from polluxsim.look.why.words import sentence
 from polluxsim.models.convergence import Decay, Hyperbola, fit_best, fit_decay, fit_hyperbola, last_drop
 from polluxsim.models.nonnegative import nonnegative_least_squares
@@ -305,3 +306,18 @@ def test_why_says_what_was_expected(policy: Slaq | OnlineOptimus, words: str) ->
     jobs = toy_workload(*(toy_job(f"{index}", 10.0 * index, 4) for index in range(3)))
     run = begun(jobs, Cluster.uniform(1, 4), policy)
     assert any(words in sentence(record) for record in ended(run, policy).reason_records)
+
+
+def test_no_loss_falls_without_a_gpu_or_a_known_speed() -> None:
+    known = Quality(SimpleNamespace(), 4, lambda epochs: 1 / (1 + epochs), 1.0, 0.0, 60.0, lambda gpus: 6.0 / gpus)  # type: ignore[arg-type]
+    assert [known.reduction(gpus) for gpus in (0, 1, 2)] == pytest.approx([0.0, 10 / 11, 20 / 21])
+    assert (known.gain(3), known.gain(4)) == (pytest.approx(40 / 41 - 30 / 31), 0.0)
+    assert known._replace(step_time=None).reduction(2) == 0.0
+
+
+@pytest.mark.parametrize("settings", [{"interval": 0.0}, {"forgetting": 0.0}, {"forgetting": 1.1}])
+def test_wrong_settings_of_slaq_are_named(settings: dict[str, float]) -> None:
+    (name,) = settings
+    with pytest.raises(InvalidConfigError, match=f"policy.{name} is "):
+        Slaq(**settings)
+    assert Slaq(forgetting=1.0).forgetting == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.policies.antman import _first_with
 from polluxsim.policies.packing import FreeGpus, fits, pack, remove
 
 nodes = st.lists(st.integers(0, 5), min_size=1, max_size=5)
@@ -64,3 +65,8 @@ def test_packing_one_job_after_the_other_takes_each_gpu_once(
         for node, gpus in placement:
             taken[node] += gpus
     assert taken == free
+
+
+def test_gpus_are_kept_on_a_node_with_enough_else_on_the_one_with_most() -> None:
+    free = {0: [(0, 0)], 1: [(1, 0), (1, 1)], 2: [(2, 0), (2, 1), (2, 2)]}
+    assert [_first_with(free, wanted) for wanted in (1, 2, 4)] == [free[0], free[1], free[2]]

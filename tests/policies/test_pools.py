@@ -201,6 +201,22 @@ def test_a_job_that_waits_goes_on_to_a_type_with_gpus_to_spare_if_it_is_sooner_d
     assert where(fewer, cluster)["9"] == "a100-40"
 
 
+def test_nobody_is_sent_on_to_gpus_that_a_job_of_theirs_waits_for() -> None:
+    """With nine before it on the a100, the sixth would be sooner done on the t4; that is idle, but one came for it."""
+    both = (("t4", 1.0), ("a100-40", 8.0))
+    jobs = [Job.rigid(f"{n}", 0.0 if n < 6 else 90.0, 1, 6000.0, type_speeds=both) for n in range(10)]
+    bound = [job if job.job_id == "5" else replace(job, gpu_types=("a100-40",)) for job in jobs]
+    cluster, kinds = Cluster.of_groups([[1, 1, "t4"], [1, 1, "a100-40"]]), []
+    for came in ([], [Job.rigid("own", 90.0, 1, 6000.0, type_speeds=both, gpu_types=("t4",))]):
+        policy, pools = Easy(), Pools()
+        run = Simulation(Scenario.under(policy, Workload((*bound, *came)), {}, cluster, EngineSettings()), 1)
+        while (view := run.advance()) is not None and view.time <= 120.0:
+            pools.views(view)
+            run.commit(policy.allocate(view, run.rng))
+        kinds.append(pools.of("5"))
+    assert kinds == ["t4", "a100-40"]
+
+
 @given(st.sampled_from(["easy", "conservative", "multifactor"]), loads(bound=False, rigid=True, only_rigid=True))
 @settings(max_examples=80, deadline=None)
 def test_nobody_waits_alone_while_enough_gpus_of_a_type_that_it_can_use_are_idle(name: str, workload: Workload) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.pollux.problem import Problem
-from polluxsim.policies.pollux.remaining import PolluxByRemaining
+from polluxsim.policies.pollux.remaining import PolluxByRemaining, _Lengths
 from polluxsim.types import Cluster
 from polluxsim.workloads.philly_like import PhillyLike
 from polluxsim.workloads.workload import Workload
@@ -121,6 +122,15 @@ def test_a_length_does_not_grow_while_nobody_is_there_to_ask_for() -> None:
     limits = PROFILES["cifar10"].application
     true = PROFILES["cifar10"].epoch_end(limits.num_epochs - 1) * limits.init_batch_size
     assert policy._lengths._totals["cifar10"] == pytest.approx([true, true], rel=0.1)
+
+
+def test_before_anybody_ended_jobs_do_twice_what_the_oldest_did() -> None:
+    lengths, old, new = _Lengths(), *(SimpleNamespace(application="a", trained=done) for done in (300.0, 50.0))
+    lengths._most["a"] = 300.0
+    assert (lengths.left(old), lengths.left(new)) == (300.0, 550.0)  # type: ignore[arg-type]
+    lengths._totals["a"] = [200.0, 310.0, 900.0]
+    assert lengths.left(new) == 260.0  # type: ignore[arg-type]
+    assert 0 < lengths.left(old) == 10.0  # type: ignore[arg-type]
 
 
 def test_ranks_are_those_of_times_left_and_critical_jobs_have_one() -> None:

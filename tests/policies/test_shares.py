@@ -286,3 +286,13 @@ def test_equal_time_is_less_than_all_where_gpus_are_few() -> None:
     shares = rules.GandivaFair().of(few, Solver(few, "vertex"))
     assert shares.sum(axis=1) == pytest.approx(np.full(5, 2 / 5))
     assert rules.isolated(few).sum(axis=1) == pytest.approx([2 / 5, 2 / 5, 2 / 5, 2 / 5, 2 / 20])
+
+
+def test_who_was_given_a_gpu_keeps_it_and_newcomers_get_what_is_free() -> None:
+    rule = AlloX(oldest=1.0)
+    first = demand_of([[1.0]] * 2, [1.0] * 2, [3.0], [100.0, 200.0])
+    held = rule.of(first, Solver(first))
+    more = demand_of([[1.0]] * 5, [1.0] * 5, [3.0], [100.0, 200.0, 50.0, 40.0, 60.0])
+    shares = rule.of(more, Solver(more))
+    assert shares[:2].tolist() == held.tolist() == [[1.0], [1.0]]
+    assert shares[2:].tolist() == [[0.0], [1.0], [0.0]]

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polluxsim.models.planned import BatchPlan
 from polluxsim.policies.shockwave.market import BASES, LOG_OF_NOTHING, Window, fair_rounds, planned_rounds
-from polluxsim.policies.shockwave.policy import Shockwave
-from polluxsim.policies.shockwave.prospects import Prospect, Target, time_left
+from polluxsim.policies.shockwave.policy import Shockwave, _fitting
+from polluxsim.policies.shockwave.prospects import Prospect, Target, prospect, time_left
+from polluxsim.policies.view import ClusterView
+from polluxsim.types import Cluster
 
 
 @st.composite
@@ -109,3 +112,27 @@ def test_who_could_be_done_in_the_window_is_weighed_by_far_the_most() -> None:
     assert policy._weight(1.05, short, window) == pytest.approx(1.05**100)
     assert policy._weight(1.05, long, window) == pytest.approx(1.05**12)
     assert policy._weight(1.0, long, window) == 1.0
+
+
+def test_gangs_run_in_order_as_long_as_they_fit() -> None:
+    view = ClusterView(0.0, (4, 2), (), 30.0, node_types=Cluster((4, 2)).node_types)
+    (name,) = view.types
+    jobs = [
+        SimpleNamespace(job_id=f"{place}", num_replicas=gpus, speeds={name: 1.0})
+        for place, gpus in enumerate((4, 3, 2, 1))
+    ]
+    assert _fitting(view, jobs) == {"0": name, "2": name}  # type: ignore[arg-type]
+
+
+def test_an_epoch_is_done_when_its_steps_are_and_the_last_one_never_before_the_end() -> None:
+    plan = BatchPlan((10, 10, 20), 100, 30, {("v100", 10): 5.0, ("v100", 20): 4.0}, "v100", (10, 20, 20))
+    steps = plan.steps(10)
+    found = []
+    for progress in (0.0, 1.5 * steps, 2.0 * steps, 9.0 * steps):
+        job = SimpleNamespace(num_replicas=2, plan=plan, oracle=SimpleNamespace(progress=progress))
+        found.append(prospect(None, job))  # type: ignore[arg-type]
+    times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]
+    assert [each.done for each in found] == [0, 1, 2, 2]
+    assert [each.spent for each in found] == [sum(times[: each.done]) for each in found]
+    assert [each.epoch_time for each in found] == [sum(times[: each.done + 1]) / (each.done + 1) for each in found]
+    assert all(each.epochs == 3 and each.left >= 1 for each in found)

@@ -17,7 +17,7 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.why.words import sentence
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.goodput import GoodputModel
+from polluxsim.models.goodput import GoodputModel, ScaledGoodput
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
@@ -65,6 +65,25 @@ def test_a_batch_size_that_changed_is_worth_what_it_is_anew() -> None:
         rows.append(tables.fill([job], known))
         np.testing.assert_array_equal(rows[-1], Matrix(guesses=True).fill([job], known))
     assert (rows[0] < rows[1]).any()
+
+
+def test_worths_are_goodputs_over_the_least_of_them_and_guesses_are_scaled() -> None:
+    """Nodes that a guess counts are those of the type that was tried."""
+    t4, a100 = CLUSTER.node_types.types
+    model = GoodputModel(
+        Application("a", 128, 8192, 32, 256, 1), ThroughputParams(0.1, 0.01, 0.3, 0.2, 0.1, 0.05, 1.5),
+        GradientStatistics(1.0, 900.0),
+    )  # fmt: skip
+    goodputs = {t4: model, a100: ScaledGoodput(model, 2.5, 4)}
+    job = SimpleNamespace(
+        job_id="j", goodputs=goodputs, oracle=SimpleNamespace(application=model.application),
+        min_replicas=1, max_replicas=16,
+    )  # fmt: skip
+    known = configurations(view(CLUSTER), gangs=())
+    (row,) = Matrix(guesses=True).fill([job], known)
+    best = np.array([goodputs[each.gpu_type].best(each.nodes, each.gpus)[0] for each in known])
+    np.testing.assert_allclose(row, best / best.min())
+    assert {each.gpus for each in known if each.gpu_type == a100} >= {4, 8}
 
 
 @pytest.mark.parametrize("power", [-0.5, -2.0, 0.5])
