@@ -175,6 +175,27 @@ def test_a_node_that_drains_beyond_those_that_count_is_not_asked_for() -> None:
     assert (nodes.idle(1), nodes.idle(2)) == ([4], [4, 0])
 
 
+def test_a_node_rented_anew_is_not_what_befell_the_one_before() -> None:
+    nodes = Nodes(Cluster.elastic(2, 2, 4, startup_time=0.0))
+    nodes.warn(1, 900.0)
+    nodes.drain(1, 900.0)
+    nodes.fall(1, 100.0, 5000.0, "test")
+    nodes.request(1, 200.0)
+    assert nodes.all_outages()[0].until == 200.0
+    nodes.request(2, 300.0)
+    assert nodes.present(300.0) == (4, 4)
+    assert (nodes.idle(2), nodes.coming, nodes.draining, nodes.down) == ([4, 4], {}, {}, {})
+
+
+def test_a_way_of_its_own_has_chances_of_its_own() -> None:
+    run, other = begun(JOBS, CLUSTER, Fifo()), begun(JOBS, CLUSTER, Fifo())
+    run.divert(Diversion(0.0, run.scenario, seed=5))
+    assert run.rng.random() == np.random.default_rng(5).random()
+    expected = deepcopy(other.rng).random()
+    other.divert(Diversion(0.0, other.scenario))
+    assert other.rng.random() == expected
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [({"cancel_time": None}, [("a", 1060.0), ("b", 1440.0)]), ({"cancel_time": 500.0}, [("a", None), ("b", 900.0)])],

@@ -49,7 +49,9 @@ def test_lists_of_both_widths_are_read_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "jobs.trace"
     path.write_text(f"{TEN}\n{TWELVE}\n")
     (tmp_path / "throughputs_alone.csv").write_text(BOTH)
-    first, second = WorkloadFile(str(path)).load({}).jobs
+    workload = WorkloadFile(str(path)).load({})
+    assert workload.notes == ("jobs of mode gns keep their batch size: no noise_scale_steps are known",)
+    first, second = workload.jobs
     assert (first.job_id, first.application, first.num_replicas, first.submit_time) == ("0", "LM", 1, 30.0)
     assert (second.job_id, second.num_replicas, second.batch_size, second.line) == ("1", 2, 64, 2)
     assert first.plan.sizes == (5,) * 10
