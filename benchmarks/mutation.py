@@ -2,8 +2,9 @@
 
 Faults are drawn from all places in functions of some rooms where one could be: a comparison, an operator, a constant, a
 condition, a call whose result nobody takes. Each is put into the functions at work in a process of its own, forked from
-one that has everything loaded, compiled and run once. There the quick tests of these rooms run that call the function,
-the shortest first, until one fails. Compiled kernels are left out: machine code cannot be changed in place.
+one that has everything loaded, compiled and run once. There the quick tests of these rooms, and of some beside them,
+run that call the function, the shortest first, until one fails. Compiled kernels are left out: machine code cannot be
+changed in place.
 
     python benchmarks/mutation.py --count 300 --seed 0 > mutants.csv
 """
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "policies", "metrics", "workloads")
+BESIDE = ("agent", "api", "models", "run")
+"""Rooms whose tests are about these, too."""
 
 COMPILED = {"kernel", "kernel_in_threads", "helper", "inlined", "spliced"}
 SWAPPED = {
@@ -260,7 +263,8 @@ def main() -> None:
     chosen = random.Random(options.seed).sample([site for room in options.rooms for site in sites(room)], options.count)
     arguments = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-seed=0"]
     folders = [f"{top}/{room}" for top in ("tests", "polluxsim") for room in options.rooms]
-    pytest.main([*arguments, *folders], plugins=[Bench(chosen, options.limit)])
+    beside = [f"tests/{room}" for room in BESIDE]
+    pytest.main([*arguments, *folders, *beside], plugins=[Bench(chosen, options.limit)])
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def test_a_node_that_drains_beyond_those_that_count_is_not_asked_for() -> None:
 
 
 def test_a_node_rented_anew_is_not_what_befell_the_one_before() -> None:
-    nodes = Nodes(Cluster.elastic(2, 2, 4, startup_time=0.0))
+    nodes = Nodes(Cluster.elastic(2, 2, 4, 0.0, 1.0))
     nodes.warn(1, 900.0)
     nodes.drain(1, 900.0)
     nodes.fall(1, 100.0, 5000.0, "test")
