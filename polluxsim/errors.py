@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 
@@ -64,6 +65,23 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     near = get_close_matches(str(word), known, n=1)
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
+
+
+def allowed_among(word: object, known: Collection[str]) -> str:
+    """Return the end of an error about an unknown name: those that are known, and which may have been meant."""
+    return f"allowed are {', '.join(known)}{did_you_mean(word, known)}"
+
+
+def check_number(name: str, value: float, holds: bool, allowed: str) -> None:
+    """Raise an InvalidConfigError for a setting that is not finite, or of which what is allowed does not hold."""
+    if not (isfinite(value) and holds):
+        raise InvalidConfigError(f"{name} is {value:g}, allowed is {allowed}")
+
+
+def check_choice(name: str, value: object, known: Collection[str]) -> None:
+    """Raise an InvalidConfigError for a setting that is none of the known words."""
+    if value not in known:
+        raise InvalidConfigError(f"{name} is {short(value)}, {allowed_among(value, known)}")
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:

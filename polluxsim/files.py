@@ -9,7 +9,7 @@ import shutil
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from uuid import uuid4
 
 if TYPE_CHECKING:
@@ -69,11 +69,24 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
+    """Lock an open file until it is closed; file systems that know no such locks, of clusters mostly, go without.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds it, and we are not to wait.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if waiting else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+
+
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """Lock a file or folder itself, which leaves nothing behind: the system unlocks it when the process ends.
-
-    File systems that know no such locks, of clusters mostly, go without.
 
     Raises
     ------
@@ -82,11 +95,7 @@ def held(path: Path) -> Iterator[None]:
     """
     number = os.open(path, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in WITHOUT_LOCKS:
-                raise
+        lock(number)
         yield
     finally:
         os.close(number)

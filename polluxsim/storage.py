@@ -72,6 +72,11 @@ class Run:
     info: Mapping[str, Any]
     result: Result
 
+    def must_have_jobs(self) -> None:
+        """Raise an InvalidInputError if the run had no jobs."""
+        if not self.result.job_records:
+            raise InvalidInputError(f"{self.name}: a run without jobs has nothing to show")
+
 
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     """Write a run, whole or not at all; a folder that has a run.json holds a finished run.

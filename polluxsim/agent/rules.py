@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_number
 from polluxsim.models.batch_size import ROUNDING_SLACK
 
 if TYPE_CHECKING:
@@ -137,8 +136,8 @@ class AdaBatch(FixedBatch):
     plans: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _require("factor", self.factor, self.factor >= 1, "a number ≥ 1")
-        _require("every", self.every, 0 < self.every <= 1, "a number in (0, 1]")
+        check_number("agent.factor", self.factor, self.factor >= 1, "a number ≥ 1")
+        check_number("agent.every", self.every, 0 < self.every <= 1, "a number in (0, 1]")
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -169,7 +168,7 @@ class NoiseScale(FixedBatch):
     learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _require("ratio", self.ratio, self.ratio > 0, "a number > 0")
+        check_number("agent.ratio", self.ratio, self.ratio > 0, "a number > 0")
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -199,8 +198,8 @@ class OmniLearn(FixedBatch):
     dead_band: float = 0.05
 
     def __post_init__(self) -> None:
-        _require("gain", self.gain, 0 <= self.gain <= 1, "a number in [0, 1]")
-        _require("dead_band", self.dead_band, self.dead_band >= 0, "a number ≥ 0")
+        check_number("agent.gain", self.gain, 0 <= self.gain <= 1, "a number in [0, 1]")
+        check_number("agent.dead_band", self.dead_band, self.dead_band >= 0, "a number ≥ 0")
 
     @property
     def controller(self) -> Controller:
@@ -213,8 +212,3 @@ def check_rule(rule: object) -> None:
     if missing := [name for name in ("by_goodput", "learns", "plans", "controller") if not hasattr(rule, name)]:
         allowed = "allowed is what derives from polluxsim.agent.rules.FixedBatch"
         raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}, {allowed}")
-
-
-def _require(name: str, value: float, holds: bool, allowed: str) -> None:
-    if not (isfinite(value) and holds):
-        raise InvalidConfigError(f"agent.{name} is {value:g}, allowed is {allowed}")

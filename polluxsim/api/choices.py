@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.errors import InvalidConfigError, allowed_among
 from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in (names := entries(self.group)):
-            raise InvalidConfigError(
-                f"{self.group}={self.name} is unknown, allowed are {', '.join(names)}{did_you_mean(self.name, names)}"
-            )
+            raise InvalidConfigError(f"{self.group}={self.name} is unknown, {allowed_among(self.name, names)}")
 
     def __repr__(self) -> str:
         words = [] if self.name is None else [repr(self.name)]

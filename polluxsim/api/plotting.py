@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.cli.main import parsed
 from polluxsim.cli.plot import KINDS, OF_PROFILES
-from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.errors import InvalidConfigError, allowed_among
 from polluxsim.look.groups import settings_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawi
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     if kind not in KINDS:
-        raise InvalidConfigError(f"plot {kind!r} is unknown, allowed are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+        raise InvalidConfigError(f"plot {kind!r} is unknown, {allowed_among(kind, KINDS)}")
     options = dict(given)
     where = ["."]
     if kind in OF_PROFILES:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.errors import InvalidConfigError, allowed_among
 from polluxsim.shipped import shipped
 
 
@@ -37,8 +37,7 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
     said = _said()
     known = said["scenarios"]
     if unknown := [word for word in only if word not in known]:
-        what = f"there is no scenario {unknown[0]!r}, allowed are {', '.join(known)}"
-        raise InvalidConfigError(what + did_you_mean(unknown[0], known))
+        raise InvalidConfigError(f"there is no scenario {unknown[0]!r}, {allowed_among(unknown[0], known)}")
     count = said["seeds"][name] if seeds is None else seeds
     if count < 1:
         raise InvalidConfigError(f"--seeds is {count}, allowed is a whole number ≥ 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ def add(parser: ArgumentParser) -> None:
 
 
 def _arena(options: Namespace) -> None:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rich.markdown import Markdown
 
     from polluxsim.arena.leaderboard import as_frame, leaderboard

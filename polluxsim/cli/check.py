@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,6 @@ def add(parser: ArgumentParser) -> None:
 
 
 def _check(options: Namespace) -> int:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.checks.apart import found_apart
 
     if options.worlds < 0:

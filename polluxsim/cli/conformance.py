@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ def add(parser: ArgumentParser) -> None:
 
 def _conformance(options: Namespace) -> int:
     """Run and judge everything, and write one table."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.files import appearing_whole
     from polluxsim.look.console import console
     from polluxsim.paper.batch import batch_of

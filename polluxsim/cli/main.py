@@ -73,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _status(arguments: Sequence[str]) -> int:
     """Run one command; return its exit status, 0 of those that have no other."""
+    # Nothing here is large enough for linear algebra in threads, and starting them takes longer than the work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         if arguments[:1] == ["run"]:
-            # Nothing here is large enough for linear algebra in threads, and starting them takes longer than the work.
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             with ending_at_once():
                 from polluxsim.cli.run import run
 

@@ -64,7 +64,6 @@ def _reproduce(options: Namespace) -> int:
 
     The exit status is 0; with --check, 1 if a published number is not met; 2 if one of several could not be made.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from polluxsim.look.console import console
     from polluxsim.paper.batch import batch_of
     from polluxsim.paper.experiment import names, read_experiment, systems

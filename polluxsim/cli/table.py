@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -106,9 +106,7 @@ def _runs(folders: Sequence[Path]) -> dict[str, Run]:
 
 
 def _summary(run: Run) -> Summary:
-    from polluxsim.errors import InvalidInputError
     from polluxsim.metrics.summary import summarise
 
-    if (summary := summarise(run.result)) is None:
-        raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
-    return summary
+    run.must_have_jobs()
+    return cast("Summary", summarise(run.result))

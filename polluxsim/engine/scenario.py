@@ -13,7 +13,7 @@ from polluxsim.engine.rhythm import Rhythm
 from polluxsim.engine.rounds import check_range
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
-from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.errors import InvalidConfigError, allowed_among
 from polluxsim.models.planned import PlannedProfile
 from polluxsim.models.profile import sensitivity_of
 from polluxsim.models.rigid import RigidProfile
@@ -95,8 +95,7 @@ class Scenario:
             known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
             if unknown := sorted(set(names) - set(known)):
                 raise InvalidConfigError(
-                    f"engine.{setting} names application {unknown[0]!r}, allowed are {', '.join(known)}"
-                    f"{did_you_mean(unknown[0], known)}"
+                    f"engine.{setting} names application {unknown[0]!r}, {allowed_among(unknown[0], known)}"
                 )
 
     def check(self, workload: Workload) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.interference import Interference
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_choice, check_number
 from polluxsim.restarts import RestartDelays
 from polluxsim.types import MOST_SECONDS
 
@@ -74,18 +73,17 @@ class EngineSettings:
     sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
-        _require(
-            "round_interval",
+        check_number(
+            "engine.round_interval",
             self.round_interval,
             SHORTEST_INTERVAL <= self.round_interval <= MOST_SECONDS,
             f"a number from {SHORTEST_INTERVAL:g} to {MOST_SECONDS:g}",
         )
         delays = self.delays.all
-        _require("interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
+        check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         if self.horizon is not None:
-            _require("horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
-        if self.reasons not in REASONS:
-            raise InvalidConfigError(f"engine.reasons is {self.reasons!r}, allowed are {', '.join(REASONS)}")
+            check_number("engine.horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
+        check_choice("engine.reasons", self.reasons, REASONS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):
                 raise InvalidConfigError(f"engine.{name} is {value!r}, allowed are {kind.__name__}, or null")
@@ -95,7 +93,8 @@ class EngineSettings:
             if self.ask_at_failures:
                 raise InvalidConfigError("engine.ask_at_failures is set, allowed is false where whole_seconds is set")
             for name, value in [("round_interval", self.round_interval), *(("restart_delay", time) for time in delays)]:
-                _require(name, value, float(value).is_integer(), "whole seconds where whole_seconds is set")
+                allowed = "whole seconds where whole_seconds is set"
+                check_number(f"engine.{name}", value, float(value).is_integer(), allowed)
 
     @cached_property
     def delays(self) -> RestartDelays:
@@ -119,8 +118,3 @@ class EngineSettings:
     def time_rule(self) -> TimeRule:
         """Return the rule that turns progress into time."""
         return WholeSeconds(self.round_interval) if self.whole_seconds else ExactTime()
-
-
-def _require(name: str, value: float, holds: bool, allowed: str) -> None:
-    if not (isfinite(value) and holds):
-        raise InvalidConfigError(f"engine.{name} is {value:g}, allowed is {allowed}")

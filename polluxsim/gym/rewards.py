@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError, did_you_mean, short
+from polluxsim.errors import check_choice
 from polluxsim.gym.layout import time_left
 from polluxsim.records import Status
 
@@ -62,9 +62,7 @@ class Ledger:
     """
 
     def __init__(self, reward: str) -> None:
-        if reward not in REWARDS:
-            near = did_you_mean(reward, REWARDS)
-            raise InvalidConfigError(f"reward is {short(reward)}, allowed are {', '.join(REWARDS)}{near}")
+        check_choice("reward", reward, REWARDS)
         self._worth = REWARDS[reward]
         self._follows_work, self._needs_times = reward == "goodput", reward != "jobs"
         self._open: dict[JobId, Stay] = {}

@@ -31,8 +31,7 @@ def runs_at(folders: Sequence[Path]) -> list[Run]:
     """
     runs = [read_run(folder) for folder in dict.fromkeys(path.resolve() for path in run_folders(folders))]
     for run in runs:
-        if not run.result.job_records:
-            raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
+        run.must_have_jobs()
     return runs
 
 

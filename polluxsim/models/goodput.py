@@ -135,6 +135,28 @@ class GoodputTable:
         return scales, times
 
 
+class KnownGoodputs:
+    """The largest goodputs under one model, computed as far as they are asked for.
+
+    Of the model before, what does not depend on the gradient statistics is taken over where it still holds.
+    """
+
+    def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:
+        self.model = model
+        self._goodputs = np.zeros((2, 0))
+        self._table: GoodputTable | None = (
+            before._table if before is not None and model.has_times_of(before.model) else None
+        )
+
+    def up_to(self, max_replicas: int) -> NDArray[np.float64]:
+        """Return them on up to so many GPUs, shape (2, max_replicas + 1) as of `GoodputTable.best`."""
+        if self._goodputs.shape[1] <= max_replicas:
+            if self._table is None or self._table.max_replicas < max_replicas:
+                self._table = GoodputTable(self.model.application, self.model.params, max_replicas)
+            self._goodputs = self._table.best(self.model.statistics)
+        return self._goodputs[:, : max_replicas + 1]
+
+
 @helper
 def candidates(  # type: ignore[no-untyped-def]
     init_batch_size, max_batch_size, min_atomic, max_atomic, num_replicas

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_choice
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import Decision, NodeCounts, Traits
 
@@ -41,8 +41,7 @@ class Autoscaler:
     aim: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.measure not in MEASURES:
-            raise InvalidConfigError(f"policy.measure is {self.measure!r}, allowed are {', '.join(MEASURES)}")
+        check_choice("policy.measure", self.measure, MEASURES)
         if not 0 < self.aim < self.grow_above <= 1:
             raise InvalidConfigError(
                 f"policy.aim is {self.aim}, policy.grow_above {self.grow_above}, allowed are 0 < aim < grow_above ≤ 1"

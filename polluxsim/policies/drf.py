@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_choice
 from polluxsim.hosts import NOTHING, Host, least, shares_of
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
@@ -49,8 +49,7 @@ class DominantResourceFairness:
 
     def __post_init__(self) -> None:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
-        if self.by not in OWNERS:
-            raise InvalidConfigError(f"policy.by is {self.by!r}, allowed are {', '.join(OWNERS)}")
+        check_choice("policy.by", self.by, OWNERS)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then fill progressively."""

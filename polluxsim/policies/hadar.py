@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_number
 from polluxsim.policies.by_type import decided, held
 from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.view import Reason
@@ -154,8 +154,7 @@ class Hadar:
     most_ways: int = 64
 
     def __post_init__(self) -> None:
-        if not 1 < self.eta < inf:
-            raise InvalidConfigError(f"policy.eta is {self.eta:g}, allowed is a finite number > 1")
+        check_number("policy.eta", self.eta, self.eta > 1, "a finite number > 1")
         if self.most_ways < 1:
             raise InvalidConfigError(f"policy.most_ways is {self.most_ways}, allowed is a whole number ≥ 1")
 

@@ -6,7 +6,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.policies.gangs import schedule_gangs
 
 if TYPE_CHECKING:
@@ -58,5 +58,4 @@ def check_above_zero(**values: float) -> None:
         If one is not a finite number above 0.
     """
     for name, value in values.items():
-        if not 0 < value < inf:
-            raise InvalidConfigError(f"policy.{name} is {value:g}, allowed is a finite number > 0")
+        check_number(f"policy.{name}", value, value > 0, "a finite number > 0")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.policies.orders import gangs_by
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class Priority:
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_run_time < inf:
-            raise InvalidConfigError(f"policy.min_run_time is {self.min_run_time:g}, allowed is a finite number ≥ 0")
+        check_number("policy.min_run_time", self.min_run_time, self.min_run_time >= 0, "a finite number ≥ 0")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to who may not be preempted, then by priority."""

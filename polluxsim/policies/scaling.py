@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_number
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.view import Change, Decision, Standing, Traits, traits_of
 
@@ -89,8 +89,7 @@ class Scaled:
         for name, value, method in (("inner", self.inner, "allocate"), ("scale", self.scale, "wanted")):
             if not callable(getattr(value, method, None)):
                 raise InvalidConfigError(f"policy.{name} is {value!r}, allowed is what has a method {method}")
-        if not 0 <= self.idle_time < inf:
-            raise InvalidConfigError(f"policy.idle_time is {self.idle_time:g}, allowed is a finite number ≥ 0")
+        check_number("policy.idle_time", self.idle_time, self.idle_time >= 0, "a finite number ≥ 0")
 
     @property
     def traits(self) -> Traits:

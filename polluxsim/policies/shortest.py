@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.policies.orders import gangs_by
 from polluxsim.policies.srtf import remaining_time
 
@@ -55,8 +55,7 @@ class QuasiShortestService:
     _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.forgetting <= 1:
-            raise InvalidConfigError(f"policy.forgetting is {self.forgetting:g}, allowed is a number in (0, 1]")
+        check_number("policy.forgetting", self.forgetting, 0 < self.forgetting <= 1, "a number in (0, 1]")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then start the waiting by what they are expected to take."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.models.convergence import LEAST_POINTS, Hyperbola
 from polluxsim.policies.elastic import AtIntervals, deal, dealt
 from polluxsim.policies.estimates import Speeds, best_curve, report_of
@@ -75,8 +75,7 @@ class Slaq(AtIntervals):
 
     def __post_init__(self) -> None:
         check_above_zero(interval=self.interval)
-        if not 0 < self.forgetting <= 1:
-            raise InvalidConfigError(f"policy.forgetting is {self.forgetting:g}, allowed is a number > 0 and ≤ 1")
+        check_number("policy.forgetting", self.forgetting, 0 < self.forgetting <= 1, "a number > 0 and ≤ 1")
 
     def decide(self, view: ClusterView) -> Decision:
         """Predict, and deal the GPUs out."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_choice
 from polluxsim.hosts import Host, least, shares_of, with_gpus
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Traits, traits_of
@@ -51,8 +51,7 @@ class Synergy:
             raise InvalidConfigError(f"policy.order is {self.order!r}, allowed is a policy")
         if self.traits.shares_gpus:
             raise InvalidConfigError(f"policy.order is {type(self.order).__name__}, allowed is a policy of whole GPUs")
-        if self.allocation not in ALLOCATIONS:
-            raise InvalidConfigError(f"policy.allocation is {self.allocation!r}, allowed are {', '.join(ALLOCATIONS)}")
+        check_choice("policy.allocation", self.allocation, ALLOCATIONS)
 
     @property
     def traits(self) -> Traits:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.policies.elastic import TrueTimes, counts_of, dealt
 from polluxsim.policies.jsa import best_counts
 from polluxsim.policies.orders import check_above_zero
@@ -51,8 +51,7 @@ class Themis:
 
     def __post_init__(self) -> None:
         check_above_zero(lease=self.lease)
-        if not 0 <= self.fairness <= 1:
-            raise InvalidConfigError(f"policy.fairness is {self.fairness:g}, allowed is a number from 0 to 1")
+        check_number("policy.fairness", self.fairness, 0 <= self.fairness <= 1, "a number from 0 to 1")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Hold the auction among the jobs without a lease, if there are any."""

@@ -10,7 +10,7 @@ from traceback import walk_tb
 import yaml
 from yaml import MarkedYAMLError
 
-from polluxsim.errors import did_you_mean
+from polluxsim.errors import allowed_among, did_you_mean
 from polluxsim.run.building import missing
 from polluxsim.shipped import shipped
 from polluxsim.storage import flat
@@ -57,7 +57,7 @@ def _no_choice(group: str, choice: str, options: str) -> str:
     if group == "hydra/launcher" and choice in LAUNCHERS:
         return not_installed(choice)
     allowed = options.split()
-    return f"{group}={choice} is unknown, allowed are {', '.join(allowed)}{did_you_mean(choice, allowed)}"
+    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}"
 
 
 def known_settings() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +9,7 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
-from polluxsim.files import WITHOUT_LOCKS
+from polluxsim.files import lock
 from polluxsim.run.composing import CONFIG_NAME
 from polluxsim.run.hydra_inside import Callbacks
 from polluxsim.run.hydra_words import hydra_in_words
@@ -189,10 +188,7 @@ def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator
     """
     with (folder / name).open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waiting else fcntl.LOCK_NB))
+            lock(file, waiting=waiting)
         except BlockingIOError:
             raise SweepError(f"{folder}: another sweep is at work in this folder") from None
-        except OSError as error:
-            if error.errno not in WITHOUT_LOCKS:
-                raise
         yield

@@ -9,7 +9,7 @@ from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from polluxsim.errors import InvalidConfigError, bad_line
+from polluxsim.errors import InvalidConfigError, bad_line, check_number
 from polluxsim.logs.formats.joblists import GAVEL
 from polluxsim.logs.formats.log_rows import good_rows
 from polluxsim.models.planned import BatchPlan
@@ -155,8 +155,7 @@ class GavelList:
     def __post_init__(self) -> None:
         if self.overtime is not None and not 0 < self.overtime < 1e6:
             raise InvalidConfigError(f"workload.overtime is {self.overtime:g}, allowed is a number > 0, or null")
-        if not 0 <= self.lag < 1e9:
-            raise InvalidConfigError(f"workload.lag is {self.lag:g}, allowed is a number of seconds ≥ 0")
+        check_number("workload.lag", self.lag, 0 <= self.lag < 1e9, "a number of seconds ≥ 0")
 
     def read(self) -> tuple[tuple[Job, ...], tuple[str, ...]]:
         """Read the jobs, and what there is to say of how they were read.

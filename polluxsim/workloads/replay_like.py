@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.errors import InvalidConfigError, InvalidInputError, check_number
 from polluxsim.logs.formats import JobStatus
 from polluxsim.logs.schema import TraceInfo
 from polluxsim.logs.trace_table import TraceJob, write_trace
@@ -67,8 +67,7 @@ class ReplayLike:
                 raise InvalidConfigError(
                     f"workload.{name} is {value}, allowed is a whole number from {least} to {most}"
                 )
-        if not 0 < self.rate <= HIGHEST_RATE:
-            raise InvalidConfigError(f"workload.rate is {self.rate:g}, allowed is a number > 0 and ≤ {HIGHEST_RATE:g}")
+        check_number("workload.rate", self.rate, 0 < self.rate <= HIGHEST_RATE, f"a number > 0 and ≤ {HIGHEST_RATE:g}")
         if self.hours * self.rate > LONGEST:
             raise InvalidConfigError(
                 f"workload.hours · workload.rate is {self.hours * self.rate:g}, allowed is up to {LONGEST}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_number
 from polluxsim.models.sensitivity import is_curve
 from polluxsim.shipped import shipped
 from polluxsim.tables import read_rows
@@ -76,8 +76,7 @@ class SplitLoad:
     def __post_init__(self) -> None:
         check_whole("num_jobs", self.num_jobs, least=1)
         check_whole("seed", self.seed)
-        if not 0 < self.jobs_per_hour < inf:
-            raise InvalidConfigError(f"workload.jobs_per_hour is {self.jobs_per_hour}, allowed is a number > 0")
+        check_number("workload.jobs_per_hour", self.jobs_per_hour, self.jobs_per_hour > 0, "a number > 0")
         for name, parts in (("split", self.split), ("gpus", self.gpus)):
             if not parts or not all(0 <= part < inf for part in parts.values()) or not sum(parts.values()):
                 raise InvalidConfigError(f"workload.{name} is {dict(parts)}, allowed are parts of 0 or more")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line
+from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line, check_choice
 from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
@@ -82,8 +82,7 @@ class TraceReplay:
                 what = "a number > 0" if most == inf else "a number > 0 and ≤ 1"
                 raise InvalidConfigError(f"workload.{name} is {number}, allowed is {what}")
         check_whole("seed", self.seed)
-        if self.queue not in QUEUES:
-            raise InvalidConfigError(f"workload.queue is {self.queue!r}, allowed are {', '.join(QUEUES)}")
+        check_choice("workload.queue", self.queue, QUEUES)
         for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
             if value is not None and value < 1:
                 raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ 1, or null")

@@ -196,9 +196,11 @@ def test_pollux_runs_on_several_types():
     assert polluxsim.simulate(job, policy="pollux", cluster=CLUSTER).jobs.status.tolist() == ["completed"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("p", 0.0), ("waiting_cost", 1.0), ("bootstrap", "guess")])
-def test_a_wrong_parameter_is_one_line(name, value):
-    with pytest.raises(InvalidConfigError, match=f"policy.{name} is {value!r}, allowed"):
+@pytest.mark.parametrize(
+    ("name", "value", "shown"), [("p", 0.0, "0"), ("waiting_cost", 1.0, "1"), ("bootstrap", "guess", "'guess'")]
+)
+def test_a_wrong_parameter_is_one_line(name, value, shown):
+    with pytest.raises(InvalidConfigError, match=f"policy.{name} is {shown}, allowed"):
         Sia(**{name: value})
 
 

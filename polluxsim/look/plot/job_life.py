@@ -127,7 +127,7 @@ def lives_of(
     for group, known in zip(groups, profiles or [None] * len(groups), strict=True):
         (run, *_) = group.runs
         wanted: Sequence[str | None] = jobs or [None]
-        records = [_find(run.name, run.result, job) for job in wanted]
+        records = [_find(run, job) for job in wanted]
         for record in records:
             life = life_of(run, record, known)
             several = len(groups) == 1 or jobs is None or len(jobs) > 1
@@ -182,13 +182,12 @@ def contention_between(result: Result, start: float, end: float) -> Curve:
     return Curve(edges, active.at(edges[:-1]))
 
 
-def _find(name: str, result: Result, job: str | None) -> JobRecord:
-    records = {record.job: record for record in result.job_records}
-    if not records:
-        raise InvalidInputError(f"{name}: a run without jobs has nothing to show")
+def _find(run: Run, job: str | None) -> JobRecord:
+    run.must_have_jobs()
+    records = {record.job: record for record in run.result.job_records}
     if job is None:
-        return max(result.job_records, key=lambda record: record.gpu_seconds)
+        return max(records.values(), key=lambda record: record.gpu_seconds)
     if job not in records:
         some = ", ".join(list(records)[:3])
-        raise InvalidInputError(f"{name}: there is no job {job!r}, allowed are its {len(records)} jobs: {some}, …")
+        raise InvalidInputError(f"{run.name}: there is no job {job!r}, allowed are its {len(records)} jobs: {some}, …")
     return records[job]

@@ -77,8 +77,7 @@ def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
     InvalidInputError
         If it has no jobs.
     """
-    if not run.result.job_records:
-        raise InvalidInputError(f"{run.name}: a run without jobs has nothing to show")
+    run.must_have_jobs()
     return Subject(run, *_lives(run), reasons)
 
 

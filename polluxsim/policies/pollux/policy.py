@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.problem import Problem, SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.pollux.searches import search_named
@@ -53,8 +53,7 @@ class Pollux:
     _search: Search = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isfinite(self.p):
-            raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number")
+        check_number("policy.p", self.p, True, "a finite number")
         self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from polluxsim.kernels import kernel
-from polluxsim.models.goodput import GoodputTable
+from polluxsim.models.goodput import KnownGoodputs
 from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class SpeedupTables:
     """Builds the speedups of a round; what a job's throughput model takes in time is computed once."""
 
     def __init__(self) -> None:
-        self._goodputs: dict[JobId, _KnownGoodputs] = {}
+        self._goodputs: dict[JobId, _Speedups] = {}
 
     def build(self, view: ClusterView, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return the speedups of `jobs`, shape (J, 2, K + 1), as `Problem.speedups` says; K is the most any may have.
@@ -211,8 +211,8 @@ class SpeedupTables:
                 continue
             known = self._goodputs.get(job.job_id)
             if known is None or known.model is not job.goodput:
-                known = self._goodputs[job.job_id] = _KnownGoodputs(job.goodput, known)
-            row[:, : most + 1] = known.speedups(most, share)
+                known = self._goodputs[job.job_id] = _Speedups(job.goodput, known)
+            row[:, : most + 1] = known.over(share, most)
         speedups *= num_nodes / num_gpus
         return speedups
 
@@ -222,29 +222,21 @@ class SpeedupTables:
         return None if known is None else known.fair
 
 
-class _KnownGoodputs:
-    """One job's largest goodputs under its present model, computed as far as they are asked for."""
+class _Speedups(KnownGoodputs):
+    """One job's speedups over its fair share, under its present model."""
 
-    def __init__(self, model: GoodputModel, before: _KnownGoodputs | None) -> None:
-        self.model = model
+    def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:
+        super().__init__(model, before)
         limits = model.application
         self._most = limits.max_batch_size // limits.min_atomic_batch_size
         # GPUs of the fair share that speedups were last asked over, and the goodput on them.
         self._share, self.fair = 0, 0.0
-        self._goodputs = np.zeros((2, 0))
-        self._table: GoodputTable | None = None
-        if before is not None and model.has_times_of(before.model):
-            self._table = before._table
 
-    def speedups(self, max_replicas: int, share: int) -> NDArray[np.float64]:
+    def over(self, share: int, max_replicas: int) -> NDArray[np.float64]:
         """Return the speedups over `share` GPUs, shape (2, max_replicas + 1)."""
-        if self._goodputs.shape[1] <= max_replicas:
-            if self._table is None or self._table.max_replicas < max_replicas:
-                self._table = GoodputTable(self.model.application, self.model.params, max_replicas)
-            self._goodputs = self._table.best(self.model.statistics)
         if self._share != share:
             self._share, self.fair = share, self.model.best(1, min(share, self._most))[0]
-        return self._goodputs[:, : max_replicas + 1] / self.fair
+        return self.up_to(max_replicas) / self.fair
 
 
 def build_problem(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf, log, nan
+from math import log, nan
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, check_number
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.types import num_replicas
@@ -107,8 +107,7 @@ class PolluxByRemaining(Pollux):
         super().__post_init__()
         if self.p == 0:
             raise InvalidConfigError("policy.p is 0, where terms have no weights; allowed is any other finite number")
-        if not 0 <= self.strength < inf:
-            raise InvalidConfigError(f"policy.strength is {self.strength:g}, allowed is a finite number ≥ 0")
+        check_number("policy.strength", self.strength, self.strength >= 0, "a finite number ≥ 0")
         if self.critical is not None:
             check_above_zero(critical=self.critical)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_choice
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.genetic import GeneticSearch
 
@@ -38,6 +38,5 @@ def search_named(name: str, threads: int = 1) -> Search:
             f"policy.search={name} is now called {present}; the old name goes away", FutureWarning, stacklevel=4
         )
         name = present
-    if name not in SEARCHES:
-        raise InvalidConfigError(f"policy.search is {name!r}, allowed are {', '.join(SEARCHES)}")
+    check_choice("policy.search", name, SEARCHES)
     return SEARCHES[name](threads)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_number
 from polluxsim.policies.shares.rules import Rule
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class AlloX(Rule):
     _last: dict[JobId, Array] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.oldest <= 1:
-            raise InvalidConfigError(f"policy.shares.oldest is {self.oldest:g}, allowed is a number above 0, up to 1")
+        check_number("policy.shares.oldest", self.oldest, 0 < self.oldest <= 1, "a number above 0, up to 1")
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_choice, check_number
 from polluxsim.policies.gangs import NEAREST
 from polluxsim.policies.packing import fits, pack
 from polluxsim.policies.shares.demand import gpus_by_type, speed
@@ -74,10 +74,8 @@ class RoundsOfShares:
     _is_stale: bool = field(default=True, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.reset_interval < inf:
-            raise InvalidConfigError(f"policy.reset_interval is {self.reset_interval:g}, allowed is a number ≥ 0")
-        if self.solver not in SOLVERS:
-            raise InvalidConfigError(f"policy.solver is {self.solver!r}, allowed are {', '.join(SOLVERS)}")
+        check_number("policy.reset_interval", self.reset_interval, self.reset_interval >= 0, "a number ≥ 0")
+        check_choice("policy.solver", self.solver, SOLVERS)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to those who have had least of their shares, type by type, the fastest first."""

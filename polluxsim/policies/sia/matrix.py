@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.models.goodput import GoodputTable, ScaledGoodput
+from polluxsim.models.goodput import KnownGoodputs, ScaledGoodput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from polluxsim.models.goodput import Goodput, GoodputModel
+    from polluxsim.models.goodput import Goodput
     from polluxsim.policies.sia.configurations import Configuration
     from polluxsim.policies.view import JobView
     from polluxsim.types import JobId
@@ -27,7 +27,7 @@ class Matrix:
 
     def __init__(self, *, guesses: bool) -> None:
         self._guesses = guesses
-        self._tables: dict[tuple[JobId, str], _Table] = {}
+        self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
 
     def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot.
@@ -35,7 +35,7 @@ class Matrix:
         Source: Sia (SOSP '23), §3.3 and 3.4.
         """
         names = {job.job_id for job in jobs}
-        self._tables = {key: table for key, table in self._tables.items() if key[0] in names}
+        self._known = {key: known for key, known in self._known.items() if key[0] in names}
         gpus = np.array([each.gpus for each in configurations])
         several = np.array([each.nodes > 1 for each in configurations], dtype=int)
         types = np.array([each.gpu_type for each in configurations])
@@ -64,39 +64,23 @@ class Matrix:
                 row[(types == name) & (gpus == least)] = least
             else:
                 here = (types == name) & (gpus >= least) & (gpus <= most)
-                row[here] = self._table(job.job_id, name, model, int(most)).of(model, gpus[here], several[here])
+                row[here] = self._goodputs(job.job_id, name, model, gpus[here], several[here])
 
-    def _table(self, job_id: JobId, gpu_type: str, model: Goodput, most: int) -> _Table:
-        key, learnt = (job_id, gpu_type), model.model if isinstance(model, ScaledGoodput) else model
-        known = self._tables.get(key)
-        if known is None or known.model is not learnt or known.most < most:
-            known = self._tables[key] = _Table(learnt, most, known)  # type: ignore[arg-type]
-        return known
+    def _goodputs(
+        self, job_id: JobId, gpu_type: str, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the goodputs of configurations; guessed ones as on the nodes of the type that was tried."""
+        learnt, ratio = model, 1.0
+        if isinstance(model, ScaledGoodput):
+            learnt, ratio, several = model.model, model.ratio, (gpus > model.gpus_per_node).astype(int)
+        known = self._known.get((job_id, gpu_type))
+        if known is None or known.model is not learnt:
+            known = self._known[job_id, gpu_type] = KnownGoodputs(learnt, known)  # type: ignore[arg-type]
+        goodputs: NDArray[np.float64] = known.up_to(int(gpus.max(initial=0)))[several, gpus] * ratio
+        return goodputs
 
 
 def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], types: NDArray[np.str_]) -> None:
     """Fill the row of a job that runs on as many GPUs as it asks for, at known speeds."""
     for name, speed in job.speeds.items():
         row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
-
-
-class _Table:
-    """The largest goodputs of one model, up to so many GPUs."""
-
-    times: GoodputTable
-
-    def __init__(self, model: GoodputModel, most: int, before: _Table | None) -> None:
-        self.model, self.most = model, most
-        if before is not None and before.most >= most and model.has_times_of(before.model):
-            self.times, self.most = before.times, before.most
-        else:
-            self.times = GoodputTable(model.application, model.params, most)
-        self._goodputs = self.times.best(model.statistics)
-
-    def of(self, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the goodputs of configurations; guessed ones as on the nodes of the type that was tried."""
-        ratio = 1.0
-        if isinstance(model, ScaledGoodput):
-            several, ratio = (gpus > model.gpus_per_node).astype(int), model.ratio
-        goodputs: NDArray[np.float64] = self._goodputs[several, gpus] * ratio
-        return goodputs

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import check_choice, check_number
 from polluxsim.policies.pollux.problem import restart_factor
 from polluxsim.policies.sia.configurations import configurations, present
 from polluxsim.policies.sia.matrix import Matrix
@@ -59,12 +58,9 @@ class Sia:
     _since: dict[JobId, tuple[Placement, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isfinite(self.p) or self.p == 0:
-            raise InvalidConfigError(f"policy.p is {self.p}, allowed is a finite number other than 0")
-        if not (isfinite(self.waiting_cost) and self.waiting_cost > 1):
-            raise InvalidConfigError(f"policy.waiting_cost is {self.waiting_cost}, allowed is a finite number > 1")
-        if self.bootstrap not in BOOTSTRAPS:
-            raise InvalidConfigError(f"policy.bootstrap is {self.bootstrap!r}, allowed are {', '.join(BOOTSTRAPS)}")
+        check_number("policy.p", self.p, self.p != 0, "a finite number other than 0")
+        check_number("policy.waiting_cost", self.waiting_cost, self.waiting_cost > 1, "a finite number > 1")
+        check_choice("policy.bootstrap", self.bootstrap, BOOTSTRAPS)
         self._matrix = Matrix(guesses=self.bootstrap != "none")
 
     @property
