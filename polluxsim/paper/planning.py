@@ -61,7 +61,8 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
                 config = composing.compose([name, *unit.overrides, *own])
                 reaching = [text for text in extra if reaches(text, config)]
             overrides = (name, *unit.overrides, *reaching, *own)
-            config = composing.compose(overrides)
+            if number or reaching:
+                config = composing.compose(overrides)
             if number == 0:
                 for group in GROUPS:
                     build(config, group)
