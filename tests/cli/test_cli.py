@@ -121,7 +121,11 @@ def test_every_shipped_experiment_composes(run_in: Path, profiles: Path, workloa
     paths = sorted((folder / "experiment").glob("*.yaml"))
     assert paths
     for path in paths:
-        arguments = ["engine.horizon=120", *(["seed=0"] if "seed: range" in path.read_text() else [])]
+        arguments = [
+            "engine.horizon=120",
+            "hydra.sweeper.workers=1",
+            *(["seed=0"] if "seed: range" in path.read_text() else []),
+        ]
         if "override /workload" not in path.read_text():
             arguments += [f"workload.path={workload}", f"profiles.path={profiles}"]
         assert run("--config-dir", str(folder), f"+experiment={path.stem}", "hydra.sweep.dir=sweep", *arguments) == 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import random
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -18,10 +20,12 @@ import pytest
 import scipy
 from hydra.types import RunMode
 from odd_jobs import POLICIES, write_jobs
+from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.run.hydra_inside import Loader
+from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,12 +85,24 @@ def _hash(rows: Iterable[tuple[object, ...]]) -> str:
     return f"{crc32(repr(sorted(map(repr, rows))).encode()):08x}"
 
 
+@cache
+def composed_world(world: str, policy: str | None) -> DictConfig:
+    """Return the configuration of a world, under a policy that chooses something itself."""
+    words = [*WORLDS[world], "workload.path=nowhere", "engine.horizon=15000"]
+    words += [f"policy={policy}"] if policy else []
+    words += [f"engine/sharing={SHARING[policy]}"] if policy in SHARING else []
+    return without_hydra(Loader().load_configuration("run", words, RunMode.RUN))
+
+
 def run_of(policy: str, world: str, folder: Path) -> dict[str, str]:
     write_jobs(folder / "jobs.csv", random.Random(world), 16, 1.0 if policy in FOR_PROFILES else 0.8)
-    sharing = [f"engine/sharing={SHARING[policy]}"] if policy in SHARING else []
-    words = [f"policy={policy}", f"workload.path={folder / 'jobs.csv'}", *WORLDS[world], *sharing]
-    config = Loader().load_configuration("run", [*words, "engine.horizon=15000"], RunMode.RUN)
-    result, _ = Execution(without_hydra(config)).simulate()
+    own = OmegaConf.load(shipped("configs") / "policy" / f"{policy}.yaml")
+    chooses = policy in SHARING or "defaults" in own
+    config = deepcopy(composed_world(world, policy if chooses else None))
+    if not chooses:
+        config.policy = own
+    config.workload.path = str(folder / "jobs.csv")
+    result, _ = Execution(config).simulate()
     return summary_of(result)
 
 

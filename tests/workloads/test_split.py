@@ -47,7 +47,7 @@ def test_durations_are_those_of_gavel() -> None:
     [
         ({"num_jobs": 0}, "workload.num_jobs is 0, allowed is a whole number ≥ 1"),
         ({"seed": -1}, "workload.seed is -1, allowed is a whole number ≥ 0"),
-        ({"jobs_per_hour": 0.0}, "workload.jobs_per_hour is 0.0, allowed is a number > 0"),
+        ({"jobs_per_hour": 0.0}, "workload.jobs_per_hour is 0, allowed is a number > 0"),
         ({"split": {"image": 0.0}}, "workload.split is {'image': 0.0}, allowed are parts of 0 or more"),
         ({"split": {"images": 1.0}}, "workload.split names 'images', allowed are image, language, speech"),
         ({"gpus": {}}, "workload.gpus is {}, allowed are parts of 0 or more"),
