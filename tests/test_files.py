@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,30 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, code: int
         (tmp_path / "source").read_text()  # an error of reading keeps its own name
     assert caught.value.filename == str(tmp_path / "source")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_takes_a_name_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else after a power failure a file may be there, under its name, and empty; or the last one without the others."""
+    on_disk, seen = set[int](), list[str]()
+    fsync, replace = os.fsync, Path.replace
+
+    def store(number: int) -> None:
+        on_disk.add(os.fstat(number).st_ino)
+        fsync(number)
+
+    def take(self: Path, target: Path) -> Path:
+        assert self.stat().st_ino in on_disk
+        seen.append(target.name)
+        if target.name == "last":
+            assert tmp_path.stat().st_ino in on_disk
+        on_disk.discard(tmp_path.stat().st_ino)
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", store)
+    monkeypatch.setattr(Path, "replace", take)
+    with appearing_together(tmp_path, last="last") as temporary:
+        for name in ("a", "last", "z"):
+            (temporary / name).write_text("new")
+    with appearing_whole(tmp_path / "one") as single:
+        single.write_text("whole")
+    assert seen == ["a", "z", "last", "one"]

@@ -149,3 +149,9 @@ def test_long_lists_are_shortened_in_the_text_not_in_the_json(tmp_path):
     assert "in 80 other counts" in text
     assert "  95 to 99 " in text
     assert len(text.splitlines()) < 70
+
+
+def test_more_than_a_hundredth_is_a_bulk_of_its_own(tmp_path):
+    bulk = [(10 * DAY + number, 1, 1) for number in range(300)]
+    assert suspicions(report_of(tmp_path, [(number, 1, 1) for number in range(5)] + bulk)) == {}
+    assert suspicions(report_of(tmp_path, [*bulk, *((12 * DAY + number, 1, 1) for number in range(5))])) == {}

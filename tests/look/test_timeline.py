@@ -222,6 +222,11 @@ def check_counters(run: Run, found: list[Event]) -> None:
             if ts not in rounds:
                 assert values == [0]
                 assert not any(is_active(job, ts / 1e6 + 1e-3) for job in run.result.job_records)
+    for end in {
+        job.left_at for job in run.result.job_records if job.left_at is not None and job.submit_time < job.left_at
+    }:
+        if rounds and not any(is_active(job, end) for job in run.result.job_records):
+            assert all(series[name][round(end * 1e6)][-1:] == [0] for name in SERIES), end
     for ts, record in rounds.items():
         first = [series[name][ts][0] for name in SERIES[1:]]
         assert first == [record.active_jobs, record.gpus_in_use, record.efficiency]

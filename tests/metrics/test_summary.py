@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from polluxsim.durations import UNITS
 from polluxsim.errors import InvalidInputError
+from polluxsim.look.metric_lines import lines
 from polluxsim.metrics.summary import summarise
 from polluxsim.metrics.target import read_target
 from polluxsim.records import JobRecord, Result, RoundRecord, Status
@@ -80,3 +82,18 @@ def test_what_is_no_target_is_told() -> None:
     ):
         with pytest.raises(InvalidInputError, match=words):
             read_target(text)
+
+
+def test_a_length_of_time_is_shown_in_the_unit_that_stands_beside_it() -> None:
+    """What stands in a line times its unit is the metric, to the four digits that count."""
+    jobs = tuple(
+        job(f"{i}", "a", 100.0 * i, 9000.0 * (i + 1), restarts=2)._replace(run_time=5000.0, queueing_delay=70.0)
+        for i in range(4)
+    )
+    summary = summarise(Result(jobs, (), (), end_time=4e4))
+    assert summary is not None
+    shown = {line.field: line for line in lines([summary]) if line.metric.unit == "h"}
+    assert {"avg_jct", "p99_jct", "makespan", "time_between_restarts"} <= set(shown)
+    for field, line in shown.items():
+        value = getattr(summary, field) if "." not in field else summary.jct_by_application["a"]
+        assert float(line.texts[0].replace(",", "")) * dict(UNITS)[line.unit] == pytest.approx(value, rel=1e-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from perturbations import matrices, one_workload
@@ -14,6 +15,7 @@ from polluxsim.cli.main import main
 from polluxsim.errors import SweepError
 from polluxsim.paper.experiment import names, read_experiment, systems
 from polluxsim.paper.inputs import Inputs
+from polluxsim.paper.measures import times
 from polluxsim.paper.planning import Planned, planned
 from polluxsim.paper.runs import Place
 from polluxsim.shipped import shipped
@@ -251,6 +253,14 @@ def test_published_values_are_met_on_the_measured_data(osdi21: Path, made: Path)
     assert set(numbers(made, "fig6")["passed"]) == {"True"}
     fairness = numbers(made, "fig7").set_index(["metric", "arm"])
     assert fairness.loc[("jobs with ρ < 2", "Pollux p=-1"), "passed"] == "True"
+
+
+def test_percentiles_are_those_of_their_names() -> None:
+    jobs = pd.DataFrame({"jct": np.arange(101.0) ** 2, "application": "cifar10", "submit_time": 5.0})
+    jobs["completion_time"] = jobs["jct"] + 5.0
+    found = times(jobs)
+    assert (found["99th percentile JCT"], found["99 % of the jobs"]) == (99.0**2, 99.0**2)
+    assert (found["average JCT"], found["makespan"], found["last completion"]) == (3350.0, 10_000.0, 10_005.0)
 
 
 @pytest.mark.slow
