@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.elastic import counts_of, dealt
@@ -32,8 +32,7 @@ class Proportional:
         jobs = list(view.jobs)
         ladders = [counts_of(job, view.num_gpus) for job in jobs]
         counts, rungs, left = [0] * len(jobs), [0] * len(jobs), view.num_gpus
-        queue = [(0.0, order) for order, ladder in enumerate(ladders) if ladder]
-        heapify(queue)
+        queue = [(0.0, order) for order, ladder in enumerate(ladders) if ladder]  # a heap, as it is sorted
         while queue:
             _, order = heappop(queue)
             more = ladders[order][rungs[order]]

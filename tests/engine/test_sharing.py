@@ -359,6 +359,12 @@ def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tm
         measured(tmp_path, "1.5,-1")
 
 
+def test_jobs_that_all_fit_alone_are_not_packed() -> None:
+    result = run((job("a"), job("b", COMPUTES)), Muri(falls_apart=False), Interleaved(), Cluster.uniform(1, 4))
+    assert {record.speed for record in result.sharing_records} == {1.0}
+    assert all(sum(change.gpus) in (0, 2) for change in result.allocation_records)
+
+
 def test_nobody_is_faster_beside_another_than_alone(tmp_path: Path) -> None:
     jobs, pairs = measured(tmp_path, "2.2,5")
     result = run(jobs, Fixed({"a": BOTH, "b": BOTH[::-1]}), pairs)

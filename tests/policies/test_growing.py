@@ -63,6 +63,13 @@ def test_only_who_says_so_grows_up_to_what_it_says_on_its_own_node(packing: bool
     assert [gpus for _, gpus in held(wide, "wide")] == [6, 0]
 
 
+@pytest.mark.parametrize("packing", [False, True])
+def test_who_grew_stays_so_while_others_come_and_go_elsewhere(packing: bool) -> None:
+    result = run(grows("a", 0.0, 6000.0), Job.rigid("b", 900.0, 2, 300.0), nodes=2, packing=packing)
+    assert [gpus for _, gpus in held(result, "a")] == [1, 4, 0]
+    assert [gpus for _, gpus in held(result, "b")] == [2, 0]
+
+
 def test_nobody_grows_while_somebody_waits_and_none_by_default() -> None:
     crowd = (*(grows(f"{place}", 0.0, 900.0, 3) for place in range(2)), grows("late", 30.0, 3000.0, 3))
     result = run(*crowd)

@@ -16,6 +16,7 @@ from polluxsim.policies.gittins import Gittins, gittins_index
 from polluxsim.policies.las import LeastAttainedService
 from polluxsim.policies.priority import Priority
 from polluxsim.policies.queues import TiresiasL
+from polluxsim.policies.shares.rules import MinMakespan
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
@@ -128,6 +129,9 @@ def test_qssf_goes_by_what_like_jobs_took() -> None:
         (lambda: TiresiasL((5.0, 5.0)), r"policy.queue_limits is \[5.0, 5.0\], allowed are rising numbers > 0"),
         (lambda: TiresiasL(("x",)), r"policy.queue_limits is \['x'\], allowed are rising numbers > 0"),
         (lambda: QuasiShortestService(0.0), r"policy.forgetting is 0, allowed is a number in \(0, 1\]"),
+        (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, allowed is a number in \(0, 1\]"),
+        (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, allowed is a finite number > 0"),
+        (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, allowed is a finite number > 0"),
         (lambda: Priority(-1.0), "policy.min_run_time is -1, allowed is a finite number ≥ 0"),
     ],
 )

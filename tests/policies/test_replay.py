@@ -17,7 +17,7 @@ from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidAllocationError, InvalidInputError
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.replay import Timeline
+from polluxsim.policies.replay import Timeline, _side_by_side
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.storage import write_run
@@ -146,3 +146,18 @@ def test_a_schedule_of_a_larger_cluster_is_refused(tmp_path: Path) -> None:
     path = schedule(tmp_path / "r.json", {}, {"a": [7]})
     with pytest.raises(InvalidAllocationError, match="gave job 'a' node 7, allowed are 0 to 2"):
         simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Timeline(path))
+
+
+def test_the_first_keep_theirs_and_others_get_as_many_elsewhere_or_none() -> None:
+    wanted = {"a": ((0, 2),), "b": ((0, 1), (1, 1)), "c": ((0, 2),), "d": ((1, 3),), "e": ((2, 1),)}
+    found = _side_by_side((2, 3, 3), wanted)
+    assert found["a"] == ((0, 2),)
+    assert found["e"] == ((2, 1),)
+    assert found["d"] == ((1, 3),)
+    assert {name: sum(gpus for _, gpus in placement) for name, placement in found.items()} == {
+        "a": 2,
+        "e": 1,
+        "d": 3,
+        "b": 2,
+    }
+    assert _side_by_side((2,), wanted) == wanted
