@@ -359,10 +359,11 @@ def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tm
         measured(tmp_path, "1.5,-1")
 
 
-def test_jobs_that_all_fit_alone_are_not_packed() -> None:
-    result = run((job("a"), job("b", COMPUTES)), Muri(falls_apart=False), Interleaved(), Cluster.uniform(1, 4))
-    assert {record.speed for record in result.sharing_records} == {1.0}
-    assert all(sum(change.gpus) in (0, 2) for change in result.allocation_records)
+@pytest.mark.parametrize(("gpus", "pairs"), [(4, 0), (3, 1), (2, 2)])
+def test_no_more_jobs_are_packed_than_it_takes_until_all_fit(gpus: int, pairs: int) -> None:
+    jobs = tuple(Job.rigid(f"{n}", 0.0, 1, 600.0, stages=(LOADS, COMPUTES)[n % 2]) for n in range(4))
+    result = run(jobs, Muri(falls_apart=False), Interleaved(), Cluster.uniform(1, gpus))
+    assert sum(record.time == 60.0 and record.speed < 1 for record in result.sharing_records) == 2 * pairs
 
 
 def test_nobody_is_faster_beside_another_than_alone(tmp_path: Path) -> None:
