@@ -12,8 +12,10 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.why.words import sentence
 from polluxsim.policies.deadlines import EarliestDeadline
+from polluxsim.policies.gandiva import Gandiva
 from polluxsim.policies.gittins import Gittins, gittins_index
 from polluxsim.policies.las import LeastAttainedService
+from polluxsim.policies.multifactor import Multifactor
 from polluxsim.policies.priority import Priority
 from polluxsim.policies.queues import TiresiasL
 from polluxsim.policies.shares.rules import MinMakespan
@@ -132,6 +134,9 @@ def test_qssf_goes_by_what_like_jobs_took() -> None:
         (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, allowed is a number in \(0, 1\]"),
         (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, allowed is a finite number > 0"),
         (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, allowed is a finite number > 0"),
+        (lambda: Gandiva(time_slice=0.0), "policy.time_slice is 0, allowed is a finite number > 0"),
+        (lambda: Multifactor(age=-1.0), "policy has a weight below 0, allowed are numbers ≥ 0"),
+        (lambda: Multifactor(shares={"ada": 0.0}), "policy.shares.ada is 0, allowed is a finite number > 0"),
         (lambda: Priority(-1.0), "policy.min_run_time is -1, allowed is a finite number ≥ 0"),
     ],
 )
