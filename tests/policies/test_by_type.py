@@ -152,6 +152,7 @@ def test_wrong_ways_are_named() -> None:
 def test_a_wrong_eta_is_named(eta: float) -> None:
     with pytest.raises(InvalidConfigError, match=f"policy.eta is {eta:g}, allowed is a finite number > 1"):
         Hadar(eta)
+    assert Hadar(eta=1.5).eta == 1.5
 
 
 A, B, AB, BC = frozenset({0}), frozenset({1}), frozenset({0, 1}), frozenset({1, 2})
