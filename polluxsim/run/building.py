@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.applications.folder import FORMER_NAMES
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
+from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean, short
 from polluxsim.types import Cluster
 
 if TYPE_CHECKING:
@@ -128,7 +128,10 @@ def _checked(name: str, value: object, annotation: object) -> object:
     types, allowed = known
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise InvalidConfigError(f"{name} is {value!r}, allowed is {allowed}")
-    return float(value) if float in types and isinstance(value, int) else value
+    try:
+        return float(value) if float in types and isinstance(value, int) else value
+    except OverflowError:
+        raise InvalidConfigError(f"{name} is {short(value)}, allowed is {allowed} below 1e308") from None
 
 
 def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:

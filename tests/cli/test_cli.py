@@ -161,6 +161,7 @@ BAD = [
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
+    ([f"policy.p=1{'0' * 400}"], "allowed is a number below 1e308"),
     (["policy.search=guess"], "policy.search is 'guess', allowed are annealing, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
     (

@@ -143,7 +143,7 @@ def test_local_search_never_beats_the_optimum(problem):
     assert found.fitness <= optimum.fitness * (1 + TOLERANCE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems(most_jobs=4, node_shapes=((4, 4), (4, 3, 2), (4, 4, 4), (1, 2, 3))))
 def test_neither_bound_is_below_the_optimum(problem):
     optimum = solve(problem)
@@ -168,7 +168,7 @@ def test_local_search_finds_nearly_every_small_optimum():
     assert missed <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problems(most_jobs=4), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_does_not_matter(problem, random):
     order = list(range(len(problem.job_ids)))
