@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from multiprocessing import Pipe, get_context
+import os
+from multiprocessing import Pipe
 from typing import TYPE_CHECKING
 
 from polluxsim.checks.checking import found
 from polluxsim.checks.findings import as_test
 from polluxsim.errors import PolicyError, PolluxSimError
 from polluxsim.run.interrupt import ending_at_once, ending_with, uninterrupted
-from polluxsim.run.workers import begin_worker
+from polluxsim.run.workers import begin_worker, fresh
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from multiprocessing.connection import Connection
 
 BEGINS, FOUND, FAILED, DONE = range(4)
@@ -28,7 +29,7 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
         If there is no such policy, or it ends the process.
     """
     receiver, sender = Pipe(duplex=False)
-    process = get_context("spawn").Process(target=_work, args=(sender, policy, worlds, timeout))
+    process = fresh().Process(target=_work, args=(sender, dict(os.environ), policy, worlds, timeout))
     with uninterrupted():
         process.start()
     sender.close()
@@ -54,8 +55,8 @@ def _ended(policy: str, status: int | None, world: int, timeout: float | None) -
     return f"policy {policy} ended the process with status {status}{or_hangs}, in world {world}: {where}"
 
 
-def _work(sender: Connection, policy: str, worlds: int, timeout: float | None) -> None:
-    begin_worker()
+def _work(sender: Connection, environment: Mapping[str, str], policy: str, worlds: int, timeout: float | None) -> None:
+    begin_worker(environment)
     try:
         for finding in found(policy, range(worlds), timeout, lambda number: sender.send((BEGINS, number))):
             sender.send((FOUND, (f"{finding.fault}: {finding.message}", as_test(finding, policy))))

@@ -32,7 +32,7 @@ STEEPEST = 1.7
 SHORTEST = 0.1
 """… where they take longer than this [s]."""
 
-SUSPECT, AGAIN = 1.2, 2
+SUSPECT, AGAIN = 1.2, 4
 """From this power on both are measured so many times more: a busy machine may have made either decision long."""
 
 MEASURED = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +16,8 @@ from polluxsim.errors import SweepError
 from polluxsim.run.interrupt import SIGNALS, uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that keep libraries to one thread in a worker: there is a worker for every core already."""
@@ -34,7 +36,8 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
     them ends by itself.
     """
     others = set(active_children())
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=begin_worker, initargs=(begin,))
+    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+    pool = ProcessPoolExecutor(count, mp_context=fresh(), initializer=begin_worker, initargs=(environment, begin))
     try:
         yield pool
         pool.shutdown()
@@ -45,6 +48,19 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
             process.kill()
             process.join()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def fresh() -> ForkServerContext | SpawnContext:
+    """Return how processes start: with nothing of ours, but forked off one that has loaded what every run needs.
+
+    That one is started when first needed, loads for most of a second and goes with us. On macOS, whose own libraries
+    do not bear a fork, each process loads for itself.
+    """
+    if sys.platform == "darwin":
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["polluxsim.run.execution"])
+    return context
 
 
 @contextmanager
@@ -69,8 +85,13 @@ def one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def begin_worker(begin: Callable[[], None] | None = None) -> None:
-    """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do."""
+def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | None = None) -> None:
+    """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do.
+
+    `environment` is the parent's: that of the process it was forked off may be older.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -47,55 +47,45 @@ def test_every_experiment_file_has_its_values_and_its_command() -> None:
         assert all(row.source for row in experiment.published)
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what all experiments that draw their own workloads leave, each on a workload of four jobs."""
-    folder = tmp_path_factory.mktemp("reproduced")
-    assert reproduce(*OWNED, *TINY, "--out", str(folder)) == 0
-    return folder
-
-
-def test_every_experiment_runs(tiny: Path) -> None:
+def test_every_experiment_runs_and_a_second_time_takes_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All experiments that draw their own workloads, each on one of four jobs."""
+    assert reproduce(*OWNED, *TINY, "--out", str(tmp_path)) == 0
     for name in OWNED:
-        table = numbers(tiny, name)
+        table = numbers(tmp_path, name)
         assert len(table) == len(read_experiment(name).published)
-        assert (tiny / f"{name}.md").read_text(encoding="utf-8").startswith("## ")
+        assert (tmp_path / f"{name}.md").read_text(encoding="utf-8").startswith("## ")
         if name != "fig6":  # four jobs make no crowd
             assert (table["verdict"] != "not run").any(), name
     for name in FIGURES:
         for ending in (".png", ".pdf"):
-            assert (tiny / f"{name}{ending}").stat().st_size > 1000
+            assert (tmp_path / f"{name}{ending}").stat().st_size > 1000
 
-
-def test_runs_that_experiments_share_are_made_once(tiny: Path) -> None:
-    table = pd.read_parquet(tiny / "runs" / "sweep.parquet")
+    runs = pd.read_parquet(tmp_path / "runs" / "sweep.parquet")
     planned_runs = {
         (arm.overrides, arm.load, arm.request) for name in OWNED for arm in read_experiment(name).arms
     }  # `policy=pollux` and no override are the same run, as are avoidance and its default
-    assert len(table) < len(planned_runs)
-    assert not table["key"].duplicated().any()
+    assert len(runs) < len(planned_runs)
+    assert not runs["key"].duplicated().any()
 
-
-def test_a_second_time_takes_no_run_and_gives_the_same_bytes(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def must_not_run(*_: object) -> None:
         raise AssertionError("a finished run was made again")
 
     monkeypatch.setattr("polluxsim.sweeps.local.LocalWorkers.launch", must_not_run)
     kinds = (".csv", ".md", ".png", ".pdf")
-    before = {path.name: path.read_bytes() for path in tiny.iterdir() if path.suffix in kinds}
-    assert reproduce("fig8b", "fig7", *TINY, "--out", str(tiny)) == 0
-    assert {path.name: path.read_bytes() for path in tiny.iterdir() if path.suffix in kinds} == before
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in kinds}
+    assert reproduce("fig8b", "fig7", *TINY, "--out", str(tmp_path)) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in kinds} == before
 
 
 def test_a_number_that_is_not_met_is_an_exit_status_only_where_asked_for(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = "polluxsim.paper.experiment.read_published"
     (row, *_) = read_experiment("fig1").published
     for wrong, status in ((-1e9, 0), (1e9, 1)):
         monkeypatch.setattr(values, lambda _, wrong=wrong: [row.__class__(**{**vars(row), "value": wrong})])
-        assert reproduce("fig1", *TINY, "--out", str(tiny / "checked"), "--check") == status
-    assert reproduce("fig1", *TINY, "--out", str(tiny / "checked")) == 0
+        assert reproduce("fig1", *TINY, "--out", str(tmp_path), "--check") == status
+    assert reproduce("fig1", *TINY, "--out", str(tmp_path)) == 0
     assert "0 of 1 published numbers are met" in capsys.readouterr().out
 
 

@@ -130,7 +130,8 @@ def save(figure: Figure, path: Path) -> None:
 def _write(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     with in_style():
-        figure.draw_without_rendering()  # the layout of a second drawing is the one that stays
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.execute(figure)  # the layout of a second drawing is the one that stays
         figure.savefig(where, format=ending[1:], metadata=dates[ending])
 
 
