@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 
@@ -27,13 +26,6 @@ settings.load_profile("polluxsim")
 
 ROOT = Path(__file__).parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-def pytest_collection_finish() -> None:
-    """Look for cyclic garbage less often, and not among what stays: that took a twentieth of the suite's time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000)
 
 
 def _data_folder() -> Path:

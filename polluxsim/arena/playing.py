@@ -12,7 +12,7 @@ from polluxsim.folders import info_of
 from polluxsim.run.execution import Execution
 from polluxsim.run.named_policy import NamedPolicy, named_policy
 from polluxsim.storage import flat, read_timings
-from polluxsim.sweeps import run_sweep
+from polluxsim.sweeps.complete import run_entries
 from polluxsim.sweeps.finished import finished_runs
 from polluxsim.sweeps.plan import composer, entry_of, quoted
 
@@ -107,12 +107,11 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[P
 
 
 def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place) -> None:
-    overrides = [entry.overrides for runs in plan.values() for entry in runs.values()]
-    if overrides:
-        run_sweep(
-            overrides,
+    if entries := [entry for runs in plan.values() for entry in runs.values()]:
+        run_entries(
+            entries,
             place.folder / RUNS,
-            launcher=place.launcher or None,
+            launcher=place.launcher,
             workers=place.workers,
             config_dirs=(place.folder / CONFIGS,),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import OmegaConf
 
@@ -15,7 +15,7 @@ from polluxsim.run.identity import key_of
 from polluxsim.sweeps.plan import composer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from omegaconf import DictConfig
 
@@ -32,6 +32,7 @@ class Planned(NamedTuple):
     workload: str
     seed: int
     overrides: tuple[str, ...]  # what it is composed from
+    config: Mapping[str, Any]  # resolved
     key: str  # what it is recognised by
 
 
@@ -66,7 +67,8 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
             if number == 0:
                 for group in GROUPS:
                     build(config, group)
-            runs.append(Planned(arm, unit.workload, unit.seed, overrides, key_of(resolved(without_hydra(config)))))
+            values = resolved(without_hydra(config))
+            runs.append(Planned(arm, unit.workload, unit.seed, overrides, values, key_of(values)))
     return Plan(experiment, runs)
 
 

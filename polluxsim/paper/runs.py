@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from polluxsim.look.groups import Group, policy_name, settings_of
 from polluxsim.paper.experiment import CONFIG_DIRS
 from polluxsim.storage import read_run
-from polluxsim.sweeps import run_sweep
+from polluxsim.sweeps.complete import run_entries
+from polluxsim.sweeps.plan import Entry, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,13 +88,12 @@ class Runs:
 
 def make(plan: Sequence[Planned], place: Place) -> dict[str, Path]:
     """Make planned runs, each once, and return the folders of all by their keys."""
-    wanted = {run.key: run.overrides for run in reversed(plan)}
-    if not wanted:
+    if not plan:
         return {}
-    overrides = [wanted[key] for key in dict.fromkeys(run.key for run in plan)]
-    frame = run_sweep(
-        overrides, place.folder, launcher=place.launcher or None, workers=place.workers, config_dirs=CONFIG_DIRS
-    )
+    entries = [
+        Entry(run.overrides, run.config, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan
+    ]
+    frame = run_entries(entries, place.folder, launcher=place.launcher, workers=place.workers, config_dirs=CONFIG_DIRS)
     return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
 
 

@@ -17,6 +17,7 @@ from polluxsim.run.interrupt import SweepInterrupted, raising
 from polluxsim.sweeps.dataset import DATASET, TIMING, write_dataset
 from polluxsim.sweeps.finished import clear, copy_run, finished_runs, is_finished
 from polluxsim.sweeps.launchers import chosen_workers
+from polluxsim.sweeps.local import LocalWorkers
 from polluxsim.sweeps.plan import arranged, composer, entry_of, quoted
 from polluxsim.sweeps.progress_line import sweep_progress
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from polluxsim.sweeps.launchers import Workers
-    from polluxsim.sweeps.plan import Composer, Entry
+    from polluxsim.sweeps.plan import Entry
 
 LOCK = ".lock"
 CACHE_LOCK = ".cache-lock"
@@ -95,7 +96,21 @@ def run_sweep(
     chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
     composing = composer(config_dirs, chosen)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    completed = complete(entries, folder, _workers(composing, folder, workers), cache)
+    return run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)
+
+
+def run_entries(
+    entries: Sequence[Entry],
+    folder: Path,
+    *,
+    launcher: Sequence[str] = (),
+    workers: int | None = None,
+    config_dirs: Sequence[Path] = (),
+    cache: Path | None = None,
+) -> pd.DataFrame:
+    """Do runs that are composed already and not finished yet, and return the results of all, as `run_sweep` does."""
+    processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
+    completed = complete(entries, folder, processes, cache)
     frame: pd.DataFrame = completed.table.to_pandas()
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
@@ -170,14 +185,15 @@ def _give(entries: Sequence[Entry], cache: Path) -> None:
                 copy_run(entry.folder, cache / entry.key)
 
 
-def _workers(composing: Composer, folder: Path, processes: int | None) -> Workers:
-    """Return those who do the runs, as overrides choose them."""
+def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, workers: int | None) -> Workers:
+    """Return the launcher that overrides choose and set."""
+    loader = (composing := composer(config_dirs, launcher)).loader
     overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
-        config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
+        config: DictConfig = loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
-    return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), processes)
+    return chosen_workers(config, HydraContext(config_loader=loader, callbacks=Callbacks()), workers)
 
 
 @contextmanager

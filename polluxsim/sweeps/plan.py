@@ -52,7 +52,12 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
     """
     values = resolved(without_hydra(config))
     key = key_of(values)
-    return Entry(tuple(overrides), values, key, folder / (name or f"{_readable(overrides)}{key[:KEY_DIGITS]}"))
+    return Entry(tuple(overrides), values, key, folder / (name or name_of(overrides, key)))
+
+
+def name_of(overrides: Sequence[str], key: str) -> str:
+    """Return the name of a run's folder in a sweep's."""
+    return f"{_readable(overrides)}{key[:KEY_DIGITS]}"
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
