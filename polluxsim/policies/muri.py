@@ -217,39 +217,42 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     """Return how often each pair of kinds is taken, of so many of each kind, for the greatest gain.
 
     Numbers that are not whole are on sets of kinds with an odd number of packs, of which not all can be paired: that is
-    added as a limit, until all are whole. Where no such set is found, HiGHS branches.
+    added as a limit, of each kind and of all from the start, until all are whole. Where no such set is found, HiGHS
+    branches.
     """
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
-    rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in range(len(left))]
+    kinds = range(len(left))
+    rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in kinds]
     most, whole = list(left), 0
+    sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
+    times = np.full(len(pairs), float(sum(left)))  # more than there can be
     while True:
+        for each in sets:
+            row, packs = np.array([each.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in each)
+            if packs % 2 and row @ times > packs // 2 + NEARLY:
+                rows.append(row)
+                most.append(packs // 2)
+                whole = 0
         room = LinearConstraint(np.array(rows), ub=np.array(most))
         with without_chatter() if whole else nullcontext():
             found = milp(-gain, constraints=room, integrality=whole, options={"mip_rel_gap": 0.0, "presolve": False})
         if found.x is None:
             raise RuntimeError(f"HiGHS found no answer: {found.message}")
-        times: NDArray[np.float64] = np.rint(found.x)
-        if whole or np.abs(found.x - times).max() < NEARLY:
-            return times
-        whole = 1
-        for odd in _odd_sets(pairs, found.x, left):
-            row, limit = np.array([odd.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in odd) // 2
-            if row @ found.x > limit + NEARLY:
-                rows.append(row)
-                most.append(limit)
-                whole = 0
+        times = found.x
+        rounded: NDArray[np.float64] = np.rint(times)
+        if whole or np.abs(times - rounded).max() < NEARLY:
+            return rounded
+        sets, whole = _joined_kinds(pairs, times, len(left)), 1
 
 
-def _odd_sets(
-    pairs: Sequence[tuple[int, int]], times: Sequence[float], left: Sequence[int]
-) -> Sequence[frozenset[int]]:
-    """Return the sets of kinds, each with an odd number of packs, that pairs taken join, those not whole or all."""
+def _joined_kinds(pairs: Sequence[tuple[int, int]], times: Sequence[float], kinds: int) -> Sequence[frozenset[int]]:
+    """Return the sets of kinds that pairs taken join, of those not a whole number of times and of all."""
     found: list[frozenset[int]] = []
     for taken in ([abs(time - round(time)) > NEARLY for time in times], [time > NEARLY for time in times]):
-        sets = {kind: frozenset((kind,)) for kind in range(len(left))}
+        sets = {kind: frozenset((kind,)) for kind in range(kinds)}
         for one, other in (pair for pair, is_taken in zip(pairs, taken, strict=True) if is_taken):
             both = sets[one] | sets[other]
             sets |= dict.fromkeys(both, both)
-        found += (each for each in sets.values() if sum(left[kind] for kind in each) % 2)
+        found += sets.values()
     return tuple(dict.fromkeys(found))
