@@ -91,8 +91,9 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
         if not small or now.spent < PATIENCE:  # the first may have had to compile
             now = now.least(decided(size))
         if now.seconds > SHORTEST and small and _power(size, now, small, before) > SUSPECT:
-            for _ in range(AGAIN):  # in turn, as a machine may be slow for a while
-                before, now = before.least(decided(small)), now.least(decided(size))
+            for _ in range(AGAIN):  # in turn, the small one last, as a machine that was slow may be fast from now on
+                now = now.least(decided(size))
+                before = before.least(decided(small))
             if (power := _power(size, now, small, before)) > STEEPEST:
                 what = f"of {size} jobs takes {now.seconds:.2g} s, of {small} {before.seconds:.2g} s"
                 return Finding(Fault.GROWTH, f"a decision {what}: by a power of {power:.1f}")

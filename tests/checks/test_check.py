@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from polluxsim.checks import Finding, check, checked_world
+from polluxsim.checks import Finding, check, checked_world, growth
 from polluxsim.checks.checking import found
 from polluxsim.checks.findings import Fault, as_test
+from polluxsim.checks.growth import Decided
+from polluxsim.checks.worlds import World
 from polluxsim.cli.main import main
+from polluxsim.run.named_policy import named_policy
 from polluxsim.shipped import shipped
 
 FAULTS = Path(__file__).with_name("faults.py")
@@ -50,6 +55,26 @@ def test_a_planted_fault_is_found_in_a_small_world(name: str) -> None:
 @pytest.mark.parametrize("policy", [f"{FAULTS}:Sound", "multifactor", "antman"])
 def test_nothing_is_found_where_nothing_is(policy: str) -> None:
     assert check(policy, 5) == []
+
+
+@pytest.mark.parametrize(("power", "is_found"), [(2.0, True), (1.2, False)])
+@pytest.mark.parametrize("speed", [1.6, 1 / 1.6])
+def test_a_machine_that_changes_its_speed_changes_no_finding(
+    monkeypatch: pytest.MonkeyPatch, power: float, is_found: bool, speed: float
+) -> None:
+    """After whichever measurement, once; a core does so when the other one falls idle."""
+    for after in range(16):
+        calls = count()
+
+        def decided(
+            guest: object, world: World, timeout: object, calls: Iterator[int] = calls, after: int = after
+        ) -> Decided:
+            seconds = 0.25 * (len(world.jobs) / 1000) ** power / (speed if next(calls) >= after else 1.0)
+            return Decided(seconds, 2 * seconds + 0.01)
+
+        monkeypatch.setattr(growth, "_second_decision", decided)
+        finding = growth._by_jobs(named_policy("fifo"), None, with_rigid=True)
+        assert (finding is not None) == is_found, after
 
 
 @pytest.mark.slow

@@ -36,3 +36,15 @@ def test_a_worker_is_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with starting():
             future = pool.submit(os.getenv, "POLLUXSIM_OF_NOW")
         assert future.result() is None
+
+
+def loaded() -> list[str]:
+    return [name for name in sys.modules if name in {"polluxsim.run.execution", "numba"}]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="each worker loads for itself there")
+def test_a_worker_has_loaded_what_every_run_needs_and_no_more() -> None:
+    with workers(1) as pool:
+        with starting():
+            future = pool.submit(loaded)
+        assert future.result() == ["polluxsim.run.execution"]
