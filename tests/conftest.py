@@ -1,12 +1,18 @@
-"""Where the data are, and the fixtures that every folder of tests shares."""
+"""Fixtures that all folders of tests share: measured data, shared runs, a browser."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 
-# As the command line does for itself, before NumPy is loaded: small matrices by many threads take ten times as long.
+# The command line sets this for itself. It has to be set before NumPy is loaded: small matrices in many threads take
+# ten times as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Tests start hundreds of processes. Without bytecode files each of them compiles the whole package again, and each
+# worker compiles all test modules.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +20,15 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from shared_runs import SharedRuns, count_default_runs, shared_root
 
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.osdi21 import read_profiles
 
-# The first call of a compiled kernel may take seconds, and machines are shared.
-# The same examples every time; `--hypothesis-profile anew` draws others.
+sys.dont_write_bytecode = False
+
+# No deadline: the first call of a compiled kernel takes seconds. The default profile draws the same examples in every
+# run; `--hypothesis-profile anew` draws new ones.
 settings.register_profile("polluxsim", deadline=None, derandomize=True)
 settings.register_profile("anew", deadline=None)
 settings.load_profile("polluxsim")
@@ -29,7 +38,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def _data_folder() -> Path:
-    """Return the folder that holds osdi21/; skip where there is none, fail where there should be one."""
+    """Return the folder that holds osdi21/. Skip if there is no data folder; fail if ../shared/data lacks osdi21/."""
     default = ROOT.parent / "shared" / "data"
     folder = Path(os.environ.get("POLLUXSIM_DATA", default))
     if (folder / "osdi21").is_dir():
@@ -51,13 +60,25 @@ def osdi21(data_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> SharedRuns:
+    return SharedRuns(shared_root(tmp_path_factory))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_runs_are_counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        count_default_runs(shared_root(tmp_path_factory), patch)
+        yield
+
+
+@pytest.fixture(scope="session")
 def measured_profiles(osdi21: Path) -> dict[str, MeasuredProfile]:
     return read_profiles(osdi21)
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Headless Chromium that says what it logs and asks the network for."""
+    """Return headless Chromium. It records its console and its network requests."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     driver = shutil.which("chromedriver")
     if program is None or driver is None:

@@ -1,4 +1,4 @@
-"""The site builds without a warning and asks nobody for anything."""
+"""The site builds without a warning and requests nothing from the network."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def build(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["nowhere.md", "#nowhere", "/absolute.md"])
 def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     (tmp_path / "docs").mkdir()
@@ -51,6 +52,7 @@ def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     assert link in done.stderr
 
 
+@pytest.mark.slow
 def test_every_page_is_there(site: Path) -> None:
     text = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     assert {"index.html", "tutorial.html", "recipes.html", "model.html", "commands.html"} <= set(text)
@@ -72,6 +74,7 @@ def test_every_page_is_there(site: Path) -> None:
     assert not [name for name, page in text.items() if OURS.search(page)]
 
 
+@pytest.mark.slow
 def test_signatures_are_folded_so_that_none_is_cut_off(site: Path) -> None:
     pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
     code = [
@@ -82,6 +85,7 @@ def test_signatures_are_folded_so_that_none_is_cut_off(site: Path) -> None:
     assert [line for lines in signatures for line in lines if len(line) > WIDEST] == []
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_for_over_the_network(site: Path) -> None:
     asked = {
         path.name: found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +14,11 @@ from polluxsim.look.why.story import at
 from polluxsim.look.why.words import sentence
 from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.storage import Run, read_reasons, read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shared_runs import SharedRuns
 
 COMMON = [
     "workload=philly-like",
@@ -25,10 +30,8 @@ COMMON = [
 
 
 @pytest.fixture(scope="module", params=["tiresias", "optimus", "pollux", "fifo", "srtf"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(request.param)
-    assert main(["run", f"policy={request.param}", *COMMON, f"hydra.run.dir={folder}"]) == 0
-    return folder
+def folder(request: pytest.FixtureRequest, shared_runs: SharedRuns) -> Path:
+    return shared_runs.run(request.param, *COMMON)
 
 
 def test_every_kind_of_reason_has_a_sentence(folder: Path) -> None:

@@ -1,15 +1,22 @@
-"""What someone has with nothing but this repository: the default run, the readers of logs, the fit of cards."""
+"""Run what needs nothing but this repository: the default run, the readers of logs, the fit of cards."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from shared_runs import default_run_counts
 
 from polluxsim.cli.main import main
+from polluxsim.run.composing import composed
+from polluxsim.run.execution import resolved
 from polluxsim.storage import read_run
+
+if TYPE_CHECKING:
+    from shared_runs import SharedRuns
 
 FIXTURES = Path(__file__).parents[1] / "logs" / "fixtures"
 
@@ -20,10 +27,8 @@ def run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_run_without_arguments_replays_the_default_workload(run_in: Path) -> None:
-    assert main(["run"]) == 0
-    (folder,) = (run_in / "outputs").glob("*/*")
-    run = read_run(folder)
+def test_run_without_arguments_replays_the_default_workload(shared_runs: SharedRuns) -> None:
+    run = read_run(shared_runs.run("pollux"))
     assert run.info["summary"]["num_jobs"] == 160
     assert run.info["summary"]["cut_off"] == []
     gaps = [record.gap for record in run.result.round_records]
@@ -31,13 +36,33 @@ def test_run_without_arguments_replays_the_default_workload(run_in: Path) -> Non
     assert sum(gaps) / len(gaps) < 0.005
 
 
-def test_the_paper_in_one_command_each(run_in: Path) -> None:
-    """On the embedded workload too, Pollux is well ahead of tuned Optimus and Tiresias."""
-    for policy in ("pollux", "optimus", "tiresias"):
-        assert main(["run", f"policy={policy}", f"hydra.run.dir={policy}"]) == 0
-    jct = {name: read_run(run_in / name).info["summary"]["avg_jct"] for name in ("pollux", "optimus", "tiresias")}
+def test_a_run_goes_to_a_folder_of_its_own_under_outputs(run_in: Path) -> None:
+    assert main(["run", "policy=fifo", "workload=one-job"]) == 0
+    (folder,) = (run_in / "outputs").glob("*/*")
+    assert read_run(folder).info["summary"]["num_jobs"] == 1
+
+
+def test_the_default_policy_is_pollux_on_the_shipped_workload(shared_runs: SharedRuns) -> None:
+    """`polluxsim run` composes the configuration that the shared run was made with."""
+    config = read_run(shared_runs.run("pollux")).info["config"]
+    assert resolved(composed({}, {}, 0)) == config
+    assert config["workload"]["path"] is None
+
+
+def test_pollux_is_ahead_of_the_tuned_baselines_on_the_shipped_workload(shared_runs: SharedRuns) -> None:
+    jct = {
+        name: read_run(shared_runs.run(name)).info["summary"]["avg_jct"] for name in ("pollux", "optimus", "tiresias")
+    }
     assert jct["pollux"] < 0.75 * jct["optimus"]
     assert jct["pollux"] < 0.9 * jct["tiresias"]
+
+
+def test_each_default_run_is_simulated_once(shared_runs: SharedRuns) -> None:
+    """Tests that need a default run share it. At the end of the session, the terminal summary checks this again."""
+    shared_runs.run("tiresias")
+    counts = default_run_counts(shared_runs.root)
+    assert any("polluxsim.policies.tiresias.Tiresias" in policy for policy in counts)
+    assert {policy: tests for policy, tests in counts.items() if len(tests) > 1} == {}
 
 
 def test_a_log_is_imported_with_a_report(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:

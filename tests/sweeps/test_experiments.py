@@ -1,4 +1,4 @@
-"""The experiments on failures and agents, a few of their runs."""
+"""Run the experiments on failures and agents with a few small runs each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from polluxsim.cli.main import main
+
+pytestmark = pytest.mark.slow
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

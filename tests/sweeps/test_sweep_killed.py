@@ -27,6 +27,8 @@ from polluxsim.sweeps.plan import Entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+pytestmark = pytest.mark.slow
+
 KILLS = 20
 FILE_OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
 
@@ -152,7 +154,6 @@ def check_what_is_there(folder: Path, stale: Path, undisturbed: Path) -> None:
         assert dataset(folder) in (dataset(stale), dataset(undisturbed))
 
 
-@pytest.mark.slow
 def test_twenty_kills_leave_the_same_bytes(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path)
     arguments = ["-m", "policy=pollux,tiresias", "seed=range(0,8)", *inputs.overrides]

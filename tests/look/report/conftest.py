@@ -1,4 +1,4 @@
-"""A run that can be followed by hand, a simulated one, and their reports in a browser."""
+"""A run small enough to follow by hand, simulated runs, and their reports in a browser."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from polluxsim.cli.main import main
 from polluxsim.records import AllocationRecord, JobRecord, OutageRecord, ReasonRecord, Result, RoundRecord, Status
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from shared_runs import SharedRuns
 
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
 
@@ -61,13 +62,10 @@ def write_hand_made(folder: Path, **config: Any) -> Path:
 
 
 @pytest.fixture(scope="session")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs of one workload under two policies."""
-    folder = tmp_path_factory.mktemp("simulated")
-    for policy in ("pollux", "tiresias"):
-        arguments = ["workload=philly-like", "workload.num_jobs=30", "workload.hours=2", f"policy={policy}"]
-        assert main(["run", *arguments, f"hydra.run.dir={folder / policy}"]) == 0
-    return {policy: folder / policy for policy in ("pollux", "tiresias")}
+def simulated(shared_runs: SharedRuns) -> dict[str, Path]:
+    """Return the folders of runs of one workload under two policies."""
+    workload = ("workload=philly-like", "workload.num_jobs=30", "workload.hours=2")
+    return {policy: shared_runs.run(policy, *workload) for policy in ("pollux", "tiresias")}
 
 
 @dataclass
