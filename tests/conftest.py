@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from shared_runs import SharedRuns, count_default_runs, shared_root
+from shared_runs import SharedRuns, count_default_runs, default_run_counts, shared_root
 
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.osdi21 import read_profiles
@@ -35,6 +35,23 @@ settings.load_profile("polluxsim")
 
 ROOT = Path(__file__).parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the test run if it simulated a default run twice: tests have to share these runs."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and _repeated_default_runs(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for policy, tests in _repeated_default_runs(config).items():
+        terminalreporter.section("a default run was simulated more than once", red=True)
+        terminalreporter.line(f"{policy}\nUse the fixture shared_runs in:\n  " + "\n  ".join(tests))
+
+
+def _repeated_default_runs(config: pytest.Config) -> dict[str, list[str]]:
+    counts = default_run_counts(shared_root(config._tmp_path_factory))  # type: ignore[attr-defined]
+    return {policy: tests for policy, tests in counts.items() if len(tests) > 1}
 
 
 def _data_folder() -> Path:
