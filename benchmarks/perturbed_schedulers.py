@@ -29,7 +29,7 @@ from polluxsim.engine import stage_sharing
 from polluxsim.look.samples import Samples
 from polluxsim.models.stages import MOST_JOBS
 from polluxsim.paper.conformance import with_data
-from polluxsim.paper.experiment import CONFIG_DIRS, Experiment, group_of, read_experiment, systems
+from polluxsim.paper.experiment import CONFIG_DIRS, Experiment, read_experiment, systems
 from polluxsim.paper.inputs import Inputs
 from polluxsim.paper.measures import measure
 from polluxsim.paper.planning import planned
@@ -40,13 +40,14 @@ from polluxsim.paper.verdicts import Finding, compare
 from polluxsim.policies import elastic_edf, muri, srtf
 from polluxsim.policies.replay import Timeline
 from polluxsim.policies.shares import allox
+from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.shipped import shipped
 from polluxsim.storage import write_run
 from polluxsim.sweeps.plan import composer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from polluxsim.paper.planning import Planned
     from polluxsim.policies.view import JobView
@@ -73,6 +74,7 @@ class Case(NamedTuple):
     scheduler: str  # as the page names it
     arms: tuple[str, ...]
     perturbations: tuple[Perturbation, ...]
+    beside: tuple[str, ...] = ()  # arms for comparison, which are not perturbed
 
 
 def greedy_pairs(kinds: Sequence[muri.Kind]) -> list[tuple[int, int]]:
@@ -93,16 +95,16 @@ def faster(step_time: Callable[..., float]) -> Callable[..., float]:
     return lambda *arguments: step_time(*arguments) / 1.05
 
 
-def submitted(job: JobView, *_: object) -> float:
+def submitted(job: JobView, gpus_per_node: int = 0) -> float:
     """Order jobs by submission."""
     return job.submit_time
 
 
 def misjudged(remaining_time: Callable[..., float]) -> Callable[..., float]:
-    """Return remaining times wrong by a factor between 1/2 and 2, the same for each job all the time."""
+    """Multiply remaining times by a factor between 1/2 and 2, drawn once for each job."""
 
-    def wrong(job: JobView, *arguments: object) -> float:
-        return remaining_time(job, *arguments) * 2 ** (zlib.crc32(job.job_id.encode()) % 201 / 100 - 1)
+    def wrong(job: JobView, gpus_per_node: int) -> float:
+        return remaining_time(job, gpus_per_node) * 2 ** (zlib.crc32(job.job_id.encode()) % 201 / 100 - 1)
 
     return wrong
 
@@ -304,7 +306,7 @@ CASES = (
         "Shockwave",
         ("Shockwave",),
         (
-            Perturbation("late jobs weigh no more than others", ("policy.most_unfairness=1e9",)),
+            Perturbation("no job counts as late", ("policy.most_unfairness=1e9",)),
             Perturbation("no weight on the longest job", ("policy.weight_of_longest=0.0",)),
             Perturbation(
                 "jobs get their planned rounds in order of submission",
@@ -332,43 +334,67 @@ CASES = (
 )
 
 
-class Studied(NamedTuple):
-    """An experiment with the inputs that its runs need."""
+class Study(NamedTuple):
+    """An experiment, the inputs of its runs, and the folders of data and of runs."""
 
     experiment: Experiment
     inputs: Inputs
+    data: Path
+    out: Path
 
-    def plan(self, arms: Sequence[str]) -> list[Planned]:
-        chosen = tuple(arm for arm in self.experiment.arms if arm.name in arms)
-        return list(planned(replace(self.experiment, arms=chosen), self.inputs, 1).runs)
+    def plan(self, arms: Iterable[str]) -> list[Planned]:
+        """Return the runs of some arms; an experiment on generated workloads has `SEEDS` for each."""
+        chosen = tuple(arm for arm in self.experiment.arms if arm.name in set(arms))
+        return list(planned(replace(self.experiment, arms=chosen), self.inputs, SEEDS).runs)
 
-    def findings(self, made: Iterable[Made]) -> list[Finding]:
-        """Judge the published numbers of the arms that were run."""
-        made = tuple(made)
-        arms = {run.arm.name for run in made}
-        rows = [row for row in self.experiment.published if row.arm in arms and row.against in arms | {""}]
-        runs = Runs(self.experiment, self.inputs, {}, made)
-        return compare(Samples(measure(runs)), rows, must_match=True)
+    def jobs(self, case: Case, change: Perturbation) -> list[Job]:
+        """Return the runs of a case: its arms under a perturbation, the arms for comparison unmodified."""
+        return [
+            Job(
+                case.system,
+                "" if change is UNCHANGED or run.arm.name in case.beside else case.scheduler,
+                UNCHANGED.words if run.arm.name in case.beside else change.words,
+                run.arm.name,
+                run.workload,
+            )
+            for run in self.plan((*case.arms, *case.beside))
+        ]
+
+    def findings(self, jobs: Sequence[Job]) -> list[Finding]:
+        """Judge the published numbers of the arms of some runs; make the runs that are missing."""
+        arms = {arm.name: arm for arm in self.experiment.arms}
+        made = tuple(Made(arms[job.arm], job.workload, 0, run(job, self.data, self.out)) for job in jobs)
+        ran = {job.arm for job in jobs}
+        rows = [row for row in self.experiment.published if row.arm in ran and row.against in ran | {""}]
+        samples = Samples(measure(Runs(self.experiment, self.inputs, self.inputs.load_profiles(), made)))
+        return compare(samples, rows, must_match=self.experiment.needs_data)
 
 
-def studied(system: str, data: Path) -> Studied:
-    """Return an experiment with the arms that can run on the data."""
-    own = data / "osdi21"
-    inputs = Inputs(own, own, data=data)
-    return Studied(with_data(read_experiment(system), inputs, everything=True), inputs)
+SEEDS = 1
+
+
+def study_of(system: str, data: Path, out: Path) -> Study:
+    """Return the study of a system; numbers that are not judged are left out."""
+    experiment, own = read_experiment(system), data / "osdi21"
+    if not experiment.needs_data:
+        rows = tuple(row for row in experiment.published if row.embedded.kind is not Kind.NONE)
+        return Study(replace(experiment, published=rows), Inputs(), data, out)
+    inputs = Inputs(*((own, own) if own.is_dir() else ()), data=data)
+    return Study(with_data(experiment, inputs, everything=True), inputs, data, out)
 
 
 class Job(NamedTuple):
-    """One run to make: an arm of an experiment under a perturbation, by their names."""
+    """One run, by names: an arm of an experiment on a workload, under a perturbation."""
 
     system: str
-    arm: str
     scheduler: str  # "" for the unmodified program
     words: str  # of the perturbation
+    arm: str
+    workload: str = ""
 
     @property
     def folder(self) -> Path:
-        parts = (self.system, self.scheduler or "unmodified", self.words, self.arm)
+        parts = (self.system, self.scheduler or "unmodified", self.words, f"{self.arm} {self.workload}".strip())
         return Path(*(re.sub(r"[^\w.+-]+", "-", part) for part in parts))
 
     @property
@@ -381,41 +407,26 @@ def run(job: Job, data: Path, out: Path) -> Path:
     """Make a run unless it is there; return its folder."""
     folder = out / job.folder
     if not (folder / "run.json").is_file():
-        (plan,) = studied(job.system, data).plan([job.arm])
+        (plan,) = (each for each in study_of(job.system, data, out).plan([job.arm]) if each.workload == job.workload)
         change = job.perturbation
         with ExitStack() as stack:
             for name, replacement in change.patches.items():
                 stack.enter_context(patch(name, replacement))
-            execution = Execution(composer(CONFIG_DIRS).compose([*plan.overrides, *change.overrides]))
+            config = composer(CONFIG_DIRS).compose([*plan.overrides, *change.overrides])
+            execution = Execution(without_hydra(config))
             result, summary = execution.simulate()
         write_run(folder, result, execution.info(summary))
     return folder
 
 
-def run_all(jobs: Sequence[Job], data: Path, out: Path, workers: int) -> None:
-    """Make runs, each in a process of its own, since results of patched functions are cached."""
+def run_all(jobs: Iterable[Job], data: Path, out: Path, workers: int) -> None:
+    """Make each run in a new process, because some functions cache results."""
     missing = [job for job in dict.fromkeys(jobs) if not (out / job.folder / "run.json").is_file()]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
         for job, done in [(job, pool.submit(run, job, data, out)) for job in missing]:
             done.result()
             print(f"made {job.folder}", file=sys.stderr, flush=True)
-
-
-def perturbed(case: Case, change: Perturbation, study: Studied, data: Path, out: Path) -> list[Finding]:
-    """Judge the numbers of a scheduler's arms under a perturbation; make the runs that are missing."""
-    scheduler = "" if change is UNCHANGED else case.scheduler
-    jobs = {run.arm.name: Job(case.system, run.arm.name, scheduler, change.words) for run in study.plan(case.arms)}
-    return study.findings(
-        Made(arm, "", 0, run(jobs[arm.name], data, out)) for arm in study.experiment.arms if arm.name in jobs
-    )
-
-
-def jobs_of(case: Case, study: Studied) -> Iterator[Job]:
-    for plan in study.plan(case.arms):
-        yield Job(case.system, plan.arm.name, "", UNCHANGED.words)
-        for change in case.perturbations:
-            yield Job(case.system, plan.arm.name, case.scheduler, change.words)
 
 
 def turned(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
@@ -432,20 +443,20 @@ def times_too_far(finding: Finding) -> float:
     return abs(finding.off) / finding.rule.width
 
 
-def section(case: Case, study: Studied, data: Path, out: Path) -> str:
+def section(case: Case, study: Study) -> str:
     """Return the page's section on a scheduler."""
-    before = perturbed(case, UNCHANGED, study, data, out)
+    before = study.findings(study.jobs(case, UNCHANGED))
     met = sum(finding.verdict.passed is True for finding in before)
     lines = [
-        f"### {case.scheduler}: {', '.join(case.arms)}\n",
+        f"#### {case.scheduler}: {', '.join(case.arms)}\n",
         f"The unmodified program meets {met} of {len(before)} numbers.\n",
         "| perturbation | red | furthest off | difference | tolerance |",
         "|---|---|---|---|---|",
     ]
     for change in case.perturbations:
-        red = turned(before, perturbed(case, change, study, data, out))
+        red = turned(before, study.findings(study.jobs(case, change)))
         worst = red[0] if red else None
-        cells = (worst.published.metric, off(worst), str(worst.rule)) if worst else ("", "", "")
+        cells = (str(worst.published), off(worst), str(worst.rule)) if worst else ("", "", "")
         lines.append(f"| {change.words} | {f'**{len(red)} of {met}**' if red else 'none'} | {' | '.join(cells)} |")
         if not red:
             print(f"{case.system}, {case.scheduler}: nothing turns red by: {change.words}", file=sys.stderr)
@@ -461,18 +472,14 @@ def narrowest(finding: Finding) -> Rule:
     return next(passing, rules[-1])
 
 
-def write_widths(system: str, data: Path, out: Path) -> None:
+def write_widths(study: Study, jobs: Sequence[Job]) -> None:
     """Write the narrowest tolerances into the file of a system's published numbers."""
-    study = studied(system, data)
-    made = [
-        Made(arm, "", 0, run(Job(system, arm.name, "", UNCHANGED.words), data, out)) for arm in study.experiment.arms
-    ]
     widths = {
         (*finding.published.quantity, finding.published.source): str(narrowest(finding))
-        for finding in study.findings(made)
+        for finding in study.findings(jobs)
         if finding.rule.kind in (Kind.WITHIN, Kind.POINTS)
     }
-    path = shipped("experiments") / group_of(system) / f"{system}.csv"
+    path = shipped("experiments") / study.experiment.group / f"{study.experiment.name}.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -485,11 +492,11 @@ def write_widths(system: str, data: Path, out: Path) -> None:
 
 
 INTRODUCTION = f"""
-# Schedulers of other papers
+## Schedulers of other papers
 
-Written by `python benchmarks/perturbed_schedulers.py`. Each section perturbs the rule of one scheduler with published
-numbers in `experiments/conformance`. It says how many of the numbers that the unmodified program meets are then missed,
-and which one is furthest off, counted in tolerances. The tolerance of a number is the smallest of
+`python benchmarks/perturbed_schedulers.py` writes this section. It perturbs the rule of each scheduler with published
+numbers in `experiments/conformance`. A table says how many of the numbers that the unmodified program meets are then
+missed, and which one is furthest off, in multiples of its tolerance. The tolerance is the smallest of
 {", ".join(f"{100 * width:g}" for width in WIDTHS[:-1])} and {100 * WIDTHS[-1]:g} % that the unmodified program meets.
 """
 
@@ -500,23 +507,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("perturbed-schedulers"))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--widths", action="store_true")
-    parser.add_argument("systems", nargs="*", default=[name for name in systems() if name != "sia"])
+    parser.add_argument("systems", nargs="*", default=systems())
     options = parser.parse_args()
-    where = (options.data.resolve(), options.out)
+    data = options.data.resolve()
+    studies = {system: study_of(system, data, options.out) for system in options.systems}
     if options.widths:
-        for system in options.systems:
-            arms = [arm.name for arm in studied(system, where[0]).experiment.arms]
-            run_all([Job(system, arm, "", UNCHANGED.words) for arm in arms], *where, options.workers)
-            write_widths(system, *where)
+        for system, study in studies.items():
+            if study.experiment.needs_data:
+                jobs = [Job(system, "", UNCHANGED.words, arm.name) for arm in study.experiment.arms]
+                run_all(jobs, data, options.out, options.workers)
+                write_widths(study, jobs)
         return
     print(INTRODUCTION)
-    for system in options.systems:
-        study = studied(system, where[0])
+    for system, study in studies.items():
         cases = [case for case in CASES if case.system == system]
-        run_all([job for case in cases for job in jobs_of(case, study)], *where, options.workers)
-        print(f"## {study.experiment.title}\n")
+        jobs = [job for case in cases for each in (UNCHANGED, *case.perturbations) for job in study.jobs(case, each)]
+        run_all(jobs, data, options.out, options.workers)
+        print(f"### {study.experiment.title}\n")
         for case in cases:
-            print(section(case, study, *where), flush=True)
+            print(section(case, study), flush=True)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ WORDS = {True: "met", False: "not met", None: "not run"}
 
 
 def experiments(inputs: Inputs, *, everything: bool) -> list[Experiment]:
-    """Return the experiments that can run on the data given, with their arms: all, or those that take seconds."""
+    """Return the experiments and arms that can run on the data, without the long ones unless `everything`."""
     own = (names() if everything else FIRST) if inputs.profiles is not None else ()
     found = (with_data(read_experiment(name), inputs, everything=everything) for name in (*systems(), *own))
     return [experiment for experiment in found if experiment.arms and experiment.published]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
-from math import isnan
+from math import isnan, log
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from polluxsim.errors import InvalidInputError
@@ -43,8 +42,8 @@ PER_JOB = (CORRELATION, MEDIAN_DIFFERENCE, P90_DIFFERENCE, SAME_JOBS)
 def over_the_same_workloads(runs: Runs) -> list[Published]:
     """Return the published values over the workloads that ran.
 
-    On published workloads, a value over other workloads is replaced by the mean over those that ran, or not judged if
-    that mean is unknown. On generated workloads the values stay as they are.
+    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. It is not
+    judged if this mean is unknown. On generated workloads the values do not change.
     """
     if not runs.inputs.is_measured or runs.experiment.own_workload:
         return list(runs.experiment.published)
@@ -66,7 +65,7 @@ def _over(runs: Runs, row: Published) -> Published:
 
 
 def numbers(text: str) -> set[str]:
-    """Return the workloads that "6" or "1-8" stands for.
+    """Return the workloads in a text like "6" or "1-8".
 
     >>> sorted(numbers("1-3"))
     ['1', '2', '3']
@@ -158,7 +157,7 @@ def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float])
     if len(both) < 3:
         return found
     differences = (both["ours"] / both["theirs"] - 1).abs()
-    logs = np.log(both)
+    logs = both.map(log)
     correlation = float(logs["ours"].corr(logs["theirs"]))
     return found | {
         CORRELATION: 0.0 if isnan(correlation) else correlation,  # NaN where all times are equal
