@@ -9,10 +9,14 @@ Finished runs are kept in FOLDER; delete it after a change of the simulator. All
 
 from __future__ import annotations
 
+import os
+
+# Before NumPy is loaded, as the command line does: small matrices on many threads take ten times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import argparse
 import csv
 import multiprocessing
-import os
 import re
 import sys
 import zlib
