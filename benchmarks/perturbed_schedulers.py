@@ -20,9 +20,9 @@ import multiprocessing
 import re
 import sys
 import zlib
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
@@ -44,6 +44,8 @@ from polluxsim.paper.verdicts import Finding, compare
 from polluxsim.policies import elastic_edf, muri, srtf
 from polluxsim.policies.replay import Timeline
 from polluxsim.policies.shares import allox
+from polluxsim.policies.sia.configurations import configurations
+from polluxsim.policies.sia.policy import Sia
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.shipped import shipped
@@ -132,6 +134,16 @@ def at_most_requested(job: JobView, num_gpus: int) -> Sequence[int]:
     return [gpus for gpus in counts if gpus <= job.num_replicas] or counts[:1]
 
 
+def first_type_only(policy: Any, view: Any, jobs: Any, known: Any, now: Any) -> Any:
+    """Return Sia's worths, with none on GPU types other than the one that a job has."""
+    worths = sia_worths(policy, view, jobs, known, now)
+    for row, here in zip(worths, now, strict=True):
+        if here is not None:
+            row[[each.gpu_type != known[here].gpu_type for each in known]] = np.nan
+    return worths
+
+
+sia_worths = Sia._worths
 elastic_edf_counts = elastic_edf.powers_of_two
 remaining_time = srtf.remaining_time
 allox_matched = allox.matched
@@ -228,8 +240,7 @@ CASES = (
         ("AntMan trace3",),
         (
             Perturbation(
-                "steps beside another job 5 % faster",
-                patches={"polluxsim.engine.stage_sharing.beside": faster(stage_sharing.beside)},
+                "jobs beside another run as if alone", patches={"polluxsim.engine.stage_sharing._loss": lambda *_: 0.0}
             ),
             Perturbation(
                 "no job runs beside another", patches={"polluxsim.policies.antman.goes_beside": lambda *_: False}
@@ -302,7 +313,12 @@ CASES = (
     Case("gavel", "Gandiva-fair", ("Gandiva-fair",), (EQUAL_GPUS, NEWCOMERS, BY_SHARE)),
     Case("gavel", "Isolated", ("Isolated",), (EQUAL_TIME, NEWCOMERS, BY_SHARE)),
     Case("gavel", "AlloX", ("AlloX",), ALLOX),
-    Case("shockwave", "LAS", ("LAS",), (EQUAL_TIME, NEWCOMERS, BY_SHARE)),
+    Case(
+        "shockwave",
+        "LAS",
+        ("LAS",),
+        (EQUAL_TIME._replace(overrides=(*EQUAL_TIME.overrides, "~policy.shares.agnostic")), NEWCOMERS, BY_SHARE),
+    ),
     Case("shockwave", "Gandiva-fair", ("Gandiva-fair",), (EQUAL_GPUS, NEWCOMERS, BY_SHARE)),
     Case("shockwave", "AlloX", ("AlloX",), ALLOX),
     Case(
@@ -334,6 +350,32 @@ CASES = (
             Perturbation("a late job keeps its GPUs only if they are free", ("policy.late_first=false",)),
             Perturbation("jobs end when their planned training is over", ("workload.overtime=1.0",)),
         ),
+    ),
+    Case(
+        "sia",
+        "Sia",
+        ("Sia 1.6",),
+        (
+            Perturbation(
+                "jobs have one GPU at most",
+                patches={
+                    "polluxsim.policies.sia.policy.configurations": lambda view, gangs=(): [
+                        each for each in configurations(view, gangs) if each.gpus == 1
+                    ]
+                },
+            ),
+            Perturbation("fairness power 0.5 in place of −0.5", ("policy.p=0.5",)),
+            Perturbation(
+                "restarts count as free", patches={"polluxsim.policies.sia.policy.restart_factor": lambda *_: 1.0}
+            ),
+            Perturbation(
+                "jobs keep the first GPU type they had",
+                patches={"polluxsim.policies.sia.policy.Sia._worths": first_type_only},
+            ),
+            Perturbation("goodput on new types is unknown", ("policy.bootstrap=none",)),
+            Perturbation("waiting costs no more than one GPU", ("policy.waiting_cost=1.0001",)),
+        ),
+        beside=("Pollux 1.6", "Gavel 1.6"),
     ),
 )
 
@@ -424,13 +466,11 @@ def run(job: Job, data: Path, out: Path) -> Path:
 
 
 def run_all(jobs: Iterable[Job], data: Path, out: Path, workers: int) -> None:
-    """Make each run in a new process, because some functions cache results."""
+    """Make each run in a process of its own, because some functions cache results."""
     missing = [job for job in dict.fromkeys(jobs) if not (out / job.folder / "run.json").is_file()]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
-        for job, done in [(job, pool.submit(run, job, data, out)) for job in missing]:
-            done.result()
-            print(f"made {job.folder}", file=sys.stderr, flush=True)
+    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
+        for folder in pool.imap(partial(run, data=data, out=out), missing, chunksize=1):
+            print(f"made {folder}", file=sys.stderr, flush=True)
 
 
 def turned(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
