@@ -60,7 +60,7 @@ class Rule(NamedTuple):
         if self.kind is Kind.WITHIN:
             return share
         if self.kind is Kind.POINTS:
-            return f"{100 * self.width:g} points"
+            return f"{100 * self.width:g} point{'s' if self.width != 0.01 else ''}"
         return f"{self.kind} or {share}" if self.width else self.kind.value
 
 
@@ -141,7 +141,7 @@ def _published(row: Row) -> Published:
 
 def _rule(row: Row, column: str) -> Rule:
     text = row.text(column)
-    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points", text):
+    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points?", text):
         return Rule(Kind.POINTS, float(points[1]) / 100)
     found = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
     if found:
