@@ -1,9 +1,10 @@
-"""What turns each verdict of `polluxsim reproduce` red: judged numbers against the perturbations that concern them.
+"""Perturb the experiments of `polluxsim reproduce`, and list which judged numbers are then missed.
 
 python benchmarks/perturbations.py [--data ../shared/data/osdi21] [--out FOLDER] > docs/perturbations.md
+python benchmarks/perturbed_schedulers.py >> docs/perturbations.md
 
-On workload 6 with one seed, by the rules for measured data. Runs are kept in FOLDER. A verdict that stays green under
-all perturbations says nothing and has no place in a table.
+Uses workload 6 with one seed and the rules for measured data. Finished runs are kept in FOLDER. A number that no
+perturbation turns red should be removed from the experiment, or judged by a stricter rule.
 """
 
 from __future__ import annotations
@@ -43,19 +44,23 @@ if TYPE_CHECKING:
 WORKLOAD = "6"
 INTRODUCTION = """# What turns each verdict red
 
-Written by `python benchmarks/perturbations.py`: every judged number on workload 6 with one seed, by the rules for
-measured data. *Another arm* stands for the wrong policy, interval, slowdown or phase. A cell is empty where a
-perturbation was not applied.
+This page shows that the verdicts on published numbers are sensitive: each number turns red under some change of the
+program. The first sections are about the tables and figures of Pollux's paper, the last one about
+[schedulers of other papers](#schedulers-of-other-papers).
+
+`python benchmarks/perturbations.py` writes the tables for Pollux's paper. They use workload 6, one seed and the rules
+for measured data. *Another arm* replaces the values of an arm by those of another policy, interval, slowdown or phase.
+A cell is empty where a perturbation does not apply.
 """
 MEAN, TAIL = "average JCT", "99th percentile JCT"
 BASELINES = {"policy=optimus", "policy=tiresias"}
 
 ADAPTIVE = ("fig5", "fig6")
-"""Experiments whose Pollux runs are simulated again where the profiles are perturbed."""
+"""Experiments that simulate Pollux again if the profiles are perturbed."""
 
 
 class Perturbed:
-    """A profile that differs from another in a method or two."""
+    """A profile with some methods replaced."""
 
     def __init__(self, profile: Any, **methods: Callable[..., Any]) -> None:
         self._profile = profile
@@ -100,7 +105,7 @@ def scaled(step: Any, factor: float) -> Any:
 
 
 class Half(Made):
-    """A run of which only the first half of the jobs is looked at."""
+    """A run with the first half of its jobs only."""
 
     def jobs(self) -> pd.DataFrame:
         jobs = super().jobs()
@@ -108,7 +113,7 @@ class Half(Made):
 
 
 class Base(NamedTuple):
-    """An experiment as it is, with what it takes to run it otherwise."""
+    """The unmodified runs of an experiment, and the inputs for perturbed runs."""
 
     runs: Runs
     samples: list[Sample]
@@ -143,7 +148,7 @@ def even_odds(base: Base) -> Iterator[Sample]:
 
 
 def with_profiles(change: Callable[[Any], Any]) -> Callable[[Base], Iterator[Sample]]:
-    """Return a perturbation by profiles; runs of Pollux are simulated again where figures are of its choices."""
+    """Return a perturbation of profiles; `ADAPTIVE` experiments simulate Pollux again."""
 
     def samples(base: Base) -> Iterator[Sample]:
         profiles = {name: change(profile) for name, profile in base.runs.profiles.items()}
@@ -171,7 +176,7 @@ def simulated_again(run: Made, profiles: Mapping[str, Any], base: Base) -> Made:
 
 
 def with_setting(override: str) -> Callable[[Base], Iterator[Sample]]:
-    """Return a perturbation by a setting, of the policies that take no time, and of overheads."""
+    """Return a perturbation of a setting, for the fast policies and the experiment on overheads."""
 
     def samples(base: Base) -> Iterator[Sample]:
         experiment = base.runs.experiment
@@ -201,14 +206,14 @@ PERTURBATIONS: Mapping[str, Callable[[Base], Iterable[Sample]]] = {
 }
 
 RUN_AGAIN = {"no restart delay", "restart delay 31 s", "noise frozen at its start"}
-"""Perturbations for which something is simulated again."""
+"""Perturbations that simulate runs again."""
 
 OTHER_ARM = "another arm"
-"""The wrong policy, interval, slowdown or phase: values of the arm it is compared with, or of one that turns it."""
+"""Perturbation that replaces an arm's values by those of another policy, interval, slowdown or phase."""
 
 
 def other_arms(base: Base, row: Published) -> Iterator[list[Sample]]:
-    """Yield samples in which a row's arm has what another one had."""
+    """Yield samples in which a row's arm has the values of another arm."""
     arms = dict.fromkeys(s.arm for s in base.samples if s.metric == row.metric and s.arm != row.arm)
     kept = [sample for sample in base.samples if sample.arm != row.arm]
     # To have what it is compared with changes nothing where nothing is what was published.
@@ -217,16 +222,16 @@ def other_arms(base: Base, row: Published) -> Iterator[list[Sample]]:
 
 
 Matrix = dict[str, dict[str, bool | None]]
-"""Of every judged number, what the verdict is as it is and under each perturbation that concerns it."""
+"""The verdict on each judged number, unmodified and under each perturbation."""
 
 
 def matrix(experiment: Experiment, inputs: Inputs, place: Place, *, until_red: bool = False) -> Matrix:
-    """Return the verdicts of an experiment; if so wanted, only until each has turned red, what is cheap before runs."""
+    """Return the verdicts of an experiment. With `until_red`, stop as soon as each number has turned red."""
     plan: Plan = planned(experiment, inputs, 1)
     runs = gathered(experiment, inputs, plan.runs, make(plan.runs, place))
     base = Base(runs, list(measure(runs)), place, inputs)
     published = [judged_here(runs, row) for row in over_the_same_workloads(runs)]
-    found = {label(finding): {"as it is": finding.verdict.passed} for finding in verdicts(base.samples, published)}
+    found = {label(finding): {"unmodified": finding.verdict.passed} for finding in verdicts(base.samples, published)}
     for row in (row for row in published if row.measured.kind is not Kind.EVERY_JOB):
         others = [finding for samples in other_arms(base, row) for finding in verdicts(samples, [row])]
         passed = [finding.verdict.passed for finding in others]
@@ -245,7 +250,7 @@ def judged(found: Matrix) -> Matrix:
 
 
 def judged_here(runs: Runs, row: Published) -> Published:
-    """Return a row as it is judged where all workloads are there."""
+    """Return a row with the rule that holds if all workloads ran."""
     whole = next(other for other in runs.experiment.published if identity(other) == identity(row))
     return replace(row, measured=whole.measured)
 
@@ -267,7 +272,7 @@ SIGNS = {True: "met", False: "**red**", None: ""}
 
 def table(title: str, found: Matrix) -> str:
     columns = [
-        "as it is",
+        "unmodified",
         *(name for name in (OTHER_ARM, *PERTURBATIONS) if any(name in row for row in found.values())),
     ]
     columns = [name for name in columns if any(row.get(name) is not None for row in found.values())]
@@ -277,7 +282,7 @@ def table(title: str, found: Matrix) -> str:
 
 
 def one_workload(osdi21: Path, folder: Path, number: str = WORKLOAD) -> Path:
-    """Return a folder like the artifact's with one workload of each set: links, so that runs are those of it."""
+    """Make a folder of links to the artifact with one workload of each set, so that the runs have the same keys."""
     for path in (*osdi21.glob(f"workloads*/workload-{number}.csv"), *osdi21.glob("results-*")):
         link = folder / path.relative_to(osdi21)
         link.parent.mkdir(parents=True, exist_ok=True)

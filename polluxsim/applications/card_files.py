@@ -209,7 +209,7 @@ def _types(root: Section, application: Application) -> dict[str, OtherType]:
 
 def _other_type(application: Application, row: Section) -> OtherType:
     allowed = dict.fromkeys(("alpha_grad", "beta_grad", "alpha_local", "beta_local"), SECONDS_OR_NONE)
-    allowed |= {"gamma": GAMMA, "error": ERROR}
+    allowed |= {"gamma": GAMMA} | ({"error": ERROR} if row.has("error") else {})
     if row.has("alpha_node") or row.has("beta_node"):
         allowed |= dict.fromkeys(("alpha_node", "beta_node"), SECONDS_OR_NONE)
     figures: dict[str, Any] = {"alpha_node": None, "beta_node": None}

@@ -204,7 +204,8 @@ class OtherType:
     gamma
         Overlap with computing, 1 (none) to 10 (nearly full).
     error
-        Root mean square of log(fitted step time / measured) [1].
+        Root mean square of log(fitted step time / measured) [1]; None where the figures follow from published ratios
+        of speeds and no step time was measured.
     """
 
     max_atomic_batch_size: int
@@ -215,7 +216,7 @@ class OtherType:
     alpha_local: float
     beta_local: float
     gamma: float
-    error: float
+    error: float | None = None
 
     def __call__(self, num_nodes: int, num_replicas: int, atomic_batch_size: float) -> tuple[float, float]:
         """Return the time of a pass, and of one that synchronises [s; s].

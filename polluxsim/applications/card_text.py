@@ -193,6 +193,8 @@ def _sensitivity_text(card: Card) -> list[str]:
 def _other_type(other: OtherType) -> str:
     figures = {name: value for name, value in vars(other).items() if value is not None}
     text = ", ".join(f"{name}: {_figure(value)}" for name, value in figures.items())
+    if other.error is None:
+        return f"{{{text}}}  # from published ratios of speeds, not measured"
     return f"{{{text}}}" + ("  # a poor fit" if other.error > POOR else "")
 
 

@@ -15,7 +15,7 @@ from polluxsim.metrics.fairness import FAIR
 from polluxsim.metrics.summary import summarise
 from polluxsim.paper.phases import adaptation
 from polluxsim.paper.profile_measures import best_batch_sizes, efficiency_by_stage, fit_errors, of_profiles
-from polluxsim.paper.published_runs import published_times
+from polluxsim.paper.published_runs import compare_job_times, job_times_file, published_times, read_job_times
 from polluxsim.paper.verdicts import EQUAL, KNOWN
 
 if TYPE_CHECKING:
@@ -114,6 +114,17 @@ def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
             yield Sample(EQUAL, run.arm.name, equal, run.workload)
 
 
+def job_times(runs: Runs) -> Iterator[Sample]:
+    """Yield how the completion times of single jobs compare with the published ones, for arms with such a file."""
+    for run in runs.first_seeds:
+        if (file := job_times_file(runs.experiment, runs.inputs, run.arm.name)) is None:
+            continue
+        jobs = run.jobs()
+        ours = dict(zip(jobs["job"], jobs["jct"], strict=True))
+        for metric, value in compare_job_times(ours, read_job_times(*file)).items():
+            yield Sample(metric, run.arm.name, value, run.workload, run.seed)
+
+
 def usage(runs: Runs) -> Iterator[Sample]:
     """Yield efficiency over the whole run, weighted by GPU-time."""
     for run in runs.made:
@@ -158,8 +169,8 @@ MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
 } | {
     function.__name__: function
     for function in (
-        adaptation, autoscaling, best_batch_sizes, efficiency_by_stage, fit_errors, jobs_at_published_times,
-        of_profiles, shares, usage,
+        adaptation, autoscaling, best_batch_sizes, efficiency_by_stage, fit_errors, job_times,
+        jobs_at_published_times, of_profiles, shares, usage,
     )
 }  # fmt: skip
 

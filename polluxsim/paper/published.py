@@ -1,4 +1,4 @@
-"""Published values beside a table or figure, and the rule by which ours are judged: read from CSV."""
+"""Published values, the rules by which ours are judged, and the CSV files that contain both."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
 
 UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
-"""What a published value is multiplied with: ours are in seconds and shares. A change is mean/mean − 1."""
+"""Factors that convert published values to seconds and shares. A change is mean / mean − 1."""
 
 ROUNDING = 1e-9
-"""Sums of whole seconds that were divided in another order [share]."""
+"""Relative difference that counts as rounding: the order of additions and divisions [1]."""
 
 
 class Kind(StrEnum):
-    """The ways in which our value can be held against a published one."""
+    """The ways of judging our value by a published one."""
 
     EXACT = "exact"
     EVERY_JOB = "every job"
@@ -42,17 +42,17 @@ class Kind(StrEnum):
 
 
 SHARES = {Kind.WITHIN, Kind.POINTS}
-"""Kinds that are written as a number."""
+"""Kinds that files write as a number."""
 
 BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
-"""Kinds for which the published value is a bound, and the sign that says so."""
+"""The kinds with a bound as published value, and the sign in front of it."""
 
 
 class Rule(NamedTuple):
     """How near our value has to be."""
 
     kind: Kind
-    # largest difference: a share of the published value, in points the share itself; 0 where the kind has none [1]
+    # Largest difference, relative or (for points) absolute; 0 if the kind has none [1].
     width: float = 0.0
 
     def __str__(self) -> str:
@@ -60,12 +60,12 @@ class Rule(NamedTuple):
         if self.kind is Kind.WITHIN:
             return share
         if self.kind is Kind.POINTS:
-            return f"{100 * self.width:g} points"
+            return f"{100 * self.width:g} point{'s' if self.width != 0.01 else ''}"
         return f"{self.kind} or {share}" if self.width else self.kind.value
 
 
 class Verdict(NamedTuple):
-    """What the comparison says; `passed` is None where nothing was asked."""
+    """The result of a comparison; `passed` is None if the number is not judged."""
 
     words: str
     passed: bool | None
@@ -78,22 +78,22 @@ NOT_JUDGED = Verdict("–", None)
 class Published:
     """One published number."""
 
-    metric: str  # what was measured, as experiments name it
-    arm: str  # on what: an arm of the experiment
-    against: str  # the arm that it is compared with, "" for the value itself
-    value: float  # in the unit it was published in
+    metric: str  # name of the measured quantity
+    arm: str  # the arm of the experiment
+    against: str  # the arm for comparison, "" for the value itself
+    value: float  # in `unit`
     unit: str
-    measured: Rule  # on the measured data
-    embedded: Rule  # on profile cards or generated workloads
-    workloads: str  # the workloads it is a mean over, "" for any
-    # who published it: "paper", "simulator" for the published runs, or "rerun" for reruns of the artifact, and where
+    measured: Rule  # the rule on measured data
+    embedded: Rule  # the rule on profile cards or generated workloads
+    workloads: str  # the workloads of the mean, "" for any
+    # "paper", "simulator" (published runs) or "rerun" (of the artifact), and the place of publication
     source: str
-    note: str = ""  # what there is to say where it is not met
-    step: float = 0.0  # the last digit that was published, in its unit; 0 if the value is not rounded
+    note: str = ""  # explanation if the number is not met
+    step: float = 0.0  # size of the last published digit, in `unit`; 0 if the value is not rounded
 
     @property
     def quantity(self) -> tuple[str, str, str]:
-        """Return what the number is of."""
+        """Return metric, arm and arm for comparison."""
         return self.metric, self.arm, self.against
 
     def __str__(self) -> str:
@@ -101,17 +101,17 @@ class Published:
 
     @property
     def by_simulator(self) -> bool:
-        """Return whether it comes from runs of the artifact, and not from the paper's testbed or text."""
+        """Return whether the number comes from runs of the artifact, not from the paper's testbed or text."""
         return not self.source.startswith("paper")
 
     @property
     def is_rerun(self) -> bool:
-        """Return whether it comes from running the artifact again, which has inputs only for these."""
+        """Return whether the number comes from running the artifact again, because it has inputs only."""
         return self.source.startswith("rerun")
 
     @property
     def in_base_units(self) -> float:
-        """Return the value as ours are counted [s, or 1]."""
+        """Return the value [s, or 1]."""
         return self.value * UNITS[self.unit]
 
 
@@ -141,7 +141,7 @@ def _published(row: Row) -> Published:
 
 def _rule(row: Row, column: str) -> Rule:
     text = row.text(column)
-    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points", text):
+    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points?", text):
         return Rule(Kind.POINTS, float(points[1]) / 100)
     found = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
     if found:
@@ -154,7 +154,7 @@ def _rule(row: Row, column: str) -> Rule:
 
 
 def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
-    """Return how our value stands to a published one by a rule; `every job` is judged by who has counted the jobs."""
+    """Return the verdict on our value by a rule, except for `every job`, which needs the times of all jobs."""
     value, bound = ours.value, published.in_base_units
     match rule.kind:
         case Kind.EXACT:
@@ -181,7 +181,10 @@ def _within(ours: Estimate, published: Published, rule: Rule) -> Verdict:
 
 
 def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
-    """Return a verdict where the published value lies in our interval; one of a change has to tell it from none."""
+    """Return a passing verdict if the published value lies in our interval, None otherwise.
+
+    The interval of a change must not include 0.
+    """
     if ours.low is None or ours.high is None or not ours.low <= published.in_base_units <= ours.high:
         return None
     if published.against and ours.low <= 0 <= ours.high:
@@ -198,12 +201,12 @@ def _bounded(value: float, bound: float, kind: Kind) -> Verdict:
 
 
 def in_points(published: Published) -> bool:
-    """Return whether a difference is counted in points: of a change, and of a share that is judged so."""
+    """Return whether a difference is in points: for a change, and for a share judged in points."""
     return bool(published.against) or published.measured.kind is Kind.POINTS
 
 
 def difference(ours: float, published: Published) -> float:
-    """Return the difference, in points or as a share of the published value."""
+    """Return the difference from the published value, in points or relative."""
     bound = published.in_base_units
     if in_points(published):
         return ours - bound

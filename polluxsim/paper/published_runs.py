@@ -1,13 +1,17 @@
-"""Published values over exactly the workloads that ran: used as they stand in files, or not at all."""
+"""Published values of single runs: means over the workloads that ran, and the completion time of each job."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from functools import cache
+from math import isnan, log
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from polluxsim.errors import InvalidInputError
+from polluxsim.paper.experiment import DATA
 from polluxsim.paper.published import UNITS, Kind, Rule
 from polluxsim.shipped import shipped
 from polluxsim.tables import read_rows
@@ -16,19 +20,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from polluxsim.paper.experiment import Experiment
+    from polluxsim.paper.inputs import Inputs
     from polluxsim.paper.published import Published
     from polluxsim.paper.runs import Runs
 
 VALUES = "published_runs.csv"
-"""Values of single published workloads, for those who have some of the workloads."""
+"""File of the published values of single workloads, for users with only some of the workloads."""
 
 METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")
 
+CORRELATION = "correlation of log JCTs"
+MEDIAN_DIFFERENCE = "median difference of JCTs"
+P90_DIFFERENCE = "90th percentile difference of JCTs"
+SAME_JOBS = "jobs completed as published"
+
+PER_JOB = (CORRELATION, MEDIAN_DIFFERENCE, P90_DIFFERENCE, SAME_JOBS)
+"""Metrics that compare each job's completion time with the published one."""
+
 
 def over_the_same_workloads(runs: Runs) -> list[Published]:
-    """Return the experiment's published values over the workloads that ran; those of others are not judged.
+    """Return the published values over the workloads that ran.
 
-    On generated workloads they are returned as they are: there the rules say how near ours have to be.
+    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. It is not
+    judged if this mean is unknown. On generated workloads the values do not change.
     """
     if not runs.inputs.is_measured or runs.experiment.own_workload:
         return list(runs.experiment.published)
@@ -50,7 +65,7 @@ def _over(runs: Runs, row: Published) -> Published:
 
 
 def numbers(text: str) -> set[str]:
-    """Return the workloads that "6" or "1-8" stands for.
+    """Return the workloads in a text like "6" or "1-8".
 
     >>> sorted(numbers("1-3"))
     ['1', '2', '3']
@@ -60,7 +75,7 @@ def numbers(text: str) -> set[str]:
 
 
 def _mean(run: str, metric: str, workloads: tuple[str, ...]) -> float | None:
-    """Return the mean over workloads of a published run's metric [s], None where one of them is not known."""
+    """Return the mean of a published run's metric over workloads [s], None if one of them is unknown."""
     known = [value for workload in workloads if (value := _values().get((run, workload, metric))) is not None]
     return sum(known) / len(known) if len(known) == len(workloads) else None
 
@@ -77,7 +92,7 @@ def _values() -> Mapping[tuple[str, str, str], float]:
 
 
 def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
-    """Return the completion time of every job of a published run [s], none where the artifact does not have it."""
+    """Return the completion time of every job of a run of Pollux's artifact [s], none if the artifact lacks it."""
     path = artifact / run / "summary.json"
     if not run or not path.is_file():
         return {}
@@ -86,3 +101,66 @@ def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, flo
         return {str(job): float(seconds) for job, seconds in times.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(f"{path}: not a summary of the artifact's, {error!r}") from None
+
+
+def job_times_file(experiment: Experiment, inputs: Inputs, arm: str) -> tuple[Path, str] | None:
+    """Return the file with the published completion times of an arm's jobs, and the policy to look up in it.
+
+    None if the experiment names no file in the data folder, or if the file does not exist.
+    """
+    text = experiment.published_runs.get(arm, "")
+    if inputs.data is None or not text.startswith(f"{DATA}/"):
+        return None
+    name, _, policy = text.removeprefix(f"{DATA}/").partition("#")
+    path = inputs.data / name
+    return (path, policy) if path.is_file() else None
+
+
+def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
+    """Read the completion time of each completed job [s].
+
+    A CSV file has `job_id` and `jct_s` or `listed_jct_s`, empty for jobs that did not complete. A JSON file has a list
+    `jct_s` in order of job numbers, or one under `policies` for each policy.
+    """
+    if path.suffix == ".csv":
+        columns = ("jct_s", "listed_jct_s")
+        return {
+            row.text("job_id"): row.number(column, above=0)
+            for row in read_rows(path, ("job_id",))
+            for column in columns
+            if row.has(column)
+        }
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        times = (content["policies"][policy] if policy else content)["jct_s"]
+        return {str(number): float(seconds) for number, seconds in enumerate(times)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{path}: cannot be read as completion times of jobs ({error!r})") from None
+
+
+def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float]) -> dict[str, float]:
+    """Return the `PER_JOB` metrics of two runs, given the completion time of each completed job [s].
+
+    Differences are |ours / published − 1| over the jobs that completed in both. They are left out, and so is the
+    correlation, if fewer than three jobs did.
+
+    >>> found = compare_job_times({"a": 10, "b": 110, "c": 1050}, {"a": 10, "b": 100, "c": 1000})
+    >>> {metric: round(value, 4) for metric, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'jobs completed as published': 1.0, 'correlation of log JCTs': 0.9999,
+     'median difference of JCTs': 0.05, '90th percentile difference of JCTs': 0.09}
+    """
+    times = pd.concat(
+        [pd.Series(ours, dtype=float), pd.Series(published, dtype=float)], axis=1, keys=("ours", "theirs")
+    )
+    both = times.dropna()
+    found = {SAME_JOBS: len(both) / len(times)} if len(times) else {}
+    if len(both) < 3:
+        return found
+    differences = (both["ours"] / both["theirs"] - 1).abs()
+    logs = both.map(log)
+    correlation = float(logs["ours"].corr(logs["theirs"]))
+    return found | {
+        CORRELATION: 0.0 if isnan(correlation) else correlation,  # NaN where all times are equal
+        MEDIAN_DIFFERENCE: float(differences.median()),
+        P90_DIFFERENCE: float(differences.quantile(0.9)),
+    }

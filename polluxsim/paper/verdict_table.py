@@ -65,7 +65,7 @@ def markdown(findings: Sequence[Finding], title: str, notes: Sequence[str] = ())
 
 
 def notes(findings: Sequence[Finding]) -> list[str]:
-    """Return what has to be known beside the table: why a number is not met, and what intervals are over."""
+    """Return notes for below the table: explanations of numbers that are not met, and the units of intervals."""
     found = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
     units = {
         f"{finding.ours.num_units} {finding.ours.units}"

@@ -1,4 +1,4 @@
-"""Ours beside what was published: a verdict for every published number."""
+"""Compare our values with the published ones: a verdict for each published number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polluxsim.paper.published import Published, Rule
 
 EQUAL, KNOWN = "jobs at their published time", "jobs with a published time"
-"""Metrics that `every job` is judged by: how many jobs are equal, and of how many a time was published."""
+"""Metrics behind the rule `every job`: the jobs with equal times, and the jobs with a published time."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class Finding:
 
     published: Published
     ours: Measured | None  # None where nothing was measured
-    rule: Rule  # what it was judged by
+    rule: Rule  # the rule of the verdict
     verdict: Verdict
 
     @property
     def off(self) -> float | None:
-        """Return how far ours is from the published value; None where that is a bound or a count, or ours misses."""
+        """Return the difference from the published value; None for bounds, counts and unmeasured values."""
         if self.ours is None or self.rule.kind in {*BOUNDS, Kind.EVERY_JOB}:
             return None
         return difference(self.ours.estimate.value, self.published)
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
-    """Hold measured values against published ones, by the rules for measured data if `must_match`."""
+    """Judge measured values by published ones, with the rules for measured data if `must_match`."""
     return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
 
 
@@ -56,7 +56,7 @@ def _finding(samples: Samples, row: Published, rule: Rule) -> Finding:
 
 
 def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
-    """Return whether all jobs with a published time have it, by their numbers over all workloads."""
+    """Return whether the times of all jobs are the published ones, over all workloads."""
     equal, known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
     counted = Measured(Estimate(float(equal), None, None), known, "jobs")
     verdict = Verdict(f"{equal} of {known} equal", equal == known) if known else NOT_JUDGED
@@ -64,10 +64,10 @@ def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
 
 
 def relative_half_width(finding: Finding) -> float | None:
-    """Return half the interval of a difference over the difference itself.
+    """Return half the width of a difference's interval, relative to the difference.
 
-    It is infinite where there are too few units for an interval, and None for what is no difference, was not measured
-    or was cut off.
+    It is infinite if there are too few units for an interval. It is None if the number is not a difference, was not
+    measured, or if jobs were cut off.
     """
     if not finding.published.against or finding.ours is None or not isfinite(finding.ours.estimate.value):
         return None
@@ -78,7 +78,7 @@ def relative_half_width(finding: Finding) -> float | None:
 
 
 def to_frame(findings: Sequence[Finding]) -> pd.DataFrame:
-    """Return findings as a table, a row for each, values in the unit they were published in."""
+    """Return a table with one row per finding, in the published units."""
     return pd.DataFrame([_row(finding) for finding in findings])
 
 

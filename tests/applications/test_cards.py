@@ -26,6 +26,7 @@ from polluxsim.applications.described import read_described
 from polluxsim.applications.measured import MeasuredProfile, ProfileRangeError
 from polluxsim.applications.osdi21 import read_profiles
 from polluxsim.applications.placement_classes import PLACEMENT_CLASSES, placement_class
+from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.fitted_speed import error_table, fitted_speed
 from polluxsim.look.plot.style import save
@@ -228,6 +229,40 @@ def test_a_card_says_nothing_outside_the_limits():
         profile.gradient_statistics(385, 0)
     with pytest.raises(ProfileRangeError, match="allowed are 0 to 1"):
         profile.epoch_end(2)
+
+
+PUBLISHED = {"v100-32": 2.50, "a100-40": 6.12}
+"""NeuMF's speed on other types over that on a T4, from traces/README.md."""
+
+
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
+def test_every_application_has_a_speed_on_t4_v100_and_a100(path):
+    profile = CardProfile(read_card(path))
+    m = profile.application.min_atomic_batch_size
+    steps = [profile.by_type[name].step_time((1,), m).step_time for name in ("t4", "v100-32", "a100-40")]
+    assert all(0 < step < 10 for step in steps)
+
+
+def test_speeds_from_published_ratios_are_marked_and_have_these_ratios():
+    card = read_card(PATHS[NAMES.index("ncf")])
+    assert set(card.types) == set(PUBLISHED)
+    assert "ratios of NeuMF's published speeds" in card.about.source
+    t4, largest = CardProfile(card).by_type["t4"], card.application.max_atomic_batch_size
+    for name, ratio in PUBLISHED.items():
+        other = card.types[name]
+        time = t4.step_time((1,), largest).step_time - other.alpha_grad  # per-example part of a pass
+        assert time / (other.beta_grad * largest) == pytest.approx(ratio, rel=0.005)
+        assert other.error is None
+    assert card_text(card).count("# from published ratios of speeds, not measured\n") == len(PUBLISHED)
+    assert card_text(card).encode() == PATHS[NAMES.index("ncf")].read_bytes()
+
+
+def test_the_default_applications_run_on_a100_nodes(tmp_path, capsys):
+    jobs = "".join(f"{name},0,{name},1,{size}\n" for name, size in (("ncf", 256), ("cifar10", 128)))
+    (tmp_path / "jobs.csv").write_text("name,time,application,num_replicas,batch_size\n" + jobs)
+    command = ["run", "policy=fifo", "cluster=mixed", "cluster.groups=[[4, 8, a100-40]]"]
+    run = f"hydra.run.dir={tmp_path / 'run'}"
+    assert main([*command, f"workload.path={tmp_path / 'jobs.csv'}", run]) == 0, capsys.readouterr().err
 
 
 # Files

@@ -1,0 +1,576 @@
+"""Perturb the rules of the schedulers in experiments/conformance, and list which published numbers are then missed.
+
+python benchmarks/perturbed_schedulers.py [--data ../shared/data] [--out FOLDER] [SYSTEM ...] >> docs/perturbations.md
+python benchmarks/perturbed_schedulers.py --widths [SYSTEM ...]
+
+The second form writes the smallest of `WIDTHS` that the unmodified program meets into experiments/conformance/*.csv.
+Finished runs are kept in FOLDER; delete it after a change of the simulator. All runs take about an hour on one core.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Before NumPy is loaded, as the command line does: small matrices on many threads take ten times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import csv
+import multiprocessing
+import re
+import sys
+import zlib
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from polluxsim.engine import stage_sharing
+from polluxsim.look.samples import Samples
+from polluxsim.models.stages import MOST_JOBS
+from polluxsim.paper.conformance import with_data
+from polluxsim.paper.experiment import CONFIG_DIRS, Experiment, read_experiment, systems
+from polluxsim.paper.inputs import Inputs
+from polluxsim.paper.measures import measure
+from polluxsim.paper.planning import planned
+from polluxsim.paper.published import Kind, Rule, judge
+from polluxsim.paper.runs import Made, Runs
+from polluxsim.paper.verdict_table import off
+from polluxsim.paper.verdicts import Finding, compare
+from polluxsim.policies import elastic_edf, muri, srtf
+from polluxsim.policies.replay import Timeline
+from polluxsim.policies.shares import allox
+from polluxsim.policies.sia.configurations import configurations
+from polluxsim.policies.sia.policy import Sia
+from polluxsim.run.composing import without_hydra
+from polluxsim.run.execution import Execution
+from polluxsim.shipped import shipped
+from polluxsim.storage import write_run
+from polluxsim.sweeps.plan import composer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from polluxsim.paper.planning import Planned
+    from polluxsim.policies.view import JobView
+
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)
+"""Tolerances for published numbers: shares of the value, or differences of a share."""
+
+
+class Perturbation(NamedTuple):
+    """A change of a scheduler's rule: settings, and functions by dotted name with their replacements."""
+
+    words: str
+    overrides: tuple[str, ...] = ()
+    patches: Mapping[str, object] = {}
+
+
+UNCHANGED = Perturbation("unmodified")
+
+
+class Case(NamedTuple):
+    """A scheduler with published numbers, the arms to run for it, and its perturbations."""
+
+    system: str  # an experiment of experiments/conformance
+    scheduler: str  # as the page names it
+    arms: tuple[str, ...]
+    perturbations: tuple[Perturbation, ...]
+    beside: tuple[str, ...] = ()  # arms for comparison, which are not perturbed
+
+
+def greedy_pairs(kinds: Sequence[muri.Kind]) -> list[tuple[int, int]]:
+    """Match each pack in order with the best partner left."""
+    left, pairs = list(range(len(kinds))), []
+    while left:
+        one = left.pop(0)
+        partners = [other for other in left if len(kinds[one]) + len(kinds[other]) <= MOST_JOBS]
+        if partners:
+            best = max(partners, key=lambda other: muri.weight(muri.joined(kinds[one], kinds[other])))
+            left.remove(best)
+            pairs.append((one, best))
+    return pairs
+
+
+def faster(step_time: Callable[..., float]) -> Callable[..., float]:
+    """Return a step time divided by 1.05."""
+    return lambda *arguments: step_time(*arguments) / 1.05
+
+
+def submitted(job: JobView, gpus_per_node: int = 0) -> float:
+    """Order jobs by submission."""
+    return job.submit_time
+
+
+def misjudged(remaining_time: Callable[..., float]) -> Callable[..., float]:
+    """Multiply remaining times by a factor between 1/2 and 2, drawn once for each job."""
+
+    def wrong(job: JobView, gpus_per_node: int) -> float:
+        return remaining_time(job, gpus_per_node) * 2 ** (zlib.crc32(job.job_id.encode()) % 201 / 100 - 1)
+
+    return wrong
+
+
+def demote_by_time(policy: Any, job: JobView) -> None:
+    """Move a job to a later queue by the time it has run, in place of its GPU time."""
+    queue, time = policy._queue_of[job.job_id], job.attained_service / job.num_replicas
+    if time >= policy._limits[queue]:
+        del policy._queue_of[job.job_id]
+        policy._queue_of[job.job_id] = next(i for i, limit in enumerate(policy._limits) if time < limit)
+
+
+def time_until_demoted(policy: Any, job: JobView) -> float:
+    """Return how long a job may run in its queue, by the time it has run."""
+    return policy._limits[policy._queue_of[job.job_id]] - job.attained_service / job.num_replicas
+
+
+def at_most_requested(job: JobView, num_gpus: int) -> Sequence[int]:
+    """Return the powers of two up to the GPUs that the user asked for."""
+    counts = elastic_edf_counts(job, num_gpus)
+    return [gpus for gpus in counts if gpus <= job.num_replicas] or counts[:1]
+
+
+def first_type_only(policy: Any, view: Any, jobs: Any, known: Any, now: Any) -> Any:
+    """Return Sia's worths, with none on GPU types other than the one that a job has."""
+    worths = sia_worths(policy, view, jobs, known, now)
+    for row, here in zip(worths, now, strict=True):
+        if here is not None:
+            row[[each.gpu_type != known[here].gpu_type for each in known]] = np.nan
+    return worths
+
+
+sia_worths = Sia._worths
+elastic_edf_counts = elastic_edf.powers_of_two
+remaining_time = srtf.remaining_time
+allox_matched = allox.matched
+timeline_at = Timeline._at
+
+TIRESIAS = (
+    Perturbation("one queue", ("policy.queue_limits=[]",)),
+    Perturbation("queue limits ten times as high", ("policy.queue_limits=[32500,72000]",)),
+    Perturbation(
+        "jobs change queues by time, not by GPU time",
+        patches={
+            "polluxsim.policies.queues.TiresiasL._demote": demote_by_time,
+            "polluxsim.policies.queues.TiresiasL._time_left": time_until_demoted,
+        },
+    ),
+)
+GREEDY = Perturbation("greedy matching", patches={"polluxsim.policies.muri.matched": greedy_pairs})
+FASTER_PACKS = Perturbation(
+    "shared steps 5 % faster",
+    patches={"polluxsim.engine.stage_sharing.interleaved": faster(stage_sharing.interleaved)},
+)
+NEWCOMERS = Perturbation("GPUs of newcomers are used at once", ("policy.idle_newcomers=false",))
+NO_OVERTAKING = Perturbation("no gang overtakes another", ("policy.overtaking=false",))
+BY_SHARE = Perturbation(
+    "jobs go first by share alone, whatever time they had",
+    patches={
+        "polluxsim.policies.shares.rounds.RoundsOfShares._rank": lambda policy, job, name, speed: (
+            -policy._wanted.get(job, {}).get(name, 0.0) if speed > 0 else 0.0
+        )
+    },
+)
+EQUAL_TIME = Perturbation(
+    "equal time in place of equal GPUs", ("policy.shares._target_=polluxsim.policies.shares.rules.GandivaFair",)
+)
+EQUAL_GPUS = Perturbation(
+    "equal GPUs in place of equal time", ("policy.shares._target_=polluxsim.policies.shares.rules.Isolated",)
+)
+ALLOX = (
+    Perturbation("all jobs take part in the matching", ("policy.shares.oldest=1.0",)),
+    Perturbation(
+        "remaining steps are ignored",
+        patches={
+            "polluxsim.policies.shares.allox.matched": lambda left, *others: allox_matched(np.ones_like(left), *others)
+        },
+    ),
+    NEWCOMERS,
+)
+
+CASES = (
+    Case(
+        "muri",
+        "SRTF",
+        ("SRTF trace3",),
+        (
+            Perturbation("order of submission", patches={"polluxsim.policies.srtf.remaining_time": submitted}),
+            Perturbation(
+                "remaining time × GPUs in place of remaining time",
+                patches={
+                    "polluxsim.policies.srtf.remaining_time": lambda job, gpus_per_node: (
+                        remaining_time(job, gpus_per_node) * job.num_replicas
+                    )
+                },
+            ),
+            Perturbation(
+                "remaining times wrong by a factor of up to 2",
+                patches={"polluxsim.policies.srtf.remaining_time": misjudged(remaining_time)},
+            ),
+        ),
+    ),
+    Case(
+        "muri",
+        "SRSF",
+        ("SRSF trace3",),
+        (
+            Perturbation("order of submission", patches={"polluxsim.policies.srsf.remaining_time": submitted}),
+            Perturbation(
+                "remaining time in place of remaining time × GPUs",
+                patches={
+                    "polluxsim.policies.srsf.remaining_time": lambda job, gpus_per_node: (
+                        remaining_time(job, gpus_per_node) / job.num_replicas
+                    )
+                },
+            ),
+            Perturbation(
+                "remaining times wrong by a factor of up to 2",
+                patches={"polluxsim.policies.srsf.remaining_time": misjudged(remaining_time)},
+            ),
+        ),
+    ),
+    Case("muri", "Tiresias-L", ("Tiresias-L trace3",), TIRESIAS),
+    Case(
+        "muri",
+        "AntMan",
+        ("AntMan trace3",),
+        (
+            Perturbation(
+                "jobs beside another run as if alone", patches={"polluxsim.engine.stage_sharing._loss": lambda *_: 0.0}
+            ),
+            Perturbation(
+                "no job runs beside another", patches={"polluxsim.policies.antman.goes_beside": lambda *_: False}
+            ),
+            Perturbation("no job has a guarantee", patches={"polluxsim.policies.antman._is_guest": lambda _: True}),
+        ),
+    ),
+    Case(
+        "muri",
+        "Muri-S",
+        ("Muri-S trace3",),
+        (
+            GREEDY,
+            FASTER_PACKS,
+            Perturbation(
+                "remaining time in place of remaining time × GPUs",
+                patches={
+                    "polluxsim.policies.muri.remaining_time": lambda job, gpus_per_node: (
+                        remaining_time(job, gpus_per_node) / job.num_replicas
+                    )
+                },
+            ),
+        ),
+    ),
+    Case(
+        "muri",
+        "Muri-L",
+        ("Muri-L trace3",),
+        (GREEDY, FASTER_PACKS, Perturbation("packs of two at most", patches={"polluxsim.policies.muri.MOST_JOBS": 2})),
+    ),
+    Case(
+        "elasticflow",
+        "EDF",
+        ("EDF",),
+        (
+            Perturbation("order of submission", patches={"polluxsim.policies.elastic_edf.due": submitted}),
+            Perturbation(
+                "latest deadline first",
+                patches={"polluxsim.policies.elastic_edf.due": lambda job: -job.deadline},
+            ),
+            Perturbation(
+                "no more GPUs than asked for",
+                patches={"polluxsim.policies.elastic_edf.powers_of_two": at_most_requested},
+            ),
+        ),
+    ),
+    Case("elasticflow", "Tiresias", ("Tiresias",), TIRESIAS),
+    Case(
+        "elasticflow",
+        "ElasticFlow",
+        ("ElasticFlow",),
+        (
+            Perturbation(
+                "spare GPUs are not given out",
+                patches={"polluxsim.policies.elasticflow.Schedule.spread": lambda schedule, demands: None},
+            ),
+            Perturbation(
+                "deadlines counted from the submission",
+                patches={"polluxsim.policies.elasticflow.due": lambda job: job.submit_time + job.deadline},
+            ),
+            Perturbation("jobs are admitted one by one", ("policy.together=false",)),
+        ),
+    ),
+    Case(
+        "gavel",
+        "LAS by type",
+        ("LAS by type",),
+        (Perturbation("all GPU types count as equally fast", ("policy.shares.agnostic=true",)), NEWCOMERS, BY_SHARE),
+    ),
+    Case("gavel", "Gandiva-fair", ("Gandiva-fair",), (EQUAL_GPUS, NEWCOMERS, BY_SHARE)),
+    Case("gavel", "Isolated", ("Isolated",), (EQUAL_TIME, NEWCOMERS, BY_SHARE)),
+    Case("gavel", "AlloX", ("AlloX",), ALLOX),
+    Case(
+        "shockwave",
+        "LAS",
+        ("LAS",),
+        (EQUAL_TIME._replace(overrides=(*EQUAL_TIME.overrides, "~policy.shares.agnostic")), NEWCOMERS, BY_SHARE),
+    ),
+    Case("shockwave", "Gandiva-fair", ("Gandiva-fair",), (EQUAL_GPUS, NEWCOMERS, BY_SHARE)),
+    Case("shockwave", "AlloX", ("AlloX",), ALLOX),
+    Case(
+        "shockwave",
+        "Shockwave",
+        ("Shockwave",),
+        (
+            Perturbation("no job counts as late", ("policy.most_unfairness=1e9",)),
+            Perturbation("no weight on the longest job", ("policy.weight_of_longest=0.0",)),
+            Perturbation(
+                "jobs get their planned rounds in order of submission",
+                patches={"polluxsim.policies.shockwave.policy.Shockwave._rank": lambda policy, job: job.submit_time},
+            ),
+        ),
+    ),
+    Case(
+        "shockwave",
+        "Replay",
+        ("AlloX replayed",),
+        (
+            Perturbation(
+                "the schedule is one round late",
+                patches={
+                    "polluxsim.policies.replay.Timeline._at": lambda policy, job, time: timeline_at(
+                        policy, job, time - 120
+                    )
+                },
+            ),
+            Perturbation("a late job keeps its GPUs only if they are free", ("policy.late_first=false",)),
+            Perturbation("jobs end when their planned training is over", ("workload.overtime=1.0",)),
+        ),
+    ),
+    Case(
+        "sia",
+        "Sia",
+        ("Sia 1.6",),
+        (
+            Perturbation(
+                "jobs have one GPU at most",
+                patches={
+                    "polluxsim.policies.sia.policy.configurations": lambda view, gangs=(): [
+                        each for each in configurations(view, gangs) if each.gpus == 1
+                    ]
+                },
+            ),
+            Perturbation("fairness power 0.5 in place of −0.5", ("policy.p=0.5",)),
+            Perturbation(
+                "restarts count as free", patches={"polluxsim.policies.sia.policy.restart_factor": lambda *_: 1.0}
+            ),
+            Perturbation(
+                "jobs keep the first GPU type they had",
+                patches={"polluxsim.policies.sia.policy.Sia._worths": first_type_only},
+            ),
+            Perturbation("goodput on new types is unknown", ("policy.bootstrap=none",)),
+            Perturbation("waiting costs no more than one GPU", ("policy.waiting_cost=1.0001",)),
+        ),
+        beside=("Pollux 1.6", "Gavel 1.6"),
+    ),
+)
+
+
+class Study(NamedTuple):
+    """An experiment, the inputs of its runs, and the folders of data and of runs."""
+
+    experiment: Experiment
+    inputs: Inputs
+    data: Path
+    out: Path
+
+    def plan(self, arms: Iterable[str]) -> list[Planned]:
+        """Return the runs of some arms; an experiment on generated workloads has `SEEDS` for each."""
+        chosen = tuple(arm for arm in self.experiment.arms if arm.name in set(arms))
+        return list(planned(replace(self.experiment, arms=chosen), self.inputs, SEEDS).runs)
+
+    def jobs(self, case: Case, change: Perturbation) -> list[Job]:
+        """Return the runs of a case: its arms under a perturbation, the arms for comparison unmodified."""
+        return [
+            Job(
+                case.system,
+                "" if change is UNCHANGED or run.arm.name in case.beside else case.scheduler,
+                UNCHANGED.words if run.arm.name in case.beside else change.words,
+                run.arm.name,
+                run.workload,
+            )
+            for run in self.plan((*case.arms, *case.beside))
+        ]
+
+    def findings(self, jobs: Sequence[Job]) -> list[Finding]:
+        """Judge the published numbers of the arms of some runs; make the runs that are missing."""
+        arms = {arm.name: arm for arm in self.experiment.arms}
+        made = tuple(Made(arms[job.arm], job.workload, 0, run(job, self.data, self.out)) for job in jobs)
+        ran = {job.arm for job in jobs}
+        rows = [row for row in self.experiment.published if row.arm in ran and row.against in ran | {""}]
+        samples = Samples(measure(Runs(self.experiment, self.inputs, self.inputs.load_profiles(), made)))
+        return compare(samples, rows, must_match=self.experiment.needs_data)
+
+
+SEEDS = 1
+
+
+def study_of(system: str, data: Path, out: Path) -> Study:
+    """Return the study of a system; numbers that are not judged are left out."""
+    experiment, own = read_experiment(system), data / "osdi21"
+    if not experiment.needs_data:
+        rows = tuple(row for row in experiment.published if row.embedded.kind is not Kind.NONE)
+        return Study(replace(experiment, published=rows), Inputs(), data, out)
+    inputs = Inputs(*((own, own) if own.is_dir() else ()), data=data)
+    return Study(with_data(experiment, inputs, everything=True), inputs, data, out)
+
+
+class Job(NamedTuple):
+    """One run, by names: an arm of an experiment on a workload, under a perturbation."""
+
+    system: str
+    scheduler: str  # "" for the unmodified program
+    words: str  # of the perturbation
+    arm: str
+    workload: str = ""
+
+    @property
+    def folder(self) -> Path:
+        parts = (self.system, self.scheduler or "unmodified", self.words, f"{self.arm} {self.workload}".strip())
+        return Path(*(re.sub(r"[^\w.+-]+", "-", part) for part in parts))
+
+    @property
+    def perturbation(self) -> Perturbation:
+        cases = (case for case in CASES if (case.system, case.scheduler) == (self.system, self.scheduler))
+        return next((each for case in cases for each in case.perturbations if each.words == self.words), UNCHANGED)
+
+
+def run(job: Job, data: Path, out: Path) -> Path:
+    """Make a run unless it is there; return its folder."""
+    folder = out / job.folder
+    if not (folder / "run.json").is_file():
+        (plan,) = (each for each in study_of(job.system, data, out).plan([job.arm]) if each.workload == job.workload)
+        change = job.perturbation
+        with ExitStack() as stack:
+            for name, replacement in change.patches.items():
+                stack.enter_context(patch(name, replacement))
+            config = composer(CONFIG_DIRS).compose([*plan.overrides, *change.overrides])
+            execution = Execution(without_hydra(config))
+            result, summary = execution.simulate()
+        write_run(folder, result, execution.info(summary))
+    return folder
+
+
+def run_all(jobs: Iterable[Job], data: Path, out: Path, workers: int) -> None:
+    """Make each run in a process of its own, because some functions cache results."""
+    missing = [job for job in dict.fromkeys(jobs) if not (out / job.folder / "run.json").is_file()]
+    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
+        for folder in pool.imap(partial(run, data=data, out=out), missing, chunksize=1):
+            print(f"made {folder}", file=sys.stderr, flush=True)
+
+
+def turned(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
+    """Return the numbers that the unmodified program meets and the perturbed one misses, the furthest off first."""
+    met = {finding.published for finding in before if finding.verdict.passed}
+    red = [finding for finding in after if finding.published in met and finding.verdict.passed is not True]
+    return sorted(red, key=lambda finding: -times_too_far(finding))
+
+
+def times_too_far(finding: Finding) -> float:
+    """Return how many times as far as allowed a number is off."""
+    if finding.off is None or not finding.rule.width:
+        return 0.0
+    return abs(finding.off) / finding.rule.width
+
+
+def section(case: Case, study: Study) -> str:
+    """Return the page's section on a scheduler."""
+    before = study.findings(study.jobs(case, UNCHANGED))
+    met = sum(finding.verdict.passed is True for finding in before)
+    lines = [
+        f"#### {case.scheduler}: {', '.join(case.arms)}\n",
+        f"The unmodified program meets {met} of {len(before)} numbers.\n",
+        "| perturbation | red | furthest off | difference | tolerance |",
+        "|---|---|---|---|---|",
+    ]
+    for change in case.perturbations:
+        red = turned(before, study.findings(study.jobs(case, change)))
+        worst = red[0] if red else None
+        cells = (str(worst.published), off(worst), str(worst.rule)) if worst else ("", "", "")
+        lines.append(f"| {change.words} | {f'**{len(red)} of {met}**' if red else 'none'} | {' | '.join(cells)} |")
+        if not red:
+            print(f"{case.system}, {case.scheduler}: nothing turns red by: {change.words}", file=sys.stderr)
+    return "\n".join(lines) + "\n"
+
+
+def narrowest(finding: Finding) -> Rule:
+    """Return the rule of a finding with the smallest of `WIDTHS` that is met, the largest if none is."""
+    if finding.ours is None:
+        return finding.rule
+    rules = [finding.rule._replace(width=width) for width in WIDTHS]
+    passing = (rule for rule in rules if judge(finding.ours.estimate, finding.published, rule).passed)
+    return next(passing, rules[-1])
+
+
+def write_widths(study: Study, jobs: Sequence[Job]) -> None:
+    """Write the narrowest tolerances into the file of a system's published numbers."""
+    widths = {
+        (*finding.published.quantity, finding.published.source): str(narrowest(finding))
+        for finding in study.findings(jobs)
+        if finding.rule.kind in (Kind.WITHIN, Kind.POINTS)
+    }
+    path = shipped("experiments") / study.experiment.group / f"{study.experiment.name}.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        key = (row["metric"], row["arm"], row["against"], row["source"])
+        row["measured"] = widths.get(key, row["measured"])
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+INTRODUCTION = f"""
+## Schedulers of other papers
+
+`python benchmarks/perturbed_schedulers.py` writes this section. It perturbs the rule of each scheduler with published
+numbers in `experiments/conformance`. A table says how many of the numbers that the unmodified program meets are then
+missed, and which one is furthest off, in multiples of its tolerance. The tolerance is the smallest of
+{", ".join(f"{100 * width:g}" for width in WIDTHS[:-1])} and {100 * WIDTHS[-1]:g} % that the unmodified program meets.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("POLLUXSIM_DATA", "../shared/data")))
+    parser.add_argument("--out", type=Path, default=Path("perturbed-schedulers"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--widths", action="store_true")
+    parser.add_argument("systems", nargs="*", default=systems())
+    options = parser.parse_args()
+    data = options.data.resolve()
+    studies = {system: study_of(system, data, options.out) for system in options.systems}
+    if options.widths:
+        for system, study in studies.items():
+            if study.experiment.needs_data:
+                jobs = [Job(system, "", UNCHANGED.words, arm.name) for arm in study.experiment.arms]
+                run_all(jobs, data, options.out, options.workers)
+                write_widths(study, jobs)
+        return
+    print(INTRODUCTION)
+    for system, study in studies.items():
+        cases = [case for case in CASES if case.system == system]
+        jobs = [job for case in cases for each in (UNCHANGED, *case.perturbations) for job in study.jobs(case, each)]
+        run_all(jobs, data, options.out, options.workers)
+        print(f"### {study.experiment.title}\n")
+        for case in cases:
+            print(section(case, study), flush=True)
+
+
+if __name__ == "__main__":
+    main()
