@@ -1,4 +1,7 @@
-"""Hydra's door to our sweeps; Hydra looks for plugins in this namespace, whoever brings them."""
+"""Plugins of Hydra: sweeps that can be resumed, and the search for the user's configurations.
+
+Hydra looks for plugins in this namespace.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,31 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString, Transformer
 from hydra.errors import ConfigCompositionException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hydra.core.config_search_path import ConfigSearchPath
     from hydra.core.override_parser.types import Override
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
 # Hydra imports every plugin whenever it starts, so everything slow is imported when a sweep begins.
+
+
+class UserConfigs(SearchPathPlugin):
+    """Puts the user's folders of configurations before the application's own folder, so that their entries win."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Insert the folders, in their order, before the application's."""
+        from polluxsim.run.config_folders import user_folders  # noqa: PLC0415
+
+        for folder in user_folders():
+            search_path.prepend("command-line", f"file://{folder.resolve()}", anchor="main")
 
 
 class ResumableSweeper(Sweeper):
@@ -47,11 +64,12 @@ class ResumableSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Complete the sweep."""
         from polluxsim.cli.sweep import sweep_by_command  # noqa: PLC0415
+        from polluxsim.run.overrides import as_hydra_takes  # noqa: PLC0415
 
         assert self.hydra_context is not None
         assert self.config is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        plan = combinations(parser.parse_overrides([*self._params, *arguments]))
+        plan = combinations(parser.parse_overrides(as_hydra_takes([*self._params, *arguments])))
         return sweep_by_command(plan, self.config, self.hydra_context, self._workers, self._cache)
 
 
@@ -67,4 +85,9 @@ def _values(override: Override) -> list[str]:
         return [f"{name}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
         raise ConfigCompositionException(f"{override.input_line}: an interval, allowed are values, range(…) or glob(…)")
-    return [f"{name}={value}" for value in override.sweep_string_iterator()]
+    return [f"{name}={value}" for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str)]
+
+
+def _as_policy(value: Any) -> str:
+    """Return a policy as its user wrote it: one with settings is quoted, as Hydra's grammar would not take it."""
+    return value.text if isinstance(value, QuotedString) and "(" in value.text else Transformer.str(value)

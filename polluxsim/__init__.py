@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "polluxsim.api": (
         "simulate", "start", "sweep", "compare", "read", "read_sweep", "policy", "cluster", "workload", "profiles",
-        "settings", "Result", "Comparison", "Sweep",
+        "settings", "config_dirs", "Result", "Comparison", "Sweep",
     ),
     "polluxsim.engine.settings": ("EngineSettings",),
     "polluxsim.engine.scenario": ("Scenario",),

@@ -3,6 +3,7 @@ from polluxsim.api import Result as Result
 from polluxsim.api import Sweep as Sweep
 from polluxsim.api import cluster as cluster
 from polluxsim.api import compare as compare
+from polluxsim.api import config_dirs as config_dirs
 from polluxsim.api import policy as policy
 from polluxsim.api import profiles as profiles
 from polluxsim.api import read as read

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from polluxsim.api.choices import Choice, cluster, policy, profiles, settings, workload
+from polluxsim.api.choices import Choice, cluster, config_dirs, policy, profiles, settings, workload
 from polluxsim.api.results import Comparison, Result, compare, read
 from polluxsim.api.simulating import simulate, start
 from polluxsim.api.sweeps import Sweep, read_sweep, sweep
@@ -17,6 +17,7 @@ __all__ = [
     "Sweep",
     "cluster",
     "compare",
+    "config_dirs",
     "policy",
     "profiles",
     "read",

@@ -1,17 +1,20 @@
-"""What the command line says as `policy=pollux policy.p=-10`, said in Python."""
+"""Entries of config groups with their settings: in Python what `policy=pollux policy.p=-10` is on the command line."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
 from polluxsim.errors import InvalidConfigError, allowed_among
-from polluxsim.shipped import shipped
+from polluxsim.run.config_folders import config_files, report_replaced, searched_first
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from os import PathLike
 
 # What a config group is called in Python, where that is another word.
 _SPOKEN = {"engine": "settings"}
@@ -50,13 +53,40 @@ class Choice:
         return f"{_SPOKEN.get(self.group, self.group)}({', '.join(words)})"
 
 
+@contextmanager
+def config_dirs(*folders: str | PathLike[str]) -> Iterator[None]:
+    """Use the entries of your own folders of configurations inside the block, as `--config-dir` does.
+
+    An entry of yours wins over one of the same name that comes with polluxsim. Threads that the block starts do not
+    know the folders.
+
+    Parameters
+    ----------
+    *folders
+        Folders like `conf` in `conf/policy/mine.yaml`; the first one wins.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a folder does not exist.
+
+    Examples
+    --------
+    `with polluxsim.config_dirs("conf"): polluxsim.simulate(policy="mine")`
+    """
+    paths = [Path(folder) for folder in folders]
+    with searched_first(paths):
+        report_replaced(paths)
+        yield
+
+
 def entries(group: str) -> list[str]:
     """Return the names that a config group offers.
 
     >>> entries("engine")
     ['exact', 'osdi21']
     """
-    return sorted(path.stem for path in (shipped("configs") / group).glob("*.yaml"))
+    return sorted(path.stem for path in config_files(f"{group}/*.yaml").values())
 
 
 def default_entry(group: str) -> str:
@@ -65,7 +95,7 @@ def default_entry(group: str) -> str:
     >>> default_entry("policy")
     'pollux'
     """
-    defaults = yaml.safe_load((shipped("configs") / "run.yaml").read_text(encoding="utf-8"))["defaults"]
+    defaults = yaml.safe_load(config_files("run.yaml")["run.yaml"].read_text(encoding="utf-8"))["defaults"]
     return next(str(entry[group]) for entry in defaults if isinstance(entry, dict) and group in entry)
 
 

@@ -14,7 +14,7 @@ from polluxsim.run.named_policy import NamedPolicy, named_policy
 from polluxsim.storage import flat, read_timings
 from polluxsim.sweeps.complete import run_entries
 from polluxsim.sweeps.finished import finished_runs
-from polluxsim.sweeps.plan import composer, entry_of, quoted
+from polluxsim.sweeps.plan import composer, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,11 +85,17 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     labels = [policy.label for policy in policies]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise InvalidConfigError(f"two policies are called {twice[0]!r}, allowed are classes with different names")
-    (folder / "policy").mkdir(parents=True, exist_ok=True)
+    entries = {policy.entry: policy for policy in policies if policy.module is not None}
+    if alike := [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]:
+        raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")
     for policy in policies:
         policy.make()
-        if policy.module is not None:
-            (folder / "policy" / f"{policy.label}.yaml").write_text(yaml.safe_dump(policy.settings), encoding="utf-8")
+    (folder / "policy").mkdir(parents=True, exist_ok=True)
+    for path in (folder / "policy").glob("*.yaml"):  # of an earlier arena: it would win over an entry of that name
+        path.unlink()
+    for entry, policy in entries.items():
+        text = yaml.safe_dump({"_target_": policy.settings["_target_"]})
+        (folder / "policy" / f"{entry}.yaml").write_text(text, encoding="utf-8")
     return policies
 
 
@@ -99,7 +105,7 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[P
     for scenario in suite.scenarios:
         for policy in policies:
             for seed in suite.seeds:
-                ours = (f"policy={quoted(policy.label)}", f"seed={seed}", "engine.reasons=none")
+                ours = (*policy.overrides, f"seed={seed}", "engine.reasons=none")
                 overrides = (*scenario.overrides, *ours)
                 entry = entry_of(overrides, composing.compose(overrides), place.folder / RUNS)
                 plan.setdefault(Player(policy.label, scenario.name), {})[seed] = entry

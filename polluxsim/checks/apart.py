@@ -10,6 +10,7 @@ from polluxsim.checks.checking import found
 from polluxsim.checks.findings import as_test
 from polluxsim.errors import PolicyError, PolluxSimError
 from polluxsim.run.interrupt import ending_at_once, ending_with, uninterrupted
+from polluxsim.run.named_policy import NamedPolicy, named_policy
 from polluxsim.run.workers import begin_worker, fresh
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
     PolluxSimError
         If there is no such policy, or it ends the process.
     """
+    guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
     receiver, sender = Pipe(duplex=False)
-    process = fresh().Process(target=_work, args=(sender, dict(os.environ), policy, worlds, timeout))
+    process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))
     with uninterrupted():
         process.start()
     sender.close()
@@ -55,11 +57,13 @@ def _ended(policy: str, status: int | None, world: int, timeout: float | None) -
     return f"policy {policy} ended the process with status {status}{or_hangs}, in world {world}: {where}"
 
 
-def _work(sender: Connection, environment: Mapping[str, str], policy: str, worlds: int, timeout: float | None) -> None:
+def _work(
+    sender: Connection, environment: Mapping[str, str], policy: NamedPolicy, worlds: int, timeout: float | None
+) -> None:
     begin_worker(environment)
     try:
         for finding in found(policy, range(worlds), timeout, lambda number: sender.send((BEGINS, number))):
-            sender.send((FOUND, (f"{finding.fault}: {finding.message}", as_test(finding, policy))))
+            sender.send((FOUND, (f"{finding.fault}: {finding.message}", as_test(finding, policy.name))))
         sender.send((DONE, None))
     except PolluxSimError as error:
         sender.send((FAILED, str(error)))

@@ -21,7 +21,8 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="hydra…=VALUE", help="what chooses and sets another launcher")
     parser.add_argument("--policies", nargs="+", default=[], metavar="POLICY",
-                        help="names of ours, or mine.py:Mine (default: thirteen of ours)")  # fmt: skip
+                        help="names of policies, or mine.py:Mine, each with settings of its own in brackets: "
+                        "'quotas(gpus={research: 4})' (default: thirteen policies)")  # fmt: skip
     parser.add_argument("--suite", choices=SUITES, default=SUITES[0], help="default: %(default)s")
     parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="some of the suite's (default: all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="draws of each scenario (default: 6; full: 10)")
@@ -40,12 +41,14 @@ def _arena(options: Namespace) -> None:
     from polluxsim.arena.words import as_markdown
     from polluxsim.files import appearing_whole
     from polluxsim.look.console import console
+    from polluxsim.run.overrides import split_list
 
     suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
     if other := [word for word in options.names if not word.startswith("hydra")]:
         raise InvalidConfigError(f"{other[0]!r} is not for an arena, allowed are settings of hydra's launcher")
     place = Place(options.output, options.workers, tuple(options.names))
-    board = leaderboard(play(options.policies or default_policies(), suite, place))
+    policies = [name for text in options.policies for name in split_list(text)] or default_policies()
+    board = leaderboard(play(policies, suite, place))
     text = as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios})
     for name, content in {"arena.html": page(board, suite), "arena.md": text}.items():
         with appearing_whole(options.output / name) as path:

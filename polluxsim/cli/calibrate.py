@@ -20,7 +20,8 @@ def add(parser: ArgumentParser) -> None:
     words = "a setting of every run, like workload.hours=48 or engine.restart_delay=30"
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=words)
     parser.add_argument("--policies", default="fifo,easy,conservative,multifactor", metavar="A,B",
-                        help="default: %(default)s")  # fmt: skip
+                        help="policies, each with settings of its own in brackets: "
+                        "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
     parser.add_argument("--gpus", required=True, metavar="N,M", help="sizes of the cluster to try [GPUs]")
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("calibrated"), metavar="DIR", help="default: %(default)s")
@@ -34,9 +35,10 @@ def _calibrate(options: Namespace) -> None:
 
     from polluxsim.durations import HOUR
     from polluxsim.look.console import console
+    from polluxsim.run.overrides import split_list
     from polluxsim.sweeps.calibration import Candidates, calibrate
 
-    candidates = Candidates(options.policies.split(","), _numbers(options.gpus), options.gpus_per_node)
+    candidates = Candidates(split_list(options.policies), _numbers(options.gpus), options.gpus_per_node)
     found, waits = calibrate(options.log, candidates, options.out, options.names, options.workers)
     title = f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"
     table = Table(title=title, title_justify="left")

@@ -1,9 +1,12 @@
-"""Options of Hydra's on the command line: put where Hydra takes them, and wrong ones told in one line."""
+"""Hydra's options on the command line: their order, errors about them, and the folders that they name."""
 
 from __future__ import annotations
 
 from argparse import ArgumentError
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.run.hydra_inside import get_args_parser
@@ -12,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LIVE = "--live"
-"""An option of our own, which Hydra would not know."""
+"""An option that Hydra does not know."""
+
+SEARCH_PATH = "hydra.searchpath="
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -43,9 +48,24 @@ def check_options(arguments: Sequence[str]) -> None:
         _, unknown = parser.parse_known_args(arguments)
     except ArgumentError as error:
         raise InvalidConfigError(f"run: {error} ('polluxsim run --help' says more)") from None
+    if sum(word.startswith(("--config-d", "-cd")) for word in arguments) > 1:
+        raise InvalidConfigError(
+            "run: --config-dir is given twice, but it takes one folder; name the others with hydra.searchpath=[DIR,DIR]"
+        )
     if unknown:
         name = unknown[0].partition("=")[0]
         known = [option for action in parser._actions for option in (LIVE, *action.option_strings)]
         # Dashes would make all options alike.
         meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
         raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
+
+
+def user_folders(arguments: Sequence[str]) -> list[Path]:
+    """Return the user's folders of configurations: that of `--config-dir`, and those of `hydra.searchpath`."""
+    options, _ = get_args_parser().parse_known_args(arguments)
+    folders = [] if options.config_dir is None else [options.config_dir]
+    if named := [word for word in options.overrides if word.startswith(SEARCH_PATH)]:
+        value = OverridesParser.create().parse_override(named[0]).value()
+        files = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+        folders += [name.removeprefix("file://") for name in files if "://" not in name.removeprefix("file://")]
+    return list(map(Path, folders))

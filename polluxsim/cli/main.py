@@ -9,6 +9,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
@@ -59,6 +60,9 @@ OTHERWISE_NAMED = {"trace": "timeline", "import": "import_log", "map": "map_trac
 WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
 """Commands that take KEY=VALUE."""
 
+WITH_CONFIGS = {"arena", "calibrate", "check", "size", "whatif"}
+"""Commands, besides `run`, that compose configurations of the user's choice."""
+
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
 
 
@@ -84,7 +88,8 @@ def _status(arguments: Sequence[str]) -> int:
                 return 0
         with raising():
             options = parsed(arguments)
-            return int(options.action(options) or 0)
+            with _user_configs(options):
+                return int(options.action(options) or 0)
     except PolluxSimError as error:
         print(f"polluxsim: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -97,6 +102,21 @@ def _status(arguments: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
         return BAD_INPUT
+
+
+@contextmanager
+def _user_configs(options: argparse.Namespace) -> Iterator[None]:
+    """Search the folders of `--config-dir` first, and let Python import modules from the current folder."""
+    if not (folders := getattr(options, "config_dir", [])):
+        yield
+        return
+    from polluxsim.run.config_folders import report_replaced, searched_first
+
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    with searched_first(folders):
+        report_replaced(folders)
+        yield
 
 
 @contextmanager
@@ -155,7 +175,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(prog="polluxsim", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     commands.add_parser("run", add_help=False)
     for name in ADDED:
-        import_module(f"polluxsim.cli.{OTHERWISE_NAMED.get(name, name)}").add(commands.add_parser(name))
+        import_module(f"polluxsim.cli.{OTHERWISE_NAMED.get(name, name)}").add(command := commands.add_parser(name))
+        if name in WITH_CONFIGS:
+            words = "a folder of your own configurations, which win over those of the same name"
+            command.add_argument("--config-dir", type=Path, action="append", default=[], metavar="DIR", help=words)
     return parser
 
 

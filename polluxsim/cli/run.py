@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.hydra_options import LIVE, check_options, options_first
+from polluxsim.cli.hydra_options import LIVE, check_options, options_first, user_folders
 from polluxsim.cli.live import live_view
 from polluxsim.cli.run_help import with_meanings
 from polluxsim.errors import InvalidConfigError
@@ -25,9 +25,11 @@ from polluxsim.look.remarks import print_remarks
 from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
 from polluxsim.run.claim import claimed, claimed_anew
+from polluxsim.run.config_folders import report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.hydra_words import hydra_in_words, is_hydras
 from polluxsim.run.interrupt import interruptible, uninterrupted
+from polluxsim.run.overrides import as_hydra_takes
 from polluxsim.run.progress_line import progress
 from polluxsim.shipped import shipped
 from polluxsim.storage import Run, write_run
@@ -59,11 +61,12 @@ def run(arguments: Sequence[str]) -> None:
         raise InvalidConfigError(f"{LIVE} shows one run, and -m makes several")
     arguments = options_first(arguments)
     check_options(arguments)
-    sys.argv = ["polluxsim run", *arguments]
+    sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]
     outcome = _Outcome(live=live)
     explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
     try:
-        with explained:
+        with searched_first(folders := user_folders(arguments)), explained:
+            report_replaced(folders)
             hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         if isinstance(error, ValueError) and not is_hydras(error):

@@ -8,7 +8,7 @@ from io import StringIO
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from polluxsim.shipped import shipped
+from polluxsim.run.config_folders import config_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,9 +50,8 @@ def _explained(lines: list[str]) -> Iterator[str]:
 
 def _meanings(group: str, target: str) -> dict[str, str]:
     """Return what the settings of a group mean, from the files of the group that build the same thing."""
-    configs = shipped("configs")
+    files = config_files("run.yaml" if group == "seed" else f"{group}/*.yaml")
+    texts = [path.read_text(encoding="utf-8") for path in files.values()]
     if group == "seed":
-        return dict(EXPLAINED.findall((configs / "run.yaml").read_text(encoding="utf-8")))
-    folder = configs / group
-    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))] if folder.is_dir() else []
+        return dict(EXPLAINED.findall(texts[0]))
     return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}

@@ -10,6 +10,7 @@ from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
 
     from omegaconf import DictConfig
 
@@ -39,7 +40,9 @@ def add(parser: ArgumentParser) -> None:
                         help="futures of each kind that chance draws differently (default: %(default)s)")  # fmt: skip
     parser.add_argument("--nodes", metavar="N,+M", help="of a log: the nodes there were, and others or more to try")
     parser.add_argument("--load", default="1", metavar="X,Y", help="of a log: jobs come so many times as fast")
-    parser.add_argument("--policy", default="fifo,easy", metavar="A,B", help="of a log (default: %(default)s)")
+    parser.add_argument("--policy", default="fifo,easy", metavar="A,B",
+                        help="of a log: policies, each with settings of its own in brackets: "
+                        "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="of a log (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the runs (default: RUN-at-TIME)")
     parser.set_defaults(action=_whatif)
@@ -105,6 +108,15 @@ def _check(options: Namespace) -> None:
         raise InvalidConfigError("nothing is to change, needed is KEY=VALUE, --drop-node, --without or --add")
 
 
+def _apart(overrides: list[str]) -> Iterator[str]:
+    """Yield overrides, those of a policy with settings in brackets one by one."""
+    from polluxsim.run.overrides import policy_text
+
+    for override in overrides:
+        key, _, value = override.partition("=")
+        yield from policy_text(value).overrides if key == "policy" else [override]
+
+
 def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
     """Return the settings with an entry of a group, or settings of the one there is, as overrides say."""
     import yaml
@@ -113,7 +125,7 @@ def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
 
     names: dict[str, str] = {}
     settings: dict[str, dict[str, Any]] = {}
-    for override in overrides:
+    for override in _apart(overrides):
         key, equals, value = override.partition("=")
         group, _, name = key.partition(".")
         if group not in GROUPS or not equals:

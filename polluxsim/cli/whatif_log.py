@@ -25,20 +25,26 @@ class Case(NamedTuple):
 
 
 def whatif_log(options: Namespace) -> None:
-    """Import a log, see which policy explains its waits, replay it in every case, and say what changes them."""
+    """Import a log, find the policy that explains its waits, replay it in every case, and print what changes them."""
+    from polluxsim.folders import info_of
+    from polluxsim.look.remarks import without_effect
+    from polluxsim.run.overrides import split_list
     from polluxsim.sweeps.calibration import Candidates, calibrate
 
-    policies, nodes, loads = options.policy.split(","), _nodes(options.nodes), _loads(options.load)
+    policies, nodes, loads = split_list(options.policy), _nodes(options.nodes), _loads(options.load)
     folder = options.output or options.run.with_name(f"{options.run.stem}-whatif")
     log = _imported(options.run, folder)
     present = Candidates(policies, [nodes[0] * options.gpus_per_node], options.gpus_per_node)
     found, waits = calibrate(log, present, folder / "as-it-was", options.names)
     cases = [Case(*case) for case in product(policies, nodes, loads)]
-    waited = dict(zip(cases, _waits(log, present, cases, options.names, folder / "runs"), strict=True))
+    runs = dict(zip(cases, _replayed(log, present, cases, options.names, folder / "runs"), strict=True))
+    waited = {case: _waits(run) for case, run in runs.items()}
     print(f"{len(waits)} jobs waited {length(waits.mean())} on average in the log; replayed on {nodes[0]} nodes: "
           + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found))  # fmt: skip
     _print(waited)
     print("\n".join(_sentences(Case(found[0].policy, nodes[0], loads[0]), waited)))
+    for sentence in without_effect((case.policy, info_of(run)) for case, run in runs.items()):
+        print(sentence)
     print(f"wrote {folder}")
 
 
@@ -73,12 +79,8 @@ def _loads(text: str) -> list[float]:
         raise InvalidConfigError(f"--load is {text!r}, allowed are numbers like 1,1.2") from None
 
 
-def _waits(
-    log: Path, present: Candidates, cases: Sequence[Case], extra: Sequence[str], folder: Path
-) -> Iterator[tuple[float, float]]:
-    """Yield the mean and the 95 % quantile of the jobs' waits in every case [s]."""
-    from polluxsim.metrics.target import read_target
-    from polluxsim.storage import read_run
+def _replayed(log: Path, present: Candidates, cases: Sequence[Case], extra: Sequence[str], folder: Path) -> list[Path]:
+    """Replay the log in every case, and return the runs."""
     from polluxsim.sweeps import run_sweep
     from polluxsim.sweeps.calibration import replay_of
 
@@ -89,10 +91,17 @@ def _waits(
         (*same, f"policy={case.policy}", f"cluster.num_nodes={case.nodes}", f"workload.load_factor={case.load}")
         for case in cases
     ]
-    targets = [read_target(f"{what} wait < 1h") for what in ("mean", "p95")]
-    for run in run_sweep(plan, folder)["folder"]:
-        result = read_run(Path(run)).result
-        yield targets[0].value(result), targets[1].value(result)
+    return list(map(Path, run_sweep(plan, folder)["folder"]))
+
+
+def _waits(run: Path) -> tuple[float, float]:
+    """Return the mean and the 95 % quantile of the jobs' waits in a run [s]."""
+    from polluxsim.metrics.target import read_target
+    from polluxsim.storage import read_run
+
+    result = read_run(run).result
+    mean, high = (read_target(f"{what} wait < 1h").value(result) for what in ("mean", "p95"))
+    return mean, high
 
 
 def _print(waited: Mapping[Case, tuple[float, float]]) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from polluxsim.folders import info_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -28,6 +28,21 @@ def print_remarks(folders: Sequence[Path]) -> None:
     for remarks in (_stood_still(infos), _start_costs(configs), _never_grown(configs), _alike(configs)):
         if (remark := next(remarks, None)) is not None:
             print(f"polluxsim: {remark}", file=sys.stderr)
+    for remark in without_effect((folder.name, info) for folder, info in infos.items()):
+        print(f"polluxsim: {remark}", file=sys.stderr)
+
+
+def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the settings that had no effect, each sentence once, with the names of the runs that it is about.
+
+    `infos` are names and what run.json says. Of many runs, the first is named and the others are counted.
+    """
+    names: dict[str, dict[str, None]] = defaultdict(dict)
+    for name, info in infos:
+        for sentence in info.get("without_effect", ()):
+            names[sentence][name] = None
+    for sentence, (first, *others) in names.items():
+        yield f"{first}{f' and {len(others)} more' if others else ''}: {sentence}"
 
 
 def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:

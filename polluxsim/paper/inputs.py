@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.paper.experiment import DATA
-from polluxsim.sweeps.plan import quoted
+from polluxsim.run.overrides import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Gpu, Gpus, JobId
+    from polluxsim.types import Cluster, Gpu, Gpus, JobId
+    from polluxsim.workloads.job import Job
 
 
 @pool_per_type
@@ -41,6 +42,12 @@ class AntMan:
     _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
     # GPUs of jobs that ran before it was asked first: they are left alone on them.
     _others: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether priorities decide nothing."""
+        if not jobs or len({_is_guest(job) for job in jobs}) > 1:
+            return []
+        return ["all jobs have a priority of 0 or more, or all have less: none runs beside another on the same GPUs"]
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start who can start."""
@@ -131,7 +138,7 @@ class AntMan:
         return tuple(sorted(there, key=load)[: job.num_replicas]) if len(there) >= job.num_replicas else ()
 
 
-def _is_guest(job: JobView) -> bool:
+def _is_guest(job: JobView | Job) -> bool:
     return job.priority < 0
 
 

@@ -9,6 +9,7 @@ from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.policies.effects import overestimate_without_effect
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
@@ -16,13 +17,14 @@ from polluxsim.policies.srtf import remaining_time
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
     from polluxsim.policies.gangs import Describe
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
 
 @dataclass
@@ -203,6 +205,10 @@ class Easy:
     def __post_init__(self) -> None:
         check_above_zero(overestimate=self.overestimate)
         self._limits = Limits(self.overestimate)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether `overestimate` decides nothing."""
+        return overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose turn it is, in order of submission."""

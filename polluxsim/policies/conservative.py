@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.policies.backfill import Limits
+from polluxsim.policies.effects import overestimate_without_effect
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
 
 class Reservation(NamedTuple):
@@ -97,6 +99,10 @@ class Conservative:
     def __post_init__(self) -> None:
         check_above_zero(overestimate=self.overestimate)
         self._limits = Limits(self.overestimate)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether `overestimate` decides nothing."""
+        return overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose reservations begin now."""

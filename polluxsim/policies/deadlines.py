@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from polluxsim.policies.effects import unless_jobs_differ
 from polluxsim.policies.orders import gangs_by
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
+    from polluxsim.types import Cluster
+    from polluxsim.workloads.job import Job
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,10 @@ class EarliestDeadline:
 
     Source: Liu and Layland (1973), with gangs in place of single processors.
     """
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether deadlines decide nothing."""
+        return unless_jobs_differ(jobs, "deadline", "its jobs start in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by deadline."""

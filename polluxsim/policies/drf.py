@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import check_choice
 from polluxsim.hosts import NOTHING, Host, least, shares_of
+from polluxsim.policies.effects import check_names, unless_jobs_differ, values_of
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.quotas import NO_QUEUE
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Cluster, JobId, Placement
+    from polluxsim.workloads.job import Job
 
 OWNERS = ("queue", "user")
 
@@ -50,6 +52,12 @@ class DominantResourceFairness:
     def __post_init__(self) -> None:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
         check_choice("policy.by", self.by, OWNERS)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether shares decide nothing; each weight must be of a queue, or user, that jobs have."""
+        check_names("policy.weights", self.weights, self.by, {*values_of(jobs, self.by, NO_QUEUE), NO_QUEUE})
+        return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and one that does not fit "
+                                  "holds up the others")  # fmt: skip
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then fill progressively."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.deadlines import due
+from polluxsim.policies.effects import unless_jobs_differ
 from polluxsim.policies.elastic import dealt, powers_of_two
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
     # A job, what it got when its turn came, and what was left then.
     Share = tuple[JobView, int, int]
@@ -32,6 +34,10 @@ class ElasticEdf:
 
     Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
     """
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether deadlines decide nothing."""
+        return unless_jobs_differ(jobs, "deadline", "its jobs get GPUs in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Deal the GPUs out."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
     # Extra GPU time for each GPU more [GPU s], the job's place and name, and the GPUs it might have.
     Wish = tuple[float, int, JobId, int]
@@ -179,6 +180,12 @@ class ElasticFlow:
     _changed: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     # Who was admitted and is late all the same, as it was slower than believed.
     _late: set[JobId] = field(default_factory=set, init=False, repr=False)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether deadlines decide nothing."""
+        if not jobs or any(job.deadline is not None for job in jobs):
+            return []
+        return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Admit, plan and spread where something happened; else go on by the plan."""

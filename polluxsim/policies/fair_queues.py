@@ -8,17 +8,19 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
+from polluxsim.policies.effects import check_names, unless_jobs_differ, values_of
 from polluxsim.policies.gangs import schedule_gangs
 from polluxsim.policies.orders import check_above_zero
-from polluxsim.policies.quotas import queue_of
+from polluxsim.policies.quotas import NO_QUEUE, queue_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
 
 @dataclass
@@ -46,6 +48,11 @@ class FairQueues:
 
     def __post_init__(self) -> None:
         check_above_zero(lookahead=self.lookahead, **{f"weights.{name}": value for name, value in self.weights.items()})
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether queues decide nothing; each weight must be of a queue that jobs are in."""
+        check_names("policy.weights", self.weights, "queue", {*values_of(jobs, "queue", NO_QUEUE), NO_QUEUE})
+        return unless_jobs_differ(jobs, "queue", "its jobs start in order of submission, wherever they fit")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep what runs, then start jobs of the queues that have had least."""

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.backfill import Limits, backfilled
+from polluxsim.policies.effects import (
+    check_names,
+    overestimate_without_effect,
+    unless_jobs_differ,
+    values_of,
+)
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import Pools, together
 
@@ -18,7 +24,8 @@ if TYPE_CHECKING:
 
     from polluxsim.policies.gangs import Describe
     from polluxsim.policies.view import ClusterView, Decision, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
 NOBODY = ""
 """Whose jobs are that name no user."""
@@ -67,6 +74,14 @@ class Multifactor:
         if min(self.age, self.size, self.priority, self.fair_share) < 0:
             raise InvalidConfigError("policy has a weight below 0, allowed are numbers ≥ 0")
         self._usage = Usage(self.half_life)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return which factors are the same for all jobs; each share must be of a user who has jobs."""
+        check_names("policy.shares", self.shares, "user", {*values_of(jobs, "user", NOBODY), NOBODY})
+        sentences = unless_jobs_differ(jobs, "user", "policy.fair_share has no effect") if self.fair_share else []
+        if self.priority not in (0.0, Multifactor.priority):  # not of the default, as few logs have priorities
+            sentences += unless_jobs_differ(jobs, "priority", "policy.priority has no effect")
+        return sentences + overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose turn it is, by falling priority."""

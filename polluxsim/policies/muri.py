@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
 
 Kind: TypeAlias = tuple[Stages, ...]
@@ -86,6 +87,12 @@ class Muri(AtEvents):
     knows_durations: bool = True
     falls_apart: bool = True
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether no pack can be made."""
+        if not jobs or any(job.stages is not None for job in jobs):
+            return []
+        return ["the stages of no job are known: each job has its GPUs alone"]
 
     def decide(self, view: ClusterView) -> Decision:
         """Order, choose, merge, and place the packs that come first."""

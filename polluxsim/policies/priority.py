@@ -7,13 +7,17 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import check_number
+from polluxsim.policies.effects import unless_jobs_differ
 from polluxsim.policies.orders import gangs_by
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
+    from polluxsim.workloads.job import Job
 
 
 @dataclass
@@ -34,6 +38,10 @@ class Priority:
 
     def __post_init__(self) -> None:
         check_number("policy.min_run_time", self.min_run_time, self.min_run_time >= 0, "a finite number ≥ 0")
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether priorities decide nothing."""
+        return unless_jobs_differ(jobs, "priority", "its jobs start in order of submission, and none is preempted")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to who may not be preempted, then by priority."""

@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, short
+from polluxsim.policies.effects import check_names, values_of
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Cluster, JobId, Placement
+    from polluxsim.workloads.job import Job
 
 NO_QUEUE = "none"
 """Where jobs are that name no queue."""
@@ -53,6 +55,19 @@ class Quotas:
             for what, count in each.items():
                 if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                     raise InvalidConfigError(f"policy.gpus.{what} is {count!r}, allowed is a whole number ≥ 0")
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return what its quotas do not decide; each must be of a queue that jobs are in, on GPU types there are."""
+        queues = values_of(jobs, "queue", NO_QUEUE)
+        check_names("policy.gpus", self.gpus, "queue", {*queues, NO_QUEUE} if jobs else self.gpus)
+        for queue, said in self.gpus.items():
+            if isinstance(said, Mapping):
+                check_names(f"policy.gpus.{queue}", said, "GPU type", cluster.types)
+        if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in self.gpus.values()):
+            return ["policy.gpus gives no queue GPUs, so every job borrows: a backfill without quotas or reservations"]
+        if self.borrowing and len(queues) == 1:
+            return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]
+        return []
 
     def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
         """Return the quotas of the GPUs of a type, of those that a cluster has."""

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from polluxsim.durations import HOUR
 from polluxsim.errors import InvalidConfigError, check_number
+from polluxsim.policies.effects import without_effect
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.view import Change, Decision, Standing, Traits, traits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
 
     from polluxsim.policies.view import Changes, ClusterView, JobView, NodeCounts, Policy
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Cluster, JobId, Placement
+    from polluxsim.workloads.job import Job
 
 WEEK, DAY = 168, 24
 """Hours after which a forecast takes things to be as they were."""
@@ -95,6 +97,10 @@ class Scaled:
     def traits(self) -> Traits:
         """Return what the policy inside is, and that nodes go and come when no job is here, too."""
         return replace(traits_of(self.inner), scales=True)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return what decides nothing of the policy inside."""
+        return without_effect(self.inner, jobs, cluster)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose the number of nodes, and have the policy deal out what is to stay."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, check_choice
 from polluxsim.hosts import Host, least, shares_of, with_gpus
+from polluxsim.policies.effects import without_effect
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import Change, Decision, Traits, traits_of
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.policies.view import ClusterView, JobView, Policy, Reason
-    from polluxsim.types import JobId, Placement
+    from polluxsim.types import Cluster, JobId, Placement
+    from polluxsim.workloads.job import Job
 
 ALLOCATIONS = ("tuned", "proportional")
 ENDS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
@@ -57,6 +59,13 @@ class Synergy:
     def traits(self) -> Traits:
         """Return what the policy inside is."""
         return traits_of(self.order)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return what decides nothing of the policy inside, and whether CPUs and memory count."""
+        sentences = without_effect(self.order, jobs, cluster)
+        if not cluster.hosts:
+            sentences.append("the cluster does not give the CPUs and memory of its nodes, so it only gives GPUs")
+        return sentences
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Have the policy inside choose who runs, place who starts, and give all of them CPUs and memory."""

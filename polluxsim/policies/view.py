@@ -83,7 +83,7 @@ class Policy(Protocol):
     """Says at scheduling rounds who gets which GPUs.
 
     A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one. It may have
-    an attribute `traits`, which says what it is.
+    an attribute `traits`, which says what it is, and a method `without_effect`, as `polluxsim.policies.effects` has it.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:

@@ -22,8 +22,10 @@ from polluxsim.errors import InvalidConfigError, did_you_mean
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
 from polluxsim.run.building import build, in_words, missing
+from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.hydra_words import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
+from polluxsim.shipped import shipped
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Workload
 
 TOP_LEVEL = ("agent", "cluster", "engine", "policy", "profiles", "workload", "seed")
+NEEDED = ("cluster", "engine", "policy", "profiles", "workload", "seed")
 NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
@@ -66,6 +69,7 @@ class Execution:
         self._profiles, self.workload = self._load()
         self.cluster: Cluster = self._part("cluster")
         self._load_time = perf_counter() - started
+        self._without_effect = list[str]()
 
     def simulate(self, *watchers: Watcher) -> tuple[Result, Summary | None]:
         """Replay the workload, told to watchers in turn; return the records and their metrics."""
@@ -77,6 +81,7 @@ class Execution:
         try:
             run, policy = self.start()
             result = driven(run, policy, watch)
+            self._without_effect += unused_in(run.scenario, result)
         except MemoryError as error:
             what = f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
             raise InvalidConfigError(what) from None
@@ -89,6 +94,7 @@ class Execution:
         policy = self._part("policy")
         parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
         scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
+        self._without_effect = settings_without_effect(policy, scenario)
         return Simulation(scenario, self._config.seed), policy
 
     def _part(self, group: str) -> Any:
@@ -103,6 +109,7 @@ class Execution:
 
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return what run.json says of the run."""
+        unused = {"without_effect": self._without_effect} if self._without_effect else {}
         return {
             "config": self._resolved,
             "seed": self._config.seed,
@@ -111,6 +118,7 @@ class Execution:
             "versions": versions(),
             "git_commit": git_commit(),
             "summary": None if summary is None else asdict(summary),
+            **unused,
         }
 
 
@@ -159,6 +167,11 @@ def _check_top_level(config: DictConfig) -> None:
     if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
+    if lacking := [name for name in NEEDED if name not in config]:
+        raise InvalidConfigError(
+            f"there is no {lacking[0]} in the configuration, and each run needs one; a run.yaml of your own replaces "
+            f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"
+        )
     if OmegaConf.is_missing(config, "seed"):
         raise InvalidConfigError(missing("seed"))
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:

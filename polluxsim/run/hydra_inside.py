@@ -1,7 +1,7 @@
-"""What we take from inside Hydra: a release may move it, and a test of this module says so when one does.
+"""The parts of Hydra that are not public: a release may move them, and a test of this module then fails.
 
-Hydra's own way to compose keeps the application in a global that two threads, or a user's own Hydra application, cannot
-share; its loader of configurations does without.
+Hydra's public function `compose` keeps the application in a global variable, which two threads, or a user's own Hydra
+application, cannot share. Its loader of configurations needs no global variable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _one_at_a_time = RLock()
 
 
 class Loader(ConfigLoaderImpl):
-    """Loads configurations from the shipped ones, for one thread at a time."""
+    """Loads configurations, those of the user first, for one thread at a time."""
 
     def __init__(self) -> None:
         with _one_at_a_time:

@@ -18,6 +18,7 @@ from polluxsim.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
+from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.execution import Execution
 from polluxsim.run.hydra_words import hydra_in_words
 from polluxsim.storage import Run
@@ -103,10 +104,12 @@ class Moment(Generic[RunT]):
         run, policy = self.copied()
         new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
         scenario, policy = run.scenario, policy if new_policy is None else deepcopy(new_policy)
+        unused: list[str] = self.origin.info.get("without_effect", [])
         nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)
         if new_policy is not None or nodes != scenario.cluster:
             parts = policy, scenario.workload, scenario.profiles, nodes, scenario.settings
             scenario = Scenario.under(*parts, scenario.agent)
+            unused = settings_without_effect(policy, scenario)
         left_out = tuple(dict.fromkeys(without))
         self._check_jobs(left_out)
         diversion = Diversion(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)
@@ -118,7 +121,8 @@ class Moment(Generic[RunT]):
         descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
         info = self._execution.info(summarise(result))
         info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
-        return replace(self.origin, info=info | {"descent": descent}, result=result)
+        info |= {"descent": descent, "without_effect": [*unused, *unused_in(scenario, result)]}
+        return replace(self.origin, info=info, result=result)
 
     def _changed(self, group: str, config: DictConfig, given: Mapping[str, Any]) -> Any:
         """Return what a changed part of the settings stands for, None if it is as it was."""

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.logs.trace_table import read_trace
+from polluxsim.run.overrides import quoted
 from polluxsim.sweeps import run_sweep
-from polluxsim.sweeps.plan import quoted
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:

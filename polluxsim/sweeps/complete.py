@@ -11,14 +11,16 @@ from hydra.types import HydraContext, RunMode
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.files import lock
 from polluxsim.run.composing import CONFIG_NAME
+from polluxsim.run.config_folders import report_replaced
 from polluxsim.run.hydra_inside import Callbacks
 from polluxsim.run.hydra_words import hydra_in_words
 from polluxsim.run.interrupt import SweepInterrupted, raising
+from polluxsim.run.overrides import quoted
 from polluxsim.sweeps.dataset import DATASET, TIMING, write_dataset
 from polluxsim.sweeps.finished import clear, copy_run, finished_runs, is_finished
 from polluxsim.sweeps.launchers import chosen_workers
 from polluxsim.sweeps.local import LocalWorkers
-from polluxsim.sweeps.plan import arranged, composer, entry_of, quoted
+from polluxsim.sweeps.plan import arranged, composer, entry_of
 from polluxsim.sweeps.progress_line import sweep_progress
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def run_sweep(
     workers
         Processes on this machine at most; by default one for each core.
     config_dirs
-        More folders of configurations, as `--config-dir` takes one.
+        The user's folders of configurations, as `--config-dir` takes one. Their entries win over shipped ones.
     cache
         A folder of finished runs to take runs from, and to put copies of new ones into.
 
@@ -94,6 +96,7 @@ def run_sweep(
     if not plan:
         raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
     chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
+    report_replaced(config_dirs)
     composing = composer(config_dirs, chosen)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
     return run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)

@@ -12,9 +12,9 @@ from omegaconf import open_dict
 from polluxsim.errors import InvalidConfigError, SweepError
 from polluxsim.run.hydra_inside import error_of
 from polluxsim.run.hydra_words import not_installed
+from polluxsim.run.overrides import as_hydra_takes, quoted
 from polluxsim.run.workers import ONE_THREAD, num_cores, one_thread_each
 from polluxsim.sweeps.local import LocalWorkers
-from polluxsim.sweeps.plan import quoted
 from polluxsim.sweeps.working import HydraTask
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def chosen_workers(config: DictConfig, context: HydraContext, processes: int | N
 def _job(entry: Entry) -> list[str]:
     """Return the overrides of a run, with its folder by its whole path, as a worker may stand in another one."""
     return [
-        *entry.overrides,
+        *as_hydra_takes(entry.overrides),
         f"hydra.sweep.dir={quoted(str(entry.folder.parent.resolve()))}",
         f"hydra.sweep.subdir={quoted(entry.folder.name)}",
     ]

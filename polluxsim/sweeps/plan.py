@@ -16,10 +16,12 @@ from omegaconf.errors import OmegaConfBaseException
 from polluxsim.errors import InvalidConfigError
 from polluxsim.folders import difference, info_of
 from polluxsim.run.composing import CONFIG_NAME, without_hydra
+from polluxsim.run.config_folders import searched_first
 from polluxsim.run.execution import resolved
 from polluxsim.run.hydra_inside import Loader, get_overrides_dirname
 from polluxsim.run.hydra_words import hydra_in_words
 from polluxsim.run.identity import key_of
+from polluxsim.run.overrides import as_hydra_takes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,13 +103,17 @@ class Composer:
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """Return the configuration of a run, with Hydra's own part as if composed from these overrides alone."""
+        """Return the configuration of a run, with Hydra's own part as if composed from these overrides alone.
+
+        Overrides are as users write them.
+        """
+        words = as_hydra_takes(overrides)
         try:
-            parsed = self._parser.parse_overrides(list(overrides))
+            parsed = self._parser.parse_overrides(words)
             try:
                 return self._quickly(parsed)
             except OmegaConfBaseException:
-                return self._wholly(overrides)  # Hydra's own error is the clearer one
+                return self._wholly(words)  # Hydra's own error is the clearer one
         except (HydraException, OmegaConfBaseException) as error:
             raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
 
@@ -142,23 +148,12 @@ class Composer:
 
 
 def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
-    """Return a composer of the shipped configurations and those in more folders; all runs have the overrides."""
-    for folder in config_dirs:
-        if not folder.is_dir():
-            raise InvalidConfigError(f"{folder}: no such folder of configurations")
-    folders = ",".join(quoted(f"file://{folder.resolve()}") for folder in config_dirs)
-    search_path = [f"hydra.searchpath=[{folders}]"] if config_dirs else []
-    return Composer(Loader(), [*search_path, *overrides])
+    """Return a composer of configurations, first of the user's folders, then the shipped ones.
 
-
-def quoted(text: str) -> str:
-    r"""Return a text as Hydra's grammar takes it whole.
-
-    >>> print(quoted("it's"))
-    'it\'s'
+    All runs have the overrides.
     """
-    escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", text).replace("'", r"\'")
-    return f"'{escaped}'"
+    with searched_first(config_dirs):
+        return Composer(Loader(), overrides)
 
 
 def _readable(overrides: Sequence[str]) -> str:

@@ -62,3 +62,24 @@ def test_one_command_from_the_log_to_the_page(
                          ([], "needed is --nodes")):  # fmt: skip
         assert main(["whatif", "sacct.txt", *words]) == 2
         assert wrong in capsys.readouterr().err
+
+
+def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sacct(tmp_path / "sacct.txt", 3)
+    lines = Path("sacct.txt").read_text().splitlines()
+    accounts = [line.replace("|u|a|", f"|u|{'ab'[n % 2]}|") for n, line in enumerate(lines)]
+    Path("sacct.txt").write_text("\n".join(accounts) + "\n")
+    command = ["whatif", "sacct.txt", "--nodes", "3", "--policy"]
+    assert main([*command, "fifo,quotas(gpus={a: 12, b: 12}),quotas"]) == 0
+    said = capsys.readouterr().out
+    assert "quotas: policy Quotas: policy.gpus gives no queue GPUs, so every job borrows" in " ".join(said.split())
+    configs = [polluxsim.read(path.parent).info["config"] for path in Path("sacct-whatif/runs").rglob("run.json")]
+    assert sorted(str(config["policy"].get("gpus")) for config in configs) == ["None", "{'a': 12, 'b': 12}", "{}"]
+    assert main([*command, "fifo,quotas(gpus={c: 12})"]) == 2
+    assert "policy.gpus names queue 'c', which does not exist here: there are a, b" in capsys.readouterr().err
+    gpus = ["--gpus", "24", "--policies", "fifo,quotas(gpus={a: 12})"]
+    assert main(["calibrate", "sacct-whatif/log.parquet", *gpus, "--workers", "1"]) == 0
+    assert "quotas(gpus={a: 12})" in " ".join(capsys.readouterr().out.split())

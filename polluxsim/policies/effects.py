@@ -1,0 +1,89 @@
+"""Settings of policies held against the jobs and the cluster: names that do not exist, and what has no effect.
+
+A policy may have a method `without_effect(jobs, cluster)`. It returns a sentence for each setting, or rule, that
+decides nothing for these jobs on this cluster. It raises `InvalidConfigError` for a name in a setting that does not
+exist. These functions help to write that method.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from polluxsim.types import Cluster
+    from polluxsim.workloads.job import Job
+
+MOST_NAMED = 12
+"""Names that an error lists; it counts the others."""
+
+
+def without_effect(policy: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+    """Return a sentence for each setting of a policy, or rule, that decides nothing here; none where it says none.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a setting of the policy names what does not exist.
+    """
+    method = getattr(policy, "without_effect", None)
+    return [] if method is None else list(method(jobs, cluster))
+
+
+def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
+    """Check that the names in a setting exist.
+
+    Parameters
+    ----------
+    setting
+        The setting, as the user wrote it.
+    names
+        Names in it.
+    kind
+        The kind of thing that they name: queue, user, GPU type.
+    known
+        All names of that kind.
+
+    Raises
+    ------
+    InvalidConfigError
+        For the first name that does not exist.
+    """
+    for name in names:
+        if name not in known:
+            listed = sorted(known)
+            more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+            there = f"there are {', '.join(listed[:MOST_NAMED])}{more}" if listed else "there is none"
+            raise InvalidConfigError(
+                f"{setting} names {kind} {name!r}, which does not exist here: {there}{did_you_mean(name, listed)}"
+            )
+
+
+def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:
+    """Return the values of an attribute of jobs; jobs without one count for `otherwise`."""
+    return {getattr(job, attribute) or otherwise for job in jobs}
+
+
+def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) -> list[str]:
+    """Return a sentence if an attribute of the jobs cannot decide anything, as all jobs have the same or none.
+
+    >>> from polluxsim.workloads.job import Job
+    >>> unless_jobs_differ([Job.rigid("a", 0.0, 1, 60.0), Job.rigid("b", 0.0, 1, 60.0)], "queue", "it acts like FIFO")
+    ['no job has a queue: it acts like FIFO']
+    """
+    values = {getattr(job, attribute) for job in jobs}
+    if len(values) > 1 or not jobs:
+        return []
+    (value,) = values
+    what = f"no job has a {attribute}" if value in (None, 0.0) else f"all jobs have the same {attribute}, {value!r}"
+    return [f"{what}: {consequence}"]
+
+
+def overestimate_without_effect(overestimate: float, jobs: Sequence[Job]) -> list[str]:
+    """Return a sentence if a policy's `overestimate` is set, but each job has a time limit of its own."""
+    if overestimate == 1.0 or not jobs or not all(job.time_limit for job in jobs):
+        return []
+    return ["policy.overestimate has no effect: each job has a time limit"]

@@ -1,0 +1,142 @@
+"""Overrides as users write them: mappings without a plus, and policies with their settings in brackets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.run.config_folders import config_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
+"""An override that neither adds nor deletes a setting."""
+
+WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
+"""A policy with settings: NAME(SETTING=VALUE, SETTING=VALUE)."""
+
+OPENING, CLOSING, QUOTES = "([{", ")]}", "'\""
+
+GROUP = "policy"
+"""The group whose entries may have settings in brackets."""
+
+FUNCTIONS = {
+    "bool", "choice", "extend_list", "float", "glob", "int", "interval", "json_str", "range", "shuffle", "sort", "str",
+    "tag",
+}  # fmt: skip
+"""Hydra's functions: what they have in brackets are no settings."""
+
+
+class PolicyText(NamedTuple):
+    """A policy as a command line names it."""
+
+    name: str  # of an entry, or FILE.py:CLASS
+    settings: tuple[str, ...] = ()  # each as SETTING=VALUE
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the overrides that choose this entry and its settings."""
+        return [f"{GROUP}={self.name}", *(f"{GROUP}.{setting}" for setting in self.settings)]
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of a list with commas. Commas inside brackets or quotes do not separate.
+
+    >>> split_list("easy, quotas(gpus={vision: 4, speech: 2})")
+    ['easy', 'quotas(gpus={vision: 4, speech: 2})']
+    """
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in QUOTES:
+            quote = letter
+        else:
+            depth += (letter in OPENING) - (letter in CLOSING)
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def policy_text(text: str) -> PolicyText:
+    """Return the parts of a policy with settings.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a bracket is missing, or a setting is not written as SETTING=VALUE.
+
+    Examples
+    --------
+    >>> policy_text("quotas(gpus={vision: 4}, borrowing=false)").overrides
+    ['policy=quotas', 'policy.gpus={vision: 4}', 'policy.borrowing=false']
+    """
+    found = WITH_SETTINGS.fullmatch(text)
+    if found is None:
+        if "(" in text or ")" in text:
+            raise InvalidConfigError(f"{text}: a bracket is missing; write NAME(SETTING=VALUE, SETTING=VALUE)")
+        return PolicyText(text)
+    settings = tuple(filter(None, split_list(found["settings"])))
+    for setting in settings:
+        if SETTING.fullmatch(setting) is None:
+            raise InvalidConfigError(f"{text}: {setting!r} is no setting; write NAME(SETTING=VALUE, SETTING=VALUE)")
+    return PolicyText(found["name"].strip(), settings)
+
+
+def as_hydra_takes(words: Iterable[str]) -> list[str]:
+    """Return the words of a command line with the pluses, quotes and further overrides that Hydra needs.
+
+    >>> as_hydra_takes(["policy=quotas(gpus={vision: 4})", "seed=1"])
+    ['policy=quotas', '+policy.gpus={vision: 4}', 'seed=1']
+    >>> as_hydra_takes(["policy=easy,quotas(gpus={vision: 4})"])
+    ["policy=easy,'quotas(gpus={vision: 4})'"]
+    """
+    result = list[str]()
+    for word in words:
+        found = SETTING.fullmatch(word)
+        if found is None:
+            result.append(word)
+        elif found["key"] == GROUP and any(map(has_settings, choices := split_list(found["value"]))):
+            if len(choices) > 1:  # the sweeper takes the settings apart
+                result.append(f"{GROUP}={','.join(quoted(text) if has_settings(text) else text for text in choices)}")
+            else:
+                result += as_hydra_takes(policy_text(choices[0]).overrides)
+        elif found["value"].startswith("{") and "." in found["key"]:
+            result.append(f"+{word}")
+        else:
+            result.append(f"++{word}" if is_in_mapping(found["key"]) else word)
+    return result
+
+
+def has_settings(text: str) -> bool:
+    """Return whether an unquoted text is a policy with settings, and not a call of one of Hydra's functions."""
+    name, bracket, _ = text.partition("(")
+    return bool(bracket) and name not in FUNCTIONS and text[0] not in QUOTES
+
+
+def is_in_mapping(key: str) -> bool:
+    """Return whether a setting is inside a mapping that is empty in some configuration file.
+
+    >>> is_in_mapping("policy.gpus.vision"), is_in_mapping("policy.inner.backfill")
+    (True, False)
+    """
+    group, *path = key.split(".")
+    if len(path) < 2:
+        return False
+    empty = re.compile(rf"^({'|'.join(map(re.escape, path[:-1]))}): *\{{\}}", re.MULTILINE)
+    files = config_files(f"{group}/**/*.yaml").values()
+    return any(empty.search(path.read_text(encoding="utf-8", errors="replace")) for path in files)
+
+
+def quoted(text: str) -> str:
+    r"""Return a text as Hydra's grammar takes it whole.
+
+    >>> print(quoted("it's"))
+    'it\'s'
+    """
+    escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", text).replace("'", r"\'")
+    return f"'{escaped}'"
