@@ -1,16 +1,21 @@
-"""What the laws of the engine are tried on: policies, clusters and workloads drawn at random, runs turn by turn."""
+"""Policies, clusters and workloads drawn at random, on which the tests of laws run.
+
+`POLLUXSIM_DRAWS=10 pytest tests/engine` draws ten times as many as CI does.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from hydra.utils import instantiate
+from hypothesis import settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from toy import toy_job, toy_workload
 
 from polluxsim.checks.driving import AskedEveryRound
@@ -55,6 +60,7 @@ from polluxsim.policies.themis import Themis
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.policies.view import Policy, traits_of
 from polluxsim.records import Result
+from polluxsim.run.composing import composed
 from polluxsim.shipped import shipped
 from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
@@ -70,9 +76,19 @@ __all__ = [
     "check_fork",
     "demand_of",
     "demands",
+    "draws",
     "ended",
     "failing",
+    "policy_config",
 ]
+
+DRAWS = float(os.environ.get("POLLUXSIM_DRAWS", "1"))
+
+
+def draws(examples: int) -> settings:
+    """Return the setting for a law that is tried on `examples` drawn cases, times `POLLUXSIM_DRAWS`."""
+    return settings(max_examples=max(1, round(examples * DRAWS)))
+
 
 # Policies whose parameters are times, made for clocks that run so many times as slow.
 BY_CLOCK: dict[str, Callable[[float], Policy]] = {
@@ -123,6 +139,13 @@ def of_files() -> dict[str, Callable[[], Policy]]:
         if not (traits.shares_gpus or traits.scales):
             found[path.stem] = make
     return found
+
+
+@cache
+def policy_config(name: str) -> DictConfig:
+    """Return the composed configuration of a shipped policy. Tests share it and do not change it."""
+    config: DictConfig = composed({"policy": name}, {}, 0).policy
+    return config
 
 
 POLICIES = of_files() | {name: partial(make, 1.0) for name, make in BY_CLOCK.items()} | OTHERWISE

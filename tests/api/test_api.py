@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,10 @@ from polluxsim.policies.packing import pack, remove
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.tiresias import Tiresias
 from polluxsim.shipped import shipped
-from polluxsim.storage import RUN_FILE
+from polluxsim.storage import RUN_FILE, read_run
+
+if TYPE_CHECKING:
+    from shared_runs import SharedRuns
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,11 +119,10 @@ def test_a_result_is_not_saved_over_another_run(small: Path, tmp_path: Path) -> 
     assert simulate(small, policy="fifo").save(tmp_path / "out")
 
 
-def test_the_default_run_is_the_command_line_s(tmp_path: Path) -> None:
-    assert main(["run", f"hydra.run.dir={tmp_path / 'cli'}"]) == 0
-    result = polluxsim.simulate(progress=False)
-    result.save(tmp_path / "api")
-    assert written(tmp_path / "api") == written(tmp_path / "cli")
+def test_the_default_run_is_that_of_the_command_line(shared_runs: SharedRuns) -> None:
+    config = read_run(shared_runs.run("pollux")).info["config"]
+    result = polluxsim.simulate(settings=polluxsim.settings(horizon=600.0), progress=False)
+    assert result.info["config"] == config | {"engine": config["engine"] | {"horizon": 600.0}}
     assert result.name == "pollux"
 
 

@@ -116,6 +116,7 @@ def test_many_runs_stand_one_below_the_other(
     assert "makespan" in header
 
 
+@pytest.mark.slow
 def test_every_shipped_experiment_composes(run_in: Path, profiles: Path, workload: Path) -> None:
     folder = Path(__file__).parents[2] / "experiments"
     paths = sorted((folder / "experiment").glob("*.yaml"))

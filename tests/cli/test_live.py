@@ -18,8 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from drawn import failing
-from hypothesis import given, settings
+from drawn import draws, failing
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from toy import ToyProfile, toy_job, toy_workload
@@ -181,7 +181,7 @@ def frame(picture: Picture, width: int, height: int) -> list[str]:
     st.integers(10, 60),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=80)
+@draws(80)
 def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int, random: object) -> None:
     """And shows every GPU in use where it does not say how many nodes it leaves out."""
     cluster = Cluster(tuple(sizes))

@@ -6,8 +6,8 @@ from math import inf
 
 import numpy as np
 import pytest
-from drawn import PROFILES, begun, ended
-from hypothesis import given, settings
+from drawn import PROFILES, begun, draws, ended
+from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
@@ -143,7 +143,7 @@ def families(draw: st.DrawFn) -> list[Job]:
 
 
 @given(families(), st.sampled_from([None, 300.0, 600.0]))
-@settings(max_examples=150)
+@draws(100)
 def test_every_job_ends_once_and_as_it_should(jobs: list[Job], horizon: float | None) -> None:
     result = simulate(
         toy_workload(*jobs), PROFILES, Cluster.uniform(1, 2), Fifo(), settings=EngineSettings(horizon=horizon)

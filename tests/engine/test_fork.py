@@ -9,8 +9,8 @@ from time import process_time
 
 import numpy as np
 import pytest
-from drawn import POLICIES, PROFILES, begun, check_fork, ended, go_on, policies_and_cases, told
-from hypothesis import given, settings
+from drawn import POLICIES, PROFILES, begun, check_fork, draws, ended, go_on, policies_and_cases, told
+from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
@@ -33,7 +33,7 @@ turns = st.integers(0, 25)
 
 
 @given(policies_and_cases, st.booleans(), st.sampled_from([0.0, 0.4]), turns, st.booleans())
-@settings(max_examples=100)
+@draws(60)
 def test_a_copy_ends_as_the_run_that_was_never_interrupted(
     given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, interference: float, turns: int, look: bool
 ) -> None:
@@ -47,7 +47,7 @@ def test_a_copy_ends_as_the_run_that_was_never_interrupted(
 
 
 @given(turns, st.booleans())
-@settings(max_examples=20)
+@draws(15)
 def test_so_does_one_of_a_cluster_that_grows(turns: int, look: bool) -> None:
     def begin() -> Simulation:
         cluster = Cluster.elastic(4, 1, 2, 90.0, 1.0)
@@ -62,7 +62,7 @@ def test_so_does_one_of_a_cluster_that_grows(turns: int, look: bool) -> None:
 
 
 @given(st.sampled_from(["fifo", "tiresias", "pollux-annealing"]), turns, st.booleans())
-@settings(max_examples=30)
+@draws(20)
 def test_so_does_one_whose_jobs_follow_from_each_other(name: str, turns: int, look: bool) -> None:
     jobs = HyperParameterSearch("toy", num_trials=14, at_once=2, num_replicas=1).load(PROFILES)
     cluster, policy, other = Cluster.uniform(2, 1), POLICIES[name](), POLICIES[name]()
@@ -73,7 +73,7 @@ def test_so_does_one_whose_jobs_follow_from_each_other(name: str, turns: int, lo
 
 
 @given(turns, st.booleans())
-@settings(max_examples=20)
+@draws(15)
 def test_so_does_one_whose_jobs_wait_for_each_other_and_give_up(turns: int, look: bool) -> None:
     jobs = toy_workload(
         toy_job("a"),

@@ -8,8 +8,8 @@ from time import process_time
 
 import numpy as np
 import pytest
-from drawn import PROFILES, cases
-from hypothesis import given, settings
+from drawn import PROFILES, cases, draws
+from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_job, toy_workload
 
@@ -59,7 +59,7 @@ class ByHand:
 
 
 @given(cases(with_rigid=True), st.booleans())
-@settings(max_examples=60)
+@draws(40)
 def test_least_attained_service_by_the_recipe_is_least_attained_service(
     case: tuple[Cluster, Workload], whole_seconds: bool
 ) -> None:

@@ -47,6 +47,7 @@ def test_every_experiment_file_has_its_values_and_its_command() -> None:
         assert all(row.source for row in experiment.published)
 
 
+@pytest.mark.slow
 def test_every_experiment_runs_and_a_second_time_takes_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All experiments that draw their own workloads, each on one of four jobs."""
     assert reproduce(*OWNED, *TINY, "--out", str(tmp_path)) == 0

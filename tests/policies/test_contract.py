@@ -9,8 +9,9 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from drawn import policy_config
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.diversion import Diversion
@@ -22,7 +23,6 @@ from polluxsim.engine.turns import Simulation
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import traits_of
-from polluxsim.run.composing import composed
 from polluxsim.shipped import shipped
 from polluxsim.types import Cluster
 
@@ -38,15 +38,9 @@ CONFIGS = sorted(
 RULES = EngineSettings(sharing=Interleaved())  # for those that need some way to share; the toy's jobs cannot
 
 
-def config_of(path: Path) -> DictConfig:
-    """Return a policy's configuration with what is chosen inside it."""
-    policy: DictConfig = composed({"policy": path.stem}, {}, 0).policy
-    return policy
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_policy_config_builds_a_policy_that_completes_jobs(path: Path) -> None:
-    policy = instantiate(config_of(path))
+    policy = instantiate(policy_config(path.stem))
     jobs = [toy_job(f"{i}", 30.0 * i, 1 + i % 4) for i in range(12)]
     result = simulate(toy_workload(*jobs), {"toy": ToyProfile()}, Cluster((4, 2, 1)), policy, settings=RULES)
     assert all(job.jct is not None for job in result.job_records)
@@ -68,7 +62,7 @@ def come_and_go(*more: Job) -> Workload:
 @pytest.mark.parametrize("takes_over", [0.0, 120.0, 240.0, 2500.0])
 def test_every_policy_bears_jobs_that_come_and_go_unseen(path: Path, takes_over: float) -> None:
     """From the start, where it takes over with jobs there, and where all that were there had ended."""
-    policy = instantiate(config_of(path))
+    policy = instantiate(policy_config(path.stem))
     jobs = come_and_go(toy_job("late", 2520.0))
     scenario = Scenario.under(Fifo(), jobs, {"toy": ToyProfile()}, Cluster((4, 2, 1)), RULES)
     run = Simulation(scenario)
@@ -102,7 +96,7 @@ def names_in(policy: object) -> set[str]:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_policy_forgets_who_is_gone(path: Path) -> None:
     """Else a long trace would fill the memory."""
-    policy = instantiate(config_of(path))
+    policy = instantiate(policy_config(path.stem))
     gone = [toy_job(f"gone-{i}", 30.0 * i, 1 + i % 4, user=f"u{i % 2}", deadline=1e4) for i in range(12)]
     late = [toy_job(f"late-{i}", 5000.0 + 90.0 * i, 1 + i % 2) for i in range(4)]
     scenario = Scenario.under(policy, toy_workload(*gone, *late), {"toy": ToyProfile()}, Cluster((4, 2, 1)), RULES)
@@ -117,7 +111,7 @@ def test_the_shipped_policies_are_these() -> None:
 
 
 def test_only_pollux_and_autoscalers_let_jobs_choose_their_batch_size() -> None:
-    adaptive = {path.stem for path in CONFIGS if traits_of(instantiate(config_of(path))).adaptive}
+    adaptive = {path.stem for path in CONFIGS if traits_of(instantiate(policy_config(path.stem))).adaptive}
     assert adaptive == {"pollux", "pollux-remaining", "sia", "autoscale-goodput", "autoscale-throughput"}
 
 

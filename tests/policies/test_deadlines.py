@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import AskedEveryRound, begun, clusters, ended
-from hypothesis import given, settings
+from drawn import AskedEveryRound, begun, clusters, draws, ended
+from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
@@ -141,7 +141,7 @@ def jobs_with_deadlines(draw: st.DrawFn) -> tuple[Cluster, Workload]:
 
 
 @given(jobs_with_deadlines(), st.booleans(), st.sampled_from([0.0, 30.0, 45.0, 150.0]))
-@settings(max_examples=300)
+@draws(300)
 def test_no_admitted_job_misses_its_deadline(case: tuple[Cluster, Workload], together: bool, delay: float) -> None:
     cluster, workload = case
     result = simulate(workload, {}, cluster, ElasticFlow(together), settings=EngineSettings(restart_delay=delay))

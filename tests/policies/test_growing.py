@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from drawn import AskedEveryRound, begun, check_fork, ended, go_on, told
-from hypothesis import given, settings
+from drawn import AskedEveryRound, begun, check_fork, draws, ended, go_on, told
+from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.engine.settings import EngineSettings
@@ -113,7 +113,7 @@ jobs = st.lists(
 
 
 @given(jobs, st.booleans(), st.integers(0, 12), st.booleans())
-@settings(max_examples=40, deadline=None)
+@draws(40)
 def test_all_complete_a_copy_ends_alike_and_to_be_asked_more_often_changes_nothing(
     jobs: tuple[Job, ...], packing: bool, turns: int, look: bool
 ) -> None:

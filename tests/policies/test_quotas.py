@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from drawn import PROFILES, begun, cases, ended
-from hypothesis import given, settings
+from drawn import PROFILES, begun, cases, draws, ended
+from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
@@ -97,7 +97,7 @@ class Watched:
 
 
 @given(cases(with_rigid=True), st.booleans(), st.data())
-@settings(max_examples=100)
+@draws(100)
 def test_nobody_within_a_quota_waits(case: tuple[Cluster, Workload], borrowing: bool, data: st.DataObject) -> None:
     cluster, workload = case
     vision = data.draw(st.integers(0, cluster.num_gpus))
