@@ -32,6 +32,13 @@ def print_remarks(folders: Sequence[Path]) -> None:
         print(f"polluxsim: {remark}", file=sys.stderr)
 
 
+def print_without_effect(sweep: Path) -> None:
+    """Print on standard error which settings had no effect in the runs of a complete sweep."""
+    names = pq.read_table(sweep / "sweep.parquet", columns=["folder"])["folder"].to_pylist()
+    for remark in without_effect((name, info_of(sweep / name)) for name in names):
+        print(f"polluxsim: {remark}", file=sys.stderr)
+
+
 def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Yield the settings that had no effect, each sentence once, with the names of the runs that it is about.
 
