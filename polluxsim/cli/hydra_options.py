@@ -50,7 +50,7 @@ def check_options(arguments: Sequence[str]) -> None:
         raise InvalidConfigError(f"run: {error} ('polluxsim run --help' says more)") from None
     if sum(word.startswith(("--config-d", "-cd")) for word in arguments) > 1:
         raise InvalidConfigError(
-            "run: --config-dir is given twice, but it takes one folder; name more of them with hydra.searchpath=[DIR,DIR]"
+            "run: --config-dir is given twice, but it takes one folder; name more with hydra.searchpath=[DIR,DIR]"
         )
     if unknown:
         name = unknown[0].partition("=")[0]
