@@ -65,6 +65,11 @@ class Quotas:
             if isinstance(said, Mapping):
                 check_names(f"policy.gpus.{queue}", said, "GPU type", cluster.types)
         if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in self.gpus.values()):
+            if jobs and not self.borrowing:
+                raise InvalidConfigError(
+                    "policy.gpus gives no queue GPUs and policy.borrowing is false, so that no job could start; "
+                    f"give GPUs to queues, as policy.gpus={{{min(queues)}: {cluster.num_gpus}}}"
+                )
             return ["policy.gpus gives no queue GPUs, so every job borrows: a backfill without quotas or reservations"]
         if self.borrowing and len(queues) == 1:
             return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]

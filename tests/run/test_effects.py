@@ -98,6 +98,7 @@ def test_policies_that_share_gpus_say_what_they_lack() -> None:
 
 NAMES = {
     "queue": (Quotas({"visoin": 4}), "policy.gpus names queue 'visoin', which .* speech, vision; did you mean vision?"),
+    "no quota": (Quotas(borrowing=False), r"no job could start; give GPUs to queues, as policy.gpus=\{speech: 8\}"),
     "weight": (FairQueues({"visoin": 2.0}), "policy.weights names queue 'visoin'"),
     "drf": (DominantResourceFairness({"vision": 2.0}, by="user"), "policy.weights names user 'vision'.* ann, bob"),
     "user": (Multifactor(shares={"anne": 2.0}), "policy.shares names user 'anne'.* did you mean ann?"),
