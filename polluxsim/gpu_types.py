@@ -165,11 +165,29 @@ def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> 
 class NamedTypes:
     """The types that the jobs of a log can use, by what it says of each; every word is looked up once.
 
-    `other_names` are those of `types_in`; None lets all jobs use any type.
+    Parameters
+    ----------
+    other_names
+        As of `types_in`; None lets all jobs use any type.
+    log
+        What the log says of each of its jobs.
+
+    Raises
+    ------
+    InvalidConfigError
+        If one of the other names is not in the log, or does not stand for a name.
     """
 
-    def __init__(self, other_names: Mapping[str, str] | None) -> None:
+    def __init__(self, other_names: Mapping[str, str] | None, log: Iterable[str | None]) -> None:
+        said = {word.strip() for text in set(log) - {None} for word in str(text).split("|")} - {""}
+        known = {word.lower() for word in said}
         for name, meant in (other_names or {}).items():
+            if name.lower() not in known:
+                there = f"there are {', '.join(sorted(said))}" if said else "its jobs name no GPU type"
+                raise InvalidConfigError(
+                    f"workload.gpu_types names GPU type {name!r}, which is not in the log: {there}"
+                    f"{did_you_mean(name, said)}"
+                )
             if not isinstance(meant, str):
                 raise InvalidConfigError(
                     f"workload.gpu_types.{name} is {short(meant)}, allowed is the name of a GPU type, or '' for any"

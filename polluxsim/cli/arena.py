@@ -36,11 +36,12 @@ def _arena(options: Namespace) -> None:
 
     from polluxsim.arena.leaderboard import as_frame, leaderboard
     from polluxsim.arena.page import page
-    from polluxsim.arena.playing import Place, play
+    from polluxsim.arena.playing import RUNS, Place, play
     from polluxsim.arena.scenarios import default_policies, read_suite
     from polluxsim.arena.words import as_markdown
     from polluxsim.files import appearing_whole
     from polluxsim.look.console import console
+    from polluxsim.look.remarks import print_without_effect
     from polluxsim.run.overrides import split_list
 
     suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
@@ -48,7 +49,8 @@ def _arena(options: Namespace) -> None:
         raise InvalidConfigError(f"{other[0]!r} is not for an arena, allowed are settings of hydra's launcher")
     place = Place(options.output, options.workers, tuple(options.names))
     policies = [name for text in options.policies for name in split_list(text)] or default_policies()
-    board = leaderboard(play(policies, suite, place))
+    played = play(policies, suite, place)
+    board = leaderboard(played)
     text = as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios})
     for name, content in {"arena.html": page(board, suite), "arena.md": text}.items():
         with appearing_whole(options.output / name) as path:
@@ -57,4 +59,6 @@ def _arena(options: Namespace) -> None:
         as_frame(board).to_parquet(path, index=False)
     screen = console()
     screen.print(Markdown(text) if screen.is_terminal else text, markup=False)
+    if played.runs:
+        print_without_effect(options.output / RUNS)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")

@@ -35,6 +35,7 @@ def _calibrate(options: Namespace) -> None:
 
     from polluxsim.durations import HOUR
     from polluxsim.look.console import console
+    from polluxsim.look.remarks import print_without_effect
     from polluxsim.run.overrides import split_list
     from polluxsim.sweeps.calibration import Candidates, calibrate
 
@@ -48,6 +49,7 @@ def _calibrate(options: Namespace) -> None:
         numbers = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}", f"{match.rank_correlation:.2f}")
         table.add_row(match.policy, str(match.gpus), *numbers)
     console().print(table)
+    print_without_effect(options.out)
 
 
 def _numbers(text: str) -> list[int]:

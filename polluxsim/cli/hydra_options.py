@@ -50,7 +50,7 @@ def check_options(arguments: Sequence[str]) -> None:
         raise InvalidConfigError(f"run: {error} ('polluxsim run --help' says more)") from None
     if sum(word.startswith(("--config-d", "-cd")) for word in arguments) > 1:
         raise InvalidConfigError(
-            "run: --config-dir is given twice, but it takes one folder; name the others with hydra.searchpath=[DIR,DIR]"
+            "run: --config-dir is given twice, but it takes one folder; name more with hydra.searchpath=[DIR,DIR]"
         )
     if unknown:
         name = unknown[0].partition("=")[0]
@@ -61,7 +61,7 @@ def check_options(arguments: Sequence[str]) -> None:
 
 
 def user_folders(arguments: Sequence[str]) -> list[Path]:
-    """Return the user's folders of configurations: that of `--config-dir`, and those of `hydra.searchpath`."""
+    """Return the user's folders of configurations, from `--config-dir` and `hydra.searchpath`."""
     options, _ = get_args_parser().parse_known_args(arguments)
     folders = [] if options.config_dir is None else [options.config_dir]
     if named := [word for word in options.overrides if word.startswith(SEARCH_PATH)]:

@@ -83,6 +83,7 @@ def _size(options: Namespace) -> int:
 
 
 def _answer(options: Namespace) -> Answer:
+    from polluxsim.look.remarks import print_without_effect
     from polluxsim.metrics.target import read_target
     from polluxsim.sweeps.sizing import Levels, hardest
 
@@ -95,6 +96,7 @@ def _answer(options: Namespace) -> Answer:
     if found is not None and any(estimate(level).high is not None for level in known.measured):
         sure = hardest(levels, lambda level: target.is_met(_high(estimate(level))), easier_upwards=upwards)
     known.write_table()
+    print_without_effect(options.out)
     return Answer(target, {level: estimate(level) for level in sorted(known.measured)}, upwards, found, sure)
 
 

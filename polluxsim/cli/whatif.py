@@ -62,6 +62,7 @@ def _whatif(options: Namespace) -> None:
 def _fork(options: Namespace) -> None:
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
+    from polluxsim.look.remarks import without_effect
     from polluxsim.look.table import SideBySide
     from polluxsim.metrics.summary import summarise
     from polluxsim.run.moment import Moment
@@ -84,6 +85,8 @@ def _fork(options: Namespace) -> None:
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(as_text(compared([*others, *stayed])))
+    for sentence in without_effect([(others[0].name, others[0].info)]):
+        print(sentence)
     print(f"wrote {folder}")
 
 

@@ -66,6 +66,11 @@ class Pairs:
             found[*where, other, one] = row.number("other_steps_per_s", at_least=0)
         object.__setattr__(self, "_speeds", found)
 
+    @property
+    def gpu_types(self) -> set[str]:
+        """Return the GPU types of the table."""
+        return {gpu_type for gpu_type, *_ in self._speeds}
+
     def fits(self, tenants: Sequence[Tenant]) -> bool:
         """Return whether they are two with the same GPUs that were measured together."""
         return len(tenants) == 2 and self._measured(*tenants) is not None

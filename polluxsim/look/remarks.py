@@ -1,4 +1,4 @@
-"""What one should know of finished runs, and would not see in their tables."""
+"""Remarks on finished runs that their tables do not show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPLAY = ".TraceReplay"
 
 
 def print_remarks(folders: Sequence[Path]) -> None:
-    """Print on standard error what there is to say of finished runs, the first of each kind of remark."""
+    """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
     infos = {folder: info_of(folder) for folder in folders}
     configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
     for remarks in (_stood_still(infos), _start_costs(configs), _never_grown(configs), _alike(configs)):
@@ -32,10 +32,17 @@ def print_remarks(folders: Sequence[Path]) -> None:
         print(f"polluxsim: {remark}", file=sys.stderr)
 
 
-def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield the settings that had no effect, each sentence once, with the names of the runs that it is about.
+def print_without_effect(sweep: Path) -> None:
+    """Print on standard error the settings that had no effect in the runs of a complete sweep."""
+    names = pq.read_table(sweep / "sweep.parquet", columns=["folder"])["folder"].to_pylist()
+    for remark in without_effect((name, info_of(sweep / name)) for name in names):
+        print(f"polluxsim: {remark}", file=sys.stderr)
 
-    `infos` are names and what run.json says. Of many runs, the first is named and the others are counted.
+
+def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a sentence for each setting that had no effect, with the first run's name and the number of other runs.
+
+    `infos` are pairs of a run's name and the content of its run.json.
     """
     names: dict[str, dict[str, None]] = defaultdict(dict)
     for name, info in infos:
@@ -46,7 +53,7 @@ def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[s
 
 
 def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which runs were broken off as nobody made progress any more."""
+    """Yield the runs that were cut off because no job made progress."""
     for folder, info in infos.items():
         if info.get("standstill"):
             yield f"{folder.name}: cut off, as {info['standstill']}"
@@ -78,7 +85,7 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which runs differ in nothing but their seed and came out the same."""
+    """Yield the groups of runs that differ only in their seed and have the same results."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for folder, config in configs.items():
         groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)

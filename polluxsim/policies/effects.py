@@ -1,4 +1,4 @@
-"""Settings of policies held against the jobs and the cluster: names that do not exist, and what has no effect.
+"""Check the settings of policies against the jobs and the cluster: unknown names, and settings without effect.
 
 A policy may have a method `without_effect(jobs, cluster)`. It returns a sentence for each setting, or rule, that
 decides nothing for these jobs on this cluster. It raises `InvalidConfigError` for a name in a setting that does not
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.job import Job
 
 MOST_NAMED = 12
-"""Names that an error lists; it counts the others."""
+"""Names that an error lists; it counts the rest."""
 
 
 def without_effect(policy: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
@@ -68,7 +68,7 @@ def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:
 
 
 def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) -> list[str]:
-    """Return a sentence if an attribute of the jobs cannot decide anything, as all jobs have the same or none.
+    """Return a sentence if an attribute cannot decide anything, because it is the same for all jobs or missing.
 
     >>> from polluxsim.workloads.job import Job
     >>> unless_jobs_differ([Job.rigid("a", 0.0, 1, 60.0), Job.rigid("b", 0.0, 1, 60.0)], "queue", "it acts like FIFO")
@@ -83,7 +83,7 @@ def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) ->
 
 
 def overestimate_without_effect(overestimate: float, jobs: Sequence[Job]) -> list[str]:
-    """Return a sentence if a policy's `overestimate` is set, but each job has a time limit of its own."""
+    """Return a sentence if a policy's `overestimate` is set, but each job has its own time limit."""
     if overestimate == 1.0 or not jobs or not all(job.time_limit for job in jobs):
         return []
     return ["policy.overestimate has no effect: each job has a time limit"]

@@ -1,4 +1,4 @@
-"""Quotas: each queue has GPUs of its own, borrows what others leave idle, and takes its own back."""
+"""Quotas: each queue owns GPUs, borrows idle GPUs of other queues, and takes its own GPUs back by preemption."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ NO_QUEUE = "none"
 class Quotas:
     """Start whole jobs by priority and submission, first those within the quotas of their queues, then borrowers.
 
-    A job within its queue's quota that finds no GPUs preempts jobs of queues beyond theirs: the lowest priority first,
-    of these the newest. Nobody else is preempted. A job that fits may overtake one that does not.
+    A job within its queue's quota that finds no GPUs preempts jobs of queues that exceed theirs: the lowest priority
+    first, and among equal priorities the newest. No other job is preempted. A job that fits may overtake a job that
+    does not fit.
 
     Parameters
     ----------
     gpus
-        GPUs of each queue, by name; none for a queue that is not named. Jobs without a queue are in `none`. On several
-        GPU types, those of each type, by its name, as Kueue has quotas for each flavour of a resource.
+        GPUs of each queue, by name; 0 for a queue that is not named. Jobs without a queue are in `none`. On a cluster
+        of several GPU types, GPUs of each queue by type, as Kueue has quotas for each flavour of a resource.
     borrowing
-        Whether queues may use what others leave idle.
+        Whether queues may use idle GPUs of other queues.
 
     Source: cohorts of Kueue with `reclaimWithinCohort`; likewise the capacity queues of YARN and Volcano.
     """
@@ -57,20 +58,25 @@ class Quotas:
                     raise InvalidConfigError(f"policy.gpus.{what} is {count!r}, allowed is a whole number ≥ 0")
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return what its quotas do not decide; each must be of a queue that jobs are in, on GPU types there are."""
+        """Return a sentence if the quotas decide nothing; their queues and GPU types must exist."""
         queues = values_of(jobs, "queue", NO_QUEUE)
         check_names("policy.gpus", self.gpus, "queue", {*queues, NO_QUEUE} if jobs else self.gpus)
         for queue, said in self.gpus.items():
             if isinstance(said, Mapping):
                 check_names(f"policy.gpus.{queue}", said, "GPU type", cluster.types)
         if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in self.gpus.values()):
+            if jobs and not self.borrowing:
+                raise InvalidConfigError(
+                    "policy.gpus gives no queue GPUs and policy.borrowing is false, so that no job could start; "
+                    f"give GPUs to queues, as policy.gpus={{{min(queues)}: {cluster.num_gpus}}}"
+                )
             return ["policy.gpus gives no queue GPUs, so every job borrows: a backfill without quotas or reservations"]
         if self.borrowing and len(queues) == 1:
             return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]
         return []
 
     def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
-        """Return the quotas of the GPUs of a type, of those that a cluster has."""
+        """Return the quotas for one of the GPU types of a cluster."""
         for queue, said in self.gpus.items():
             if not isinstance(said, Mapping) or said.keys() - set(types):
                 raise InvalidConfigError(
@@ -80,7 +86,7 @@ class Quotas:
         return Quotas(self._of(gpu_type), self.borrowing)
 
     def may_use(self, job: JobView, gpu_type: str) -> bool:
-        """Return whether a job can ever have GPUs of a type."""
+        """Return whether a job can start on GPUs of a type."""
         return self.borrowing or job.num_replicas <= self._of(gpu_type).get(queue_of(job), 0)
 
     def _of(self, gpu_type: str) -> dict[str, int]:
@@ -89,7 +95,7 @@ class Quotas:
         return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in items}
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Start who is within a quota, then borrowers."""
+        """Start jobs within their quotas, then jobs that borrow."""
         quotas = self._of(next(iter(view.types)))
         if sum(quotas.values()) > view.num_gpus:
             raise InvalidConfigError(
@@ -111,7 +117,7 @@ class Quotas:
 
 
 class Cohort:
-    """Who holds what of the GPUs that all queues share, while a round is decided."""
+    """The GPUs that all queues share, and the jobs that hold them, during one decision."""
 
     def __init__(self, quotas: Mapping[str, int], view: ClusterView) -> None:
         self._quotas = quotas
@@ -119,14 +125,14 @@ class Cohort:
         for job in view.running:
             self._used[queue_of(job)] += job.num_replicas
         self.free = sum(view.free)
-        # Who may be preempted, the first at the end.
+        # Jobs that may be preempted; the last one is preempted first.
         self._victims = sorted(view.running, key=lambda job: -job.priority)
         self._started: dict[JobId, str] = {}
         self._new: list[JobView] = []
         self.preempted: dict[JobId, JobId] = {}
 
     def starts_within_quota(self, job: JobView) -> bool:
-        """Start a job if its queue has its GPUs, be it that others have to give them back; return whether it has."""
+        """Start the job within its quota, preempting borrowers if needed; return whether it starts."""
         queue = queue_of(job)
         if self._used[queue] + job.num_replicas > self._quotas.get(queue, 0):
             return False
@@ -141,14 +147,14 @@ class Cohort:
         return True
 
     def start(self, job: JobView, how: str) -> None:
-        """Give a job GPUs that are free."""
+        """Give a job free GPUs."""
         self.free -= job.num_replicas
         self._used[queue_of(job)] += job.num_replicas
         self._started[job.job_id] = how
         self._new.append(job)
 
     def placements(self, view: ClusterView) -> dict[JobId, Placement]:
-        """Return what changes: nothing for who is preempted, the emptiest nodes for who starts."""
+        """Return the changed placements: none for preempted jobs, the emptiest nodes for jobs that start."""
         free = FreeGpus(view.free)
         for job in view.running if self.preempted else ():
             if job.job_id in self.preempted:
@@ -157,9 +163,9 @@ class Cohort:
         return gone | {job.job_id: free.pack(job.num_replicas) or () for job in self._new}
 
     def reasons(self, view: ClusterView, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Say of the jobs asked about how they stand to their queues' quotas.
+        """Return for each job asked about how its queue uses its quota.
 
-        Kinds: `within-quota`, `borrows`, `runs-on`, `no-quota-left`, and `reclaimed`, where the other took the GPUs.
+        Kinds: `within-quota`, `borrows`, `runs-on`, `no-quota-left`, and `reclaimed`, with the job that took the GPUs.
         """
         wanted = set(asked)
         return {job.job_id: self._reason(job) for job in view.jobs if job.job_id in wanted}

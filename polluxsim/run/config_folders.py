@@ -1,4 +1,4 @@
-"""The folders that configurations are read from: the user's first, then the one that comes with polluxsim."""
+"""The folders of configurations: the user's folders, then the folder that comes with polluxsim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 
 MOST_NAMED = 3
-"""Files that one message names; it counts the others."""
+"""Files that a message names; it counts the rest."""
 
 
 def user_folders() -> tuple[Path, ...]:
@@ -39,7 +39,7 @@ def config_files(pattern: str) -> dict[str, Path]:
 
 @contextmanager
 def searched_first(folders: Sequence[Path]) -> Iterator[None]:
-    """Search the user's folders before all others inside the block.
+    """Search the user's folders before the shipped one inside the block.
 
     Raises
     ------

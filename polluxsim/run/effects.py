@@ -40,7 +40,10 @@ def unused_in(scenario: Scenario, result: Result) -> list[str]:
 
 
 def _check_types(scenario: Scenario) -> None:
-    """Check the GPU types of restart delays: a table may have types that are known, but not in this cluster."""
+    """Check the GPU types in engine settings. Restart delays may be of known types that the cluster does not have."""
+    sharing = scenario.settings.sharing
+    if isinstance(sharing, Pairs) and not scenario.cluster.node_types:
+        check_names("engine.sharing.gpu_type", [sharing.gpu_type], "GPU type", sharing.gpu_types)
     known = {*GPU_TYPES, *scenario.cluster.types}
     for application, delays in scenario.settings.restart_delays.items():
         if not isinstance(delays, int | float):

@@ -66,7 +66,8 @@ def known_settings() -> list[str]:
     for path in shipped("configs").glob("*/**/*.yaml"):
         group = path.parent.relative_to(shipped("configs")).as_posix()
         entry = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found |= {group, *flat({group.replace("/", "."): entry})}
+        dotted = group.replace("/", ".")
+        found |= {group, *(f"{dotted}.{name}" for name in entry), *flat({dotted: entry})}
     return sorted(found)
 
 

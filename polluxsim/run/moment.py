@@ -104,24 +104,25 @@ class Moment(Generic[RunT]):
         run, policy = self.copied()
         new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
         scenario, policy = run.scenario, policy if new_policy is None else deepcopy(new_policy)
-        unused: list[str] = self.origin.info.get("without_effect", [])
         nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)
         if new_policy is not None or nodes != scenario.cluster:
             parts = policy, scenario.workload, scenario.profiles, nodes, scenario.settings
             scenario = Scenario.under(*parts, scenario.agent)
-            unused = settings_without_effect(policy, scenario)
         left_out = tuple(dict.fromkeys(without))
         self._check_jobs(left_out)
         diversion = Diversion(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)
         if diversion != Diversion(self.time, run.scenario):
             run.divert(diversion)
+        unused = settings_without_effect(policy, scenario)
         result = driven(run, policy)
+        unused += unused_in(scenario, result)
         settings = OmegaConf.merge(config, {} if seed is None else {"seed": seed})
         descent = {"run": self.origin.name, "key": self.origin.info.get("key"), "time": self.time}
         descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
         info = self._execution.info(summarise(result))
         info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
-        info |= {"descent": descent, "without_effect": [*unused, *unused_in(scenario, result)]}
+        info.pop("without_effect", None)  # of the run as it was
+        info |= {"descent": descent} | ({"without_effect": unused} if unused else {})
         return replace(self.origin, info=info, result=result)
 
     def _changed(self, group: str, config: DictConfig, given: Mapping[str, Any]) -> Any:

@@ -30,7 +30,7 @@ class NamedPolicy(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return its name without the file: that of the entry or the class, with the settings."""
+        """Return the name of the entry or the class, with its settings but without its file."""
         return self.name[len(policy_text(self.name).name) - len(self.entry) :]
 
     @property
@@ -58,7 +58,7 @@ def named_policy(name: str) -> NamedPolicy:
     Raises
     ------
     InvalidConfigError
-        If there is no such entry or file, or the settings cannot be read.
+        If the entry or the file does not exist, or the settings cannot be read.
     """
     text = policy_text(name)
     file, colon, kind = text.name.rpartition(":")

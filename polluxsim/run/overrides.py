@@ -26,7 +26,7 @@ FUNCTIONS = {
     "bool", "choice", "extend_list", "float", "glob", "int", "interval", "json_str", "range", "shuffle", "sort", "str",
     "tag",
 }  # fmt: skip
-"""Hydra's functions: what they have in brackets are no settings."""
+"""Hydra's functions, whose brackets hold arguments and not settings."""
 
 
 class PolicyText(NamedTuple):

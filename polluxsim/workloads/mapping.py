@@ -215,7 +215,8 @@ class MappedTrace:
         rng = np.random.default_rng(self.seed)
         requests = requests_of(profiles, usable, tuned=self.tuned)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
-        names, types = UniqueNames(job.job for job in jobs), NamedTypes(self.gpu_types)
+        names = UniqueNames(job.job for job in jobs)
+        types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
         workload = Workload(tuple(_kept(*pair, names, types) for pair in pairs), source=self.path)
         if left := len(usable) - len(workload.jobs):
             left_out["no application by the rule"] = left

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +97,7 @@ class TraceReplay:
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
         jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
+        types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         taken = 0
         for row, job in enumerate(jobs, start=1):
@@ -110,11 +110,11 @@ class TraceReplay:
                 notes["jobs with a share of a GPU given a whole one"] += 1
             taken += 1
             try:
-                yield self._job(job, names.next_of(job.job), row, arrays)
+                yield self._job(job, names.next_of(job.job), row, arrays, types)
             except InvalidJobError as error:
                 raise bad_line(path, row, str(error)) from None
 
-    def _job(self, job: TraceJob, name: str, row: int, arrays: _Arrays) -> Job:
+    def _job(self, job: TraceJob, name: str, row: int, arrays: _Arrays, types: NamedTypes) -> Job:
         return Job.rigid(
             name,
             self._submit_time(job),
@@ -126,14 +126,10 @@ class TraceReplay:
             time_limit=job.time_limit or None,
             after=arrays.before(job, name),
             cancel_time=self._cancel_time(job),
-            gpu_types=self._named.of(job.gpu_type),
+            gpu_types=types.of(job.gpu_type),
             cpus=job.cpus or None,
             memory=job.memory or None,
         )
-
-    @cached_property
-    def _named(self) -> NamedTypes:
-        return NamedTypes(self.gpu_types)
 
     def _cancel_time(self, job: TraceJob) -> float | None:
         """Return when the log says that the job was cancelled, if that counts [s]."""

@@ -232,10 +232,16 @@ def test_each_policy_of_an_arena_has_its_own_settings(tmp_path: Path, monkeypatc
         _listed(["fifo(backfill=true)", "own_fifo.py:fifo"], Path("arena/policies"))
 
 
-def test_a_what_if_takes_a_policy_with_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_what_if_takes_a_policy_with_settings_and_says_what_they_do_not_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", "policy=fifo", *SMALL, "hydra.run.dir=base"]) == 0
     assert main(["whatif", "base", "--at", "10min", "policy=quotas(gpus={none: 8})", "-o", "w"]) == 0
+    assert "otherwise: policy Quotas: all jobs are in queue 'none'" in capsys.readouterr().out
+    assert main(["whatif", "base", "--at", "10min", "policy=quotas(gpus={nobody: 8})", "-o", "w2"]) == 2
+    assert "policy.gpus names queue 'nobody'" in capsys.readouterr().err
+    assert not Path("w2").exists()
     assert json.loads(Path("w/otherwise/run.json").read_text())["config"]["policy"]["gpus"] == {"none": 8}
 
 

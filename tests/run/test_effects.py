@@ -9,6 +9,7 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.stage_sharing import Interleaved
@@ -97,6 +98,7 @@ def test_policies_that_share_gpus_say_what_they_lack() -> None:
 
 NAMES = {
     "queue": (Quotas({"visoin": 4}), "policy.gpus names queue 'visoin', which .* speech, vision; did you mean vision?"),
+    "no quota": (Quotas(borrowing=False), r"no job could start; give GPUs to queues, as policy.gpus=\{speech: 8\}"),
     "weight": (FairQueues({"visoin": 2.0}), "policy.weights names queue 'visoin'"),
     "drf": (DominantResourceFairness({"vision": 2.0}, by="user"), "policy.weights names user 'vision'.* ann, bob"),
     "user": (Multifactor(shares={"anne": 2.0}), "policy.shares names user 'anne'.* did you mean ann?"),
@@ -118,6 +120,18 @@ def test_a_gpu_type_of_restart_delays_is_known_or_of_the_cluster() -> None:
     assert found(Fifo(), cluster=own, settings=EngineSettings(**application)) == []
     with pytest.raises(InvalidConfigError, match="names GPU type 'own'"):
         found(Fifo(), settings=EngineSettings(**application))
+
+
+def test_pairs_are_of_a_gpu_type_of_their_table(tmp_path: Path) -> None:
+    table = tmp_path / "pairs.csv"
+    columns = "gpu_type,model,batch_size,gpus,other_model,other_batch_size,steps_per_s,other_steps_per_s"
+    table.write_text(f"{columns}\np100,a,1,1,b,1,1.0,1.0\n")
+    with pytest.raises(InvalidConfigError, match=r"engine\.sharing\.gpu_type names GPU type 'v100'.* there are p100"):
+        found(Fifo(), settings=EngineSettings(sharing=Pairs(str(table))))
+    typed = Cluster.of_groups([[1, 4, "p100"]])
+    assert found(Fifo(), cluster=typed, settings=EngineSettings(sharing=Pairs(str(table)))) == []
+    (said,) = found(Fifo(), cluster=typed, settings=EngineSettings(sharing=Pairs(str(table), "p100")))
+    assert "engine.sharing.gpu_type has no effect" in said
 
 
 FAILS = DrawnFailures(1.0)

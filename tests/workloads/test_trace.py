@@ -146,6 +146,8 @@ def test_what_types_of_a_log_stand_for_can_be_said(tmp_path: Path) -> None:
     assert not any(job.gpu_types for job in TraceReplay(path, gpu_types=None).load({}).jobs)
     with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types\.a100 is 80, allowed is the name"):
         TraceReplay(path, gpu_types={"a100": 80}).load({})
+    with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types names GPU type 'a1000', which is not"):
+        TraceReplay(path, gpu_types={"a1000": "a100-80"}).load({})
 
 
 def test_a_type_that_the_cluster_lacks_is_one_line(tmp_path: Path) -> None:
