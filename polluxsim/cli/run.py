@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from polluxsim.cli.finished_run import import_from_here
 from polluxsim.cli.hydra_options import LIVE, check_options, options_first, user_folders
 from polluxsim.cli.live import live_view
 from polluxsim.cli.run_help import with_meanings
@@ -51,9 +52,7 @@ def run(arguments: Sequence[str]) -> None:
     """Compose the configuration from the command line and run it, or the sweep it describes."""
     # Errors come to us, who say them in one line, not to Hydra's own printer.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    import_from_here()  # a policy of the user's own
     # Options of our own are taken out before Hydra, which would not know them.
     live = LIVE in arguments
     arguments = [argument for argument in arguments if argument != LIVE]

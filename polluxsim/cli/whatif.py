@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.cli.finished_run import add_allowing, import_from_here, read_to_make_again, tell_classes
 from polluxsim.durations import instant, length
 from polluxsim.errors import InvalidConfigError
 
@@ -45,6 +46,7 @@ def add(parser: ArgumentParser) -> None:
                         "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="of a log (default: %(default)s)")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the runs (default: RUN-at-TIME)")
+    add_allowing(parser)
     parser.set_defaults(action=_whatif)
 
 
@@ -65,11 +67,14 @@ def _fork(options: Namespace) -> None:
     from polluxsim.look.table import SideBySide
     from polluxsim.metrics.summary import summarise
     from polluxsim.run.moment import Moment
-    from polluxsim.storage import read_run
     from polluxsim.workloads.workload import read_workload
 
     _check(options)
-    moment = Moment(read_run(options.run), instant(options.at))
+    time, run = instant(options.at), read_to_make_again(options)
+    tell_classes(run)
+    if options.names:
+        import_from_here()  # a class that the user names, as for `polluxsim run`
+    moment = Moment(run, time)
     added = () if options.add is None else read_workload(options.add).jobs
     changes = {"drop_nodes": options.drop_node, "without": options.without, "added": added}
     place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
