@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
-from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
+from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, exits_raised, raising
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,12 +81,12 @@ def _status(arguments: Sequence[str]) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         if arguments[:1] == ["run"]:
-            with ending_at_once():
+            with ending_at_once(), exits_raised():
                 from polluxsim.cli.run import run
 
                 run(arguments[1:])
                 return 0
-        with raising():
+        with raising(), exits_raised():
             options = parsed(arguments)
             with _user_configs(options):
                 return int(options.action(options) or 0)

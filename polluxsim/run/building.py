@@ -13,7 +13,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError, did_you_mean, short
+from polluxsim.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    PolicyError,
+    PolluxSimError,
+    did_you_mean,
+    short,
+)
 from polluxsim.shipped import present_name, shipped_classes
 from polluxsim.types import Cluster
 from polluxsim.workloads.mapping import RULES
@@ -51,8 +58,11 @@ def build(config: DictConfig, group: str) -> Any:
     Raises
     ------
     InvalidConfigError
-        If the class cannot be found, if a parameter is missing, unknown or of another type, or if the class ends the
-        process. `PolluxSimError` that the class raises come through.
+        If the class cannot be found, or if a parameter is missing, unknown or of another type.
+    PolicyError
+        If the class ends the process, as `sys.exit` does.
+    PolluxSimError
+        If the class raises one.
     """
     settings = _settings(config, group)
     _check(group, settings)
@@ -68,7 +78,7 @@ def build(config: DictConfig, group: str) -> Any:
         if isinstance(error, Exception):
             raise
         what = f"{settings['_target_']} ended the process when it was made ({_first_cause(error)})"
-        raise InvalidConfigError(f"{group}: {what}; it must return or raise an Exception") from error
+        raise PolicyError(f"{group}: {what}; it must return or raise an Exception") from error
 
 
 def load(config: DictConfig, group: str, *arguments: Any) -> Any:

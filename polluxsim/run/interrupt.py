@@ -6,11 +6,14 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+
+# What ends this process even while `exits_raised` stands for it.
+_exit = os._exit
 
 PATIENCE = 0.5
 """How long the present round may go on after Ctrl-C [s]."""
@@ -144,6 +147,26 @@ def stopping_between_rounds() -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
+def exits_raised() -> Iterator[None]:
+    """Have `os._exit` raise `SystemExit` within the block, so that code of the user's cannot end it without a word.
+
+    Processes that are forked meanwhile end as usual.
+    """
+    process = os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != process:
+            _exit(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = _exit
+
+
+@contextmanager
 def _handling(
     handler: Callable[..., object] | signal.Handlers, signals: Sequence[signal.Signals] = SIGNALS
 ) -> Iterator[None]:
@@ -173,4 +196,4 @@ def _end_process(message: str = MESSAGE) -> None:
         act()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
-    os._exit(INTERRUPTED)
+    _exit(INTERRUPTED)

@@ -161,7 +161,7 @@ def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
     if failed:
         entry, error = failed[0]
         count = f"{len(failed)} of {known + len(left)} runs failed, the first: " if len(failed) > 1 else ""
-        raise SweepError(f"{count}{entry}: {error}") from error
+        raise SweepError(f"{count}{entry}: {error}", {each.key: error for each, error in failed}) from error
     if changed := [entry for entry in left if not is_finished(entry)]:
         raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
 

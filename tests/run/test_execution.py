@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polluxsim.run import execution
-from polluxsim.run.building import load
+from polluxsim.run.building import build, load
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import resolved
 

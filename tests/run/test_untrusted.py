@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the current folder, which has a run, a file to be spared, and modules of the user's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     shutil.copytree(finished, tmp_path / "bad")
     for name, text in {VICTIM: "still here", "canary.py": CANARY, "mine.py": MINE}.items():
         (tmp_path / name).write_text(text)
+    yield tmp_path
     for name in ("mine", "canary"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return tmp_path
+        sys.modules.pop(name, None)
 
 
 def with_config(folder: Path, group: str, part: Any) -> None:
