@@ -29,7 +29,7 @@ from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.config_folders import report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.hydra_words import hydra_in_words, is_hydras
-from polluxsim.run.interrupt import interruptible, uninterrupted
+from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.overrides import as_hydra_takes
 from polluxsim.run.progress_line import progress
 from polluxsim.shipped import shipped
@@ -96,11 +96,9 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)
-    parts = str(pattern["dir"]).split("/") if isinstance(pattern, dict) else []
-    dated = next((place for place, part in enumerate(parts) if NAMED_BY_TIME in part), None)
-    if dated is None:
-        return claimed(folder, lambda: resolved(config), since)
-    return claimed_anew(folder, since, levels=len(parts) - dated)
+    if isinstance(pattern, dict) and NAMED_BY_TIME in str(pattern["dir"]):
+        return claimed_anew(folder, since)
+    return claimed(folder, lambda: resolved(config), since)
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
@@ -113,6 +111,7 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     info = execution.info(summary)
     with uninterrupted():
         write_run(output, result, info)
+        results_written()
     if summary is not None:
         console().print(SideBySide({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
     print_remarks([output])

@@ -19,6 +19,7 @@ from polluxsim.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
 from polluxsim.run.building import build, check_classes
 from polluxsim.run.composing import composed
+from polluxsim.run.digests import digest_of
 from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.execution import Execution
 from polluxsim.run.hydra_words import hydra_in_words
@@ -123,6 +124,8 @@ class Moment(Generic[RunT]):
         settings = OmegaConf.merge(config, {} if seed is None else {"seed": seed})
         descent = {"run": self.origin.name, "key": self.origin.info.get("key"), "time": self.time}
         descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
+        if added:
+            descent["added_digest"] = digest_of({job.job_id: repr(replace(job, line=0)) for job in added})
         info = self._execution.info(summarise(result))
         info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
         info |= {"descent": descent, "without_effect": [*unused, *unused_in(scenario, result)]}
