@@ -131,6 +131,8 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
     if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
         raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
+    for name, value in plain.items():
+        _check_keys(name, value)
     settings: dict[str, Any] = with_present_names({n: v for n, v in plain.items() if n != NOT_THE_RUNS})
     before = flat(plain)
     for name, present in flat(settings).items():
@@ -157,6 +159,18 @@ def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> An
             known.popitem(last=False)
     known.move_to_end(name)
     return known[name]
+
+
+def _check_keys(name: str, value: object) -> None:
+    """Raise an `InvalidConfigError` for a mapping whose keys have no order, like text and numbers: JSON sorts them."""
+    if isinstance(value, dict):
+        try:
+            sorted(value)
+        except TypeError:
+            keys = ", ".join(map(short, value))
+            raise InvalidConfigError(f"{name} has keys of different kinds ({keys}), must be of one kind") from None
+        for key, item in value.items():
+            _check_keys(f"{name}.{key}", item)
 
 
 def _check_groups(values: Mapping[str, Any]) -> None:
