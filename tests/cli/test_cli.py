@@ -329,6 +329,7 @@ class Stuck:
         threading.Event().wait()
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("output", ["hydra.run.dir=out", "seed=0"])
 def test_ctrl_c_in_a_long_round_leaves_no_folder(
@@ -357,6 +358,7 @@ def test_ctrl_c_in_a_long_round_leaves_no_folder(
     assert not (run_in / "outputs").exists()
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize(
     ("after", "number"),
     [(0.1, signal.SIGINT), (0.15, signal.SIGTERM), (0.3, signal.SIGINT), (1.5, signal.SIGTERM), (3.0, signal.SIGINT)],
@@ -674,6 +676,7 @@ raise SystemExit(polluxsim.__main__.main())
 """
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["loaded", "written", "left", "exit"])
 def test_ctrl_c_after_the_result_is_written_changes_nothing(number: int, moment: str) -> None:
@@ -686,6 +689,7 @@ def test_ctrl_c_after_the_result_is_written_changes_nothing(number: int, moment:
         assert (done.returncode, done.stdout, done.stderr) == (0, "result\n", "")
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_ctrl_c_at_the_first_statement_is_one_line(tmp_path: Path) -> None:
     """A module that Python loads before polluxsim sends the signal as soon as polluxsim looks at its arguments."""
     (tmp_path / "sitecustomize.py").write_text(
