@@ -7,9 +7,26 @@ policy('pollux', p=-10)
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 
 __version__ = "0.1.0"
+
+
+def _end_interrupted(*_: object) -> None:
+    """End the process of the command `polluxsim`, which Ctrl-C interrupts while it is loaded."""
+    os.write(2, b"polluxsim: interrupted, nothing was written\n")
+    os._exit(130)
+
+
+if sys.argv[:1] == ["-m"] and "polluxsim" in sys.orig_argv:  # `python -m polluxsim` has just begun to load
+    try:
+        import signal
+
+        signal.signal(signal.SIGINT, _end_interrupted)
+    except KeyboardInterrupt:
+        _end_interrupted()
 
 # What each name stands for is loaded when it is first asked for, so that the command line starts at once. Types for
 # editors and checkers are in __init__.pyi.

@@ -24,3 +24,5 @@ from polluxsim.workloads.workload import Job as Job
 from polluxsim.workloads.workload import Workload as Workload
 
 __version__: str
+
+def _end_interrupted(*_: object) -> None: ...

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import sys
+import atexit
+import os
 
-INTERRUPTED = 130
+from polluxsim import _end_interrupted
 
 
 def main() -> int:
-    """Run the command; Ctrl-C is a line and an exit status from the first import on."""
+    """Run the command; Ctrl-C is one line and exit status 130 until results are written, and then changes nothing."""
     try:
-        from polluxsim.cli.main import main as command  # noqa: PLC0415
+        import signal  # noqa: PLC0415  (each import may be interrupted)
 
-        return command()
+        handled = (signal.SIGINT, signal.SIGTERM)
+        for number in handled:
+            signal.signal(number, _end_interrupted)
+        # Last of all, as Python's end would bring back handlers that end the process by the signal.
+        atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in handled])
+        from polluxsim.cli.main import main as command  # noqa: PLC0415
+        from polluxsim.run.interrupt import end_process  # noqa: PLC0415
+
+        for number in handled:
+            signal.signal(number, lambda *_: end_process())
+        status = command()
+        for number in handled:
+            signal.signal(number, lambda *_: os._exit(status))
+        return status
     except KeyboardInterrupt:
-        print("polluxsim: interrupted, nothing was written", file=sys.stderr)
-        return INTERRUPTED
+        _end_interrupted()
+        raise
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
 
@@ -48,7 +48,23 @@ class TurnError(PolluxSimError):
 
 
 class SweepError(PolluxSimError):
-    """A sweep is not complete; the runs that are finished are kept."""
+    """A sweep is not complete; the runs that are finished are kept.
+
+    Parameters
+    ----------
+    message
+        What went wrong.
+    failed
+        Error of each run that failed, by the run's key.
+    """
+
+    def __init__(self, message: str, failed: Mapping[str, Exception] | None = None) -> None:
+        super().__init__(message)
+        self.failed = failed or {}
+
+
+class LostProcessError(PolluxSimError):
+    """The process that made a run ended by itself."""
 
 
 def short(value: object) -> str:

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_FILE = "run.json"
+CONFIG_GROUPS = ("agent", "cluster", "engine", "policy", "profiles", "workload")
+"""Parts of a run's settings."""
+MAY_BE_NULL = ("summary", "config.agent")
+"""Parts of run.json that are null where there is nothing to say."""
+
 ALLOCATIONS_FILE = "allocations.parquet"
 OUTAGES_FILE = "outages.parquet"
 HOSTS_FILE = "hosts.parquet"
@@ -66,11 +71,14 @@ class Run:
         Contents of run.json: config, seed, versions, summary.
     result
         The records, without wall-clock times.
+    allow_classes
+        Modules outside polluxsim. The settings may name their classes where the run is made again.
     """
 
     name: str
     info: Mapping[str, Any]
     result: Result
+    allow_classes: tuple[str, ...] = ()
 
     def must_have_jobs(self) -> None:
         """Raise an InvalidInputError if the run had no jobs."""
@@ -130,6 +138,7 @@ def read_run(folder: Path) -> Run:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
     _check_seconds(folder, "end_time", end_time, LATEST)
+    _check_parts(folder / RUN_FILE, info)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
     tables: dict[str, Any] = {
@@ -139,6 +148,17 @@ def read_run(folder: Path) -> Run:
     }
     result = Result(**tables, end_time=float(end_time), standstill=info.get("standstill"), gpu_seconds=gpu_seconds)
     return Run(folder.resolve().name, info, result)
+
+
+def _check_parts(path: Path, info: Mapping[str, Any]) -> None:
+    """Check that the parts of run.json that commands look into are mappings, the parts of the settings included."""
+    config = info.get("config")
+    parts = {name: info[name] for name in ("config", "descent", "summary", "versions") if name in info}
+    if isinstance(config, dict):
+        parts |= {f"config.{group}": config[group] for group in CONFIG_GROUPS if group in config}
+    for name, part in parts.items():
+        if not isinstance(part, dict) and not (part is None and name in MAY_BE_NULL):
+            raise InvalidInputError(f"{path}: {name} is {short(part)}, must be a mapping; make the run again")
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:

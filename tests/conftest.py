@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 
 # The command line sets this for itself. It has to be set before NumPy is loaded: small matrices in many threads take
@@ -114,3 +115,16 @@ def browser() -> Iterator[Any]:
         yield started
     finally:
         started.quit()
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM as Python does, and have processes that a test starts begin so.
+
+    Whoever runs the tests may ignore them, as shells do for what runs in the background.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -12,6 +12,8 @@ import os
 import random
 import re
 import shutil
+import warnings
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -145,7 +147,15 @@ def kinds(whole: Path) -> dict[str, Kind]:
         (folder / "jobs.trace").write_bytes(broken_text(GAVEL.encode(), rng, "\t"))
         (folder / "throughputs_alone.csv").write_bytes(broken_text(SPEEDS.encode(), rng, ","))
 
+    def config(rng: random.Random, folder: Path) -> None:
+        path = rng.choice(CONFIGS)
+        name = path.relative_to(shipped("configs"))
+        copy = folder / "conf" / (name if name == Path("run.yaml") else name.with_name("mutant.yaml"))
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(broken_text(path.read_bytes(), rng, rng.choice((":", ",", " ", "."))))
+
     found = (
+        Kind("config", config, run_with_config),
         Kind("log", log, read_log),
         Kind("card", card, read_profiles),
         Kind("measured", measured, read_profiles),
@@ -161,7 +171,57 @@ def kinds(whole: Path) -> dict[str, Kind]:
     return {kind.name: kind for kind in found}
 
 
-KINDS = ("log", "card", "measured", "csv", "parquet", "trace", "run", "shared", "elasticflow", "muri", "gavel")
+CONFIGS = sorted(path for path in shipped("configs").rglob("*.yaml") if "hydra" not in path.parts)
+"""Every configuration, `run.yaml` included."""
+
+REPLACED = "takes the place of polluxsim's own entry"
+"""What is said of each user's file that has the name of a shipped one."""
+
+LONGEST_LINE = 400
+"""Most characters of an error of a command."""
+
+RUN = ["workload=file", "hydra.run.dir=out", "engine.horizon=7200", "policy=fifo"]
+"""A short run, but for the part of it that is broken."""
+
+KINDS = (
+    "config",
+    "log",
+    "card",
+    "measured",
+    "csv",
+    "parquet",
+    "trace",
+    "run",
+    "shared",
+    "elasticflow",
+    "muri",
+    "gavel",
+)
+
+
+def run_with_config(folder: Path) -> None:
+    """Run with a broken configuration: it ends well, or with 2, one line and no folder."""
+    (path,) = (folder / "conf").rglob("*.yaml")
+    group = path.relative_to(folder / "conf").parent.as_posix()
+    (folder / "jobs.csv").write_text("name,time,num_replicas,duration\na,0,1,90\nb,30,2,60\n")
+    chosen = [] if group == "." else [f"{group}=mutant"]
+    settings = [word for word in RUN if word.partition("=")[0] != group]
+    jobs = [] if group == "workload" else ["workload.path=jobs.csv"]
+    before = {path.name for path in folder.iterdir()}
+    output, errors = io.StringIO(), io.StringIO()
+    with chdir(folder), redirect_stdout(output), redirect_stderr(errors), warnings.catch_warnings():
+        warnings.simplefilter("default", FutureWarning)
+        status = main(["run", "--config-dir", "conf", *chosen, *settings, *jobs])
+    if status == 0:
+        assert read_run(folder / "out").result
+        return
+    assert status == 2, status
+    lines = [line for line in errors.getvalue().splitlines() if REPLACED not in line]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("polluxsim: "), lines[0]
+    assert len(lines[0]) <= LONGEST_LINE, lines[0]
+    assert {path.name for path in folder.iterdir()} == before, sorted(folder.iterdir())
+    raise InvalidInputError(lines[0])
 
 
 def read_elasticflow(folder: Path) -> None:

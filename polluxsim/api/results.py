@@ -109,8 +109,16 @@ class Result(Run):
         return runs_html({self.name: self.metrics}, [steady_gpus(self)]) + crowd_html(self.result.round_records)
 
 
-def read(folder: str | PathLike[str]) -> Result:
+def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> Result:
     """Read a finished run: one that `Result.save` or `polluxsim run` left.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    allow_classes
+        Modules outside polluxsim whose classes the run's settings may name. Only `Result.at` loads classes: it makes
+        the run again.
 
     Raises
     ------
@@ -120,7 +128,7 @@ def read(folder: str | PathLike[str]) -> Result:
     run = read_run(Path(folder))
     reasons = read_reasons(Path(folder)) or ()
     result = replace(run.result, timing_records=read_timings(Path(folder)), reason_records=reasons)
-    return Result(run.name, run.info, result)
+    return Result(run.name, run.info, result, tuple(allow_classes))
 
 
 @dataclass(frozen=True, repr=False)

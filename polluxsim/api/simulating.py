@@ -11,6 +11,7 @@ from polluxsim.api.parts import agent_part, cluster_part, policy_part, profiles_
 from polluxsim.api.results import Result
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
+from polluxsim.run.identity import own_modules
 from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
         stopping_between_rounds() as stop_if_interrupted,
     ):
         result, summary = execution.simulate(stop_if_interrupted, show)
-    return Result(_name(parts["policy"]), execution.info(summary), result)
+    info = execution.info(summary)
+    # The user of this process named these classes, so that `Result.at` may load them.
+    return Result(_name(parts["policy"]), info, result, tuple(sorted(own_modules(info["config"]))))
 
 
 def start(

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
 
-FORMER_NAMES = {"polluxsim.traces.store.ProfileFolder": "polluxsim.applications.folder.ProfileFolder"}
-"""Names in configurations that still work in this release."""
-
-NAMES = {*FORMER_NAMES, *FORMER_NAMES.values()}
-"""What `ProfileFolder` is or was called in a run's settings."""
-
 
 @dataclass(frozen=True)
 class ProfileFolder:

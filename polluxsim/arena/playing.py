@@ -1,15 +1,21 @@
-"""The runs of an arena: every policy on every scenario with every seed, as one sweep; and who could not play."""
+"""Make the runs of an arena (every policy on every scenario with every seed) as one sweep; note policies that fail."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
-from omegaconf import OmegaConf
 
-from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
+from polluxsim.errors import (
+    InvalidAllocationError,
+    InvalidConfigError,
+    LostProcessError,
+    PolicyError,
+    PolluxSimError,
+    SweepError,
+)
 from polluxsim.folders import info_of
-from polluxsim.run.execution import Execution
 from polluxsim.run.named_policy import NamedPolicy, named_policy
 from polluxsim.storage import flat, read_timings
 from polluxsim.sweeps.complete import run_entries
@@ -17,14 +23,17 @@ from polluxsim.sweeps.finished import finished_runs
 from polluxsim.sweeps.plan import composer, entry_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from polluxsim.arena.scenarios import Suite
     from polluxsim.sweeps.plan import Entry
 
 CONFIGS, RUNS = "policies", "runs"
-"""Folders of an arena: entries for the policies, and the sweep."""
+"""Folders of an arena: entries for policies of the user's, and the sweep."""
+
+FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
+"""Errors of a policy itself."""
 
 
 class Player(NamedTuple):
@@ -39,6 +48,7 @@ class Played(NamedTuple):
 
     runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
     absent: Mapping[Player, str]  # why a policy could not play a scenario
+    failed: Collection[Player] = ()  # those of the absent whose policy failed, instead of not being made for the jobs
 
 
 class Place(NamedTuple):
@@ -60,15 +70,16 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
         If runs failed for another reason than the policy's.
     """
     policies = _listed(names, place.folder / CONFIGS)
+    config_dirs = _config_dirs(policies, place)
     plan = _plan(policies, suite, place)
-    absent: dict[Player, str] = {}
+    absent: dict[Player, PolluxSimError] = {}
     try:
-        _sweep(plan, place)
-    except SweepError:
-        absent = _absent(plan, place.folder / RUNS)
-        if not absent:
+        _sweep(plan, place, config_dirs)
+    except SweepError as error:
+        absent = _absent(plan, error)
+        if len(absent) in (0, len(plan)):
             raise
-        _sweep({player: runs for player, runs in plan.items() if player not in absent}, place)
+        _sweep({player: runs for player, runs in plan.items() if player not in absent}, place, config_dirs)
     folders = finished_runs(place.folder / RUNS)
     rows = [
         _row(player, seed, folders[entry.key])
@@ -76,7 +87,8 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
         if player not in absent
         for seed, entry in runs.items()
     ]
-    return Played(rows, absent)
+    failed = [player for player, error in absent.items() if isinstance(error, FAILURES)]
+    return Played(rows, {player: str(error) for player, error in absent.items()}, failed)
 
 
 def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
@@ -89,8 +101,11 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     if alike := [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]:
         raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")
     for policy in policies:
-        policy.make()
-    (folder / "policy").mkdir(parents=True, exist_ok=True)
+        with suppress(PolicyError):  # its runs fail and say why
+            policy.make()
+    if entries:
+        (folder / "policy").mkdir(parents=True, exist_ok=True)
+        _check_entries(folder)
     for path in (folder / "policy").glob("*.yaml"):  # of an earlier arena: it would win over an entry of that name
         path.unlink()
     for entry, policy in entries.items():
@@ -99,8 +114,19 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     return policies
 
 
+def _check_entries(folder: Path) -> None:
+    """Check that the folder of entries holds no configuration but of policies: it would take part in all runs."""
+    if other := sorted(path.name for path in folder.iterdir() if path.name != "policy"):
+        raise InvalidConfigError(f"{folder / other[0]}: not what an arena writes; remove it, or give another folder")
+
+
+def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
+    """Return the folder of entries for classes of the user's, if there are any."""
+    return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
+
+
 def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[Player, dict[int, Entry]]:
-    composing = composer((place.folder / CONFIGS,), place.launcher)
+    composing = composer(_config_dirs(policies, place), place.launcher)
     plan: dict[Player, dict[int, Entry]] = {}
     for scenario in suite.scenarios:
         for policy in policies:
@@ -112,29 +138,24 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[P
     return plan
 
 
-def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place) -> None:
+def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place, config_dirs: Sequence[Path]) -> None:
     if entries := [entry for runs in plan.values() for entry in runs.values()]:
         run_entries(
             entries,
             place.folder / RUNS,
             launcher=place.launcher,
             workers=place.workers,
-            config_dirs=(place.folder / CONFIGS,),
+            config_dirs=config_dirs,
         )
 
 
-def _absent(plan: Mapping[Player, Mapping[int, Entry]], folder: Path) -> dict[Player, str]:
-    """Return why policies failed, from the first run of each that is missing, made again."""
-    finished = finished_runs(folder)
+def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:
+    """Return the error of each policy on a scenario that failed: that of its first run that did."""
     reasons = {}
     for player, runs in plan.items():
-        missing = next((entry for entry in runs.values() if entry.key not in finished), None)
-        if missing is None:
-            continue
-        try:
-            Execution(OmegaConf.create(dict(missing.config))).simulate()
-        except PolluxSimError as error:
-            reasons[player] = str(error)
+        errors = [error.failed[entry.key] for entry in runs.values() if entry.key in error.failed]
+        if errors and isinstance(errors[0], PolluxSimError):
+            reasons[player] = errors[0]
     return reasons
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 SUITES = ("quick", "full")
+NOT_ALL_PLAYED = 2
+"""Exit status where a policy failed."""
 
 
 def add(parser: ArgumentParser) -> None:
@@ -31,7 +34,8 @@ def add(parser: ArgumentParser) -> None:
     parser.set_defaults(action=_arena)
 
 
-def _arena(options: Namespace) -> None:
+def _arena(options: Namespace) -> int:
+    """Make an arena's runs and its pages; the exit status is 2 if a policy failed, and the page names it."""
     from rich.markdown import Markdown
 
     from polluxsim.arena.leaderboard import as_frame, leaderboard
@@ -62,3 +66,6 @@ def _arena(options: Namespace) -> None:
     if played.runs:
         print_without_effect(options.output / RUNS)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
+    for player in played.failed:
+        print(f"polluxsim: {player.policy} failed on {player.scenario}: {played.absent[player]}", file=sys.stderr)
+    return NOT_ALL_PLAYED if played.failed else 0

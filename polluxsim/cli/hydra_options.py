@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentError
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,12 @@ LIVE = "--live"
 """An option that Hydra does not know."""
 
 SEARCH_PATH = "hydra.searchpath="
+
+SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}
+"""Functions of Hydra's that give several values."""
+
+NESTED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"")
+"""Text in brackets or quotes, the innermost."""
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -58,6 +65,8 @@ def check_options(arguments: Sequence[str]) -> None:
         # Dashes would make all options alike.
         meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
         raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
+    for argument in arguments:
+        _check_values(argument)
 
 
 def user_folders(arguments: Sequence[str]) -> list[Path]:
@@ -69,3 +78,14 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
         files = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
         folders += [name.removeprefix("file://") for name in files if "://" not in name.removeprefix("file://")]
     return list(map(Path, folders))
+
+
+def _check_values(argument: str) -> None:
+    """Raise `InvalidConfigError` for range(…) and the like among other values, of which Hydra's error says nothing."""
+    key, _, left = argument.partition("=")
+    while (shorter := NESTED.sub("", left)) != left:
+        left = shorter
+    values = [value.strip() for value in left.split(",")]
+    if len(values) > 1 and (found := SWEEPS.intersection(values)):
+        what = f"{argument}: {min(found)}(…) cannot stand among other values"
+        raise InvalidConfigError(f"{what}; write every value, as in {key}=0,1,5")

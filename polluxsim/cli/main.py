@@ -14,12 +14,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
-from polluxsim.run.interrupt import INTERRUPTED, MESSAGE, ending_at_once, raising
+from polluxsim.run.interrupt import (
+    INTERRUPTED,
+    MESSAGE,
+    begin_command,
+    ending_at_once,
+    exits_raised,
+    raising,
+    results_written,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 BAD_INPUT = 2
+
+LONGEST_LINE = 380
+"""Longest message of an error [characters]: it fits on a terminal's screen."""
+
+LAST_WORDS = 140
+"""How much of the end of a longer one is printed [characters]."""
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "run, and judge policies": {
@@ -71,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     The exit status is 0 if all went well, 2 for bad input, 130 when interrupted.
     """
+    begin_command()
     with _warnings_in_one_line():
         return _status(list(sys.argv[1:] if arguments is None else arguments))
 
@@ -80,28 +95,45 @@ def _status(arguments: Sequence[str]) -> int:
     # Nothing here is large enough for linear algebra in threads, and starting them takes longer than the work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        if arguments[:1] == ["run"]:
-            with ending_at_once():
-                from polluxsim.cli.run import run
-
-                run(arguments[1:])
-                return 0
-        with raising():
-            options = parsed(arguments)
-            with _user_configs(options):
-                return int(options.action(options) or 0)
+        return _command(arguments)
     except PolluxSimError as error:
-        print(f"polluxsim: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(str(error))
     except KeyboardInterrupt as error:
         print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"polluxsim: {where}{error.strerror or error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+    except ValueError:
+        if not sys.stdout.closed:
+            raise
+        return _refused("standard output was closed by code of the run, so that its results cannot be printed")
+
+
+def _command(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["run"]:
+        with ending_at_once(), exits_raised():
+            from polluxsim.cli.run import run
+
+            run(arguments[1:])
+            results_written()
+            return 0
+    with raising(), exits_raised():
+        options = parsed(arguments)
+        with _user_configs(options):
+            status = int(options.action(options) or 0)
+        results_written()
+        return status
+
+
+def _refused(message: str) -> int:
+    """Print an error in one line; leave out its middle if that is long, as the end often says what to do."""
+    line = " ".join(message.split())
+    if len(line) > LONGEST_LINE:
+        line = f"{line[: LONGEST_LINE - LAST_WORDS - 3]} … {line[-LAST_WORDS:]}"
+    print(f"polluxsim: {line}", file=sys.stderr)
+    return BAD_INPUT
 
 
 @contextmanager
@@ -110,10 +142,10 @@ def _user_configs(options: argparse.Namespace) -> Iterator[None]:
     if not (folders := getattr(options, "config_dir", [])):
         yield
         return
+    from polluxsim.cli.finished_run import import_from_here
     from polluxsim.run.config_folders import report_replaced, searched_first
 
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    import_from_here()
     with searched_first(folders):
         report_replaced(folders)
         yield

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.finished_run import import_from_here
 from polluxsim.cli.workload_file import add_drawing, check_name, profiles_of, write
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ def add(parser: ArgumentParser) -> None:
 
 def _map(options: Namespace) -> None:
     check_name(options.output)
-    # A rule in a module beside the user can be named, as it could be with `python -m`.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    import_from_here()  # a rule of the user's own
     workload, report = _source(options).map(profiles_of(options))
     write(workload, options.output)
     print(report.as_text())

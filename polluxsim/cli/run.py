@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from polluxsim.cli.finished_run import import_from_here
 from polluxsim.cli.hydra_options import LIVE, check_options, options_first, user_folders
 from polluxsim.cli.live import live_view
 from polluxsim.cli.run_help import with_meanings
@@ -28,7 +29,7 @@ from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.config_folders import report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.hydra_words import hydra_in_words, is_hydras
-from polluxsim.run.interrupt import interruptible, uninterrupted
+from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.overrides import as_hydra_takes
 from polluxsim.run.progress_line import progress
 from polluxsim.shipped import shipped
@@ -51,9 +52,7 @@ def run(arguments: Sequence[str]) -> None:
     """Compose the configuration from the command line and run it, or the sweep it describes."""
     # Errors come to us, who say them in one line, not to Hydra's own printer.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    # A policy in a module beside the user can be named in a config, as it could be with `python -m`.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    import_from_here()  # a policy of the user's own
     # Options of our own are taken out before Hydra, which would not know them.
     live = LIVE in arguments
     arguments = [argument for argument in arguments if argument != LIVE]
@@ -97,11 +96,9 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)
-    parts = str(pattern["dir"]).split("/") if isinstance(pattern, dict) else []
-    dated = next((place for place, part in enumerate(parts) if NAMED_BY_TIME in part), None)
-    if dated is None:
-        return claimed(folder, lambda: resolved(config), since)
-    return claimed_anew(folder, since, levels=len(parts) - dated)
+    if isinstance(pattern, dict) and NAMED_BY_TIME in str(pattern["dir"]):
+        return claimed_anew(folder, since)
+    return claimed(folder, lambda: resolved(config), since)
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
@@ -114,6 +111,7 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     info = execution.info(summary)
     with uninterrupted():
         write_run(output, result, info)
+        results_written()
     if summary is not None:
         console().print(SideBySide({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
     print_remarks([output])

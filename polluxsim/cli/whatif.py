@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.cli.finished_run import add_allowing, import_from_here, read_to_make_again, tell_classes
 from polluxsim.durations import instant, length
 from polluxsim.errors import InvalidConfigError
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from polluxsim.storage import Run
 
 GROUPS = ("policy", "cluster")
+
+OTHERWISE = "otherwise"
+"""Folder of the future with the changes, within that of a what-if."""
 
 
 def add(parser: ArgumentParser) -> None:
@@ -44,7 +48,14 @@ def add(parser: ArgumentParser) -> None:
                         help="of a log: policies, each with settings of its own in brackets: "
                         "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="of a log (default: %(default)s)")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the runs (default: RUN-at-TIME)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for the runs (default: RUN-at-TIME, with -2, -3, … if other changes are there)",
+    )
+    add_allowing(parser)
     parser.set_defaults(action=_whatif)
 
 
@@ -60,28 +71,36 @@ def _whatif(options: Namespace) -> None:
 
 
 def _fork(options: Namespace) -> None:
+    from time import time
+
     from polluxsim.look.comparing import as_text, compared
     from polluxsim.look.console import console
     from polluxsim.look.remarks import without_effect
     from polluxsim.look.table import SideBySide
     from polluxsim.metrics.summary import summarise
     from polluxsim.run.moment import Moment
-    from polluxsim.storage import read_run
     from polluxsim.workloads.workload import read_workload
 
     _check(options)
-    moment = Moment(read_run(options.run), instant(options.at))
+    started = time()
+    at, run = instant(options.at), read_to_make_again(options)
+    tell_classes(run)
+    if options.names:
+        import_from_here()  # a class that the user names, as for `polluxsim run`
+    moment = Moment(run, at)
     added = () if options.add is None else read_workload(options.add).jobs
     changes = {"drop_nodes": options.drop_node, "without": options.without, "added": added}
     place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
-    folder = options.output or options.run.with_name(place)
+    config, folder = _changed(moment.config, options.names), options.output
     others, stayed = [], []
     for number in range(options.seeds):
         seed = moment.config.seed + number if number else None
         ending = f"-seed{seed}" if number else ""
-        otherwise = moment.fork(_changed(moment.config, options.names), {}, **changes, seed=seed)
-        others.append(_kept(otherwise, folder / f"otherwise{ending}"))
-        stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}"))
+        otherwise = moment.fork(config, {}, **changes, seed=seed)
+        if folder is None:
+            folder = _free(options.run.with_name(place), otherwise)
+        others.append(_kept(otherwise, folder / f"{OTHERWISE}{ending}", started))
+        stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}", started))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(as_text(compared([*others, *stayed])))
@@ -90,14 +109,25 @@ def _fork(options: Namespace) -> None:
     print(f"wrote {folder}")
 
 
-def _kept(run: Run, folder: Path) -> Run:
+def _free(folder: Path, otherwise: Run) -> Path:
+    """Return the first folder of this name, or of it with -2, -3, …, without a what-if of other changes."""
+    from itertools import count
+
+    from polluxsim.run.claim import numbered, settings_in, settings_of
+
+    candidates = (numbered(folder, number) for number in count(1))
+    mine = settings_of(otherwise.info)
+    return next(path for path in candidates if settings_in(path / OTHERWISE) in (None, mine))
+
+
+def _kept(run: Run, folder: Path, since: float) -> Run:
     """Write a future as a run, and return it by the name of its folder."""
     from dataclasses import replace
 
-    from polluxsim.run.claim import claimed
+    from polluxsim.run.claim import claimed, settings_of
     from polluxsim.storage import write_run
 
-    with claimed(folder, lambda: run.info["config"]) as path:
+    with claimed(folder, lambda: settings_of(run.info), since) as path:
         write_run(path, run.result, run.info)
     return replace(run, name=folder.name)
 
@@ -135,7 +165,11 @@ def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
             allowed = "policy=…, policy.NAME=…, cluster=… and cluster.NAME=…"
             raise InvalidConfigError(f"{override!r} cannot change on the way, allowed are {allowed}")
         if name:
-            settings.setdefault(group, {})[name] = yaml.safe_load(value)
+            try:
+                settings.setdefault(group, {})[name] = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                problem = getattr(error, "problem", None) or error
+                raise InvalidConfigError(f"{override}: the value is not YAML ({problem}); quote it") from None
         else:
             names[group] = value
     for group in dict.fromkeys([*names, *settings]):

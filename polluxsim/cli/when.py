@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.finished_run import add_allowing, read_to_make_again, tell_classes
 from polluxsim.durations import instant
 from polluxsim.errors import InvalidConfigError
 
@@ -39,13 +40,13 @@ def add(parser: ArgumentParser) -> None:
     forms = parser.add_mutually_exclusive_group()
     for form, words in {"csv": "CSV, in seconds", "json": "JSON, in seconds"}.items():
         forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {words}")
+    add_allowing(parser)
     parser.set_defaults(action=_when)
 
 
 def _when(options: Namespace) -> None:
-    from polluxsim.storage import read_run
-
-    run = read_run(options.run)
+    run = read_to_make_again(options)
+    tell_classes(run)
     if options.calibrate is None:
         _tell(_found(run, options), options.form)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.finished_run import add_allowing, read_to_make_again, tell_classes
 from polluxsim.durations import clock, instant
 
 if TYPE_CHECKING:
@@ -25,16 +26,17 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="name of a job of it")
     parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds, as 1.5h or H:MM:SS")
     parser.add_argument("--brief", action="store_true", help="do not look for what would have let a job run that waits")
+    add_allowing(parser)
     parser.set_defaults(action=_why)
 
 
 def _why(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.why.story import at, find_job, story, waits
-    from polluxsim.storage import read_reasons, read_run
+    from polluxsim.storage import read_reasons
 
     moment = None if options.time is None else instant(options.time)
-    run = read_run(options.run)
+    run = read_to_make_again(options)
     job = find_job(run, options.job)
     recorded = read_reasons(options.run)
     reasons = recorded or ()
@@ -57,6 +59,7 @@ def _otherwise(run: Run, job: JobRecord, time: float) -> str:
     from polluxsim.run.moment import Moment
 
     try:
+        tell_classes(run)
         moment = Moment(run, time)
         trial = Trial(moment, job.job)
         if not trial.is_there:

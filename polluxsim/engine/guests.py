@@ -1,4 +1,4 @@
-"""Asking guests: whatever goes wrong within a policy is told as its error, with its file and line."""
+"""Report whatever goes wrong within a policy as an error of the policy, with its file and line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ PACKAGE = Path(__file__).parents[1]
 
 
 class guest:  # noqa: N801  (a context manager, like those of contextlib)
-    """Turns an error that a policy raises into one that says which policy, in which round [s], and where in its code.
+    """Context manager that turns an error of a policy into a `PolicyError`.
 
-    Raises
-    ------
-    PolicyError
-        Also where the policy would have ended the whole program.
+    The message names the policy, the round [s], and the file and line in the policy's code. Exceptions that would end
+    the whole program, like `SystemExit`, become a `PolicyError` too. `KeyboardInterrupt` and `PolluxSimError` do not.
     """
 
     __slots__ = ("_name", "_time")
@@ -30,13 +28,13 @@ class guest:  # noqa: N801  (a context manager, like those of contextlib)
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__  # Ctrl-C while a compiled kernel ran
-        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, PolluxSimError):
+        if error is not None and not isinstance(error, (KeyboardInterrupt, PolluxSimError)):
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             where = f"in the round at {self._time:g} s{_place(error)}"
             raise PolicyError(f"policy {self._name} failed {where}: {what}") from error
 
 
 def _place(error: BaseException) -> str:
-    """Return where in the guest's code an error came from; nothing for a policy of ours."""
+    """Return where in a user's code an error came from; nothing for a policy of polluxsim."""
     frames = [frame for frame in extract_tb(error.__traceback__) if PACKAGE not in Path(frame.filename).parents]
     return f", {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""

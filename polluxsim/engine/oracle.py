@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.engine.shutter import ReadOnly, set_once
 from polluxsim.gpu_types import ANY
 
 if TYPE_CHECKING:
@@ -15,17 +16,24 @@ if TYPE_CHECKING:
     from polluxsim.types import BatchChoice
 
 
-class OracleWindow:
+class OracleWindow(ReadOnly):
     """An `Oracle` of one job of a run, on one GPU type: nothing of its progress is computed before it is asked for."""
 
     __slots__ = ("_active", "_gpu_type", "_shutter", "_truth", "application")
 
+    _active: ActiveJob
+    _gpu_type: str | None
+    _shutter: Shutter
+    _truth: Truth
+    application: Application
+
     def __init__(self, active: ActiveJob, shutter: Shutter, gpu_type: str | None = None) -> None:
-        self._active = active
-        self._shutter = shutter
-        self._gpu_type = gpu_type
-        self._truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
-        self.application: Application = self._truth.application
+        truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
+        set_once(self, "_active", active)
+        set_once(self, "_shutter", shutter)
+        set_once(self, "_gpu_type", gpu_type)
+        set_once(self, "_truth", truth)
+        set_once(self, "application", truth.application)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
         return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)

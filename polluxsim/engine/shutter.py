@@ -1,13 +1,34 @@
-"""Whether policies may look at their views now, and what time these show."""
+"""When policies may look at their views, and what time the views show; views are read-only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from polluxsim.errors import ViewClosedError
 
 if TYPE_CHECKING:
     from polluxsim.engine.time_rules import TimeRule
+
+
+class ReadOnly:
+    """Base of views: whoever assigns to an attribute of one gets an error.
+
+    Views set their own attributes by `set_once`. Reading an attribute is as fast as without this class.
+    """
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"a view is read-only, {name} cannot be assigned; a policy changes jobs by what it returns"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a view is read-only, {name} cannot be deleted")
+
+
+set_once = object.__setattr__
+"""Set an attribute of a view, for the view itself."""
 
 
 class Shutter:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.engine.oracle import OracleWindow
 from polluxsim.engine.sharing import tenant_of
+from polluxsim.engine.shutter import ReadOnly, set_once
 from polluxsim.models.profile import sensitivity_of
 from polluxsim.policies.view import Report
 
@@ -35,10 +36,19 @@ def _said(name: str) -> Any:
     return property(attrgetter(f"_active.job.{name}"))
 
 
-class JobWindow:
+class JobWindow(ReadOnly):
     """A `JobView` of one job of a run, made once: what its user said is here, the rest is looked up."""
 
     __slots__ = ("_active", "_shutter", "_speeds_of", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
+
+    _active: ActiveJob
+    _shutter: Shutter
+    _speeds_of: SpeedsOf
+    batch_size: int
+    job_id: JobId
+    num_replicas: int
+    oracle: OracleWindow
+    submit_time: float
 
     application: str = _said("application")
     user: str | None = _said("user")
@@ -53,19 +63,19 @@ class JobWindow:
     min_replicas: int | None = _said("min_replicas")
 
     def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
-        self.job_id: JobId = active.job.job_id
-        self._active = active
-        self._shutter = shutter
-        self._speeds_of = speeds_of
+        set_once(self, "job_id", active.job.job_id)
+        set_once(self, "_active", active)
+        set_once(self, "_shutter", shutter)
+        set_once(self, "_speeds_of", speeds_of)
         self.show(active)
 
     def show(self, active: ActiveJob) -> None:
         """Have the window say what the job's user says now."""
         job = active.job
-        self.submit_time = job.submit_time
-        self.num_replicas = job.num_replicas
-        self.batch_size = job.batch_size
-        self.oracle = OracleWindow(active, self._shutter)
+        set_once(self, "submit_time", job.submit_time)
+        set_once(self, "num_replicas", job.num_replicas)
+        set_once(self, "batch_size", job.batch_size)
+        set_once(self, "oracle", OracleWindow(active, self._shutter))
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"

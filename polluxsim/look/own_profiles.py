@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.applications.folder import NAMES, ProfileFolder
+from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.groups import settings_of
 from polluxsim.look.lives import Lives, fit, lives_of
 from polluxsim.look.starts import start_delay
 from polluxsim.models.profile import ProfileRangeError
+from polluxsim.shipped import present_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
     from polluxsim.storage import Run
+
+
+FOLDER = f"{ProfileFolder.__module__}.{ProfileFolder.__name__}"
+"""Name of the class that reads profiles from a folder, as settings have it."""
 
 
 class OwnProfiles(NamedTuple):
@@ -36,7 +41,7 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
         If they are not there, or are not the run's; or if the records do not tell what follows from them.
     """
     settings = settings_of(run)
-    if folder is None and settings.get("profiles._target_") not in NAMES:
+    if folder is None and present_name(settings.get("profiles._target_")) != FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")
     if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
         raise InvalidInputError("they do not follow from the records where jobs interfere or share GPUs")

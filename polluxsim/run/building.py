@@ -1,4 +1,4 @@
-"""From a configuration to the objects it describes, with clear words for what does not fit."""
+"""Build the objects that a configuration describes, and refuse classes that a file may not name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from polluxsim.applications.folder import FORMER_NAMES
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean, short
+from polluxsim.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    PolicyError,
+    PolluxSimError,
+    did_you_mean,
+    short,
+)
+from polluxsim.shipped import present_name, shipped_classes
 from polluxsim.types import Cluster
+from polluxsim.workloads.mapping import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 # Annotations whose values are checked before a factory sees them, and what is allowed for each.
 _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
@@ -31,53 +39,200 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "int | None": ((int, type(None)), "a whole number or null"),
 }
 
-# What a part must be or do, as a class of the user's may make it.
+# Method that the object of a group must have, and class that it must be of.
 _METHODS = {"agent": "batch_size", "policy": "allocate", "profiles": "load", "workload": "load"}
 _CLASSES = {"cluster": Cluster, "engine": EngineSettings}
 
 _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 
+OWN = "polluxsim"
+"""Top-level module of polluxsim's own classes."""
+
+RULE = "rule"
+"""Setting of a mapped workload that may name a class of the user's own, as module.Class."""
+
 
 def build(config: DictConfig, group: str) -> Any:
     """Return the object that a config group describes by `_target_` and its parameters.
 
-    An `InvalidConfigError` says which target cannot be found, or which parameter is missing, unknown or not of its
-    type; what else the target raises comes through.
+    Raises
+    ------
+    InvalidConfigError
+        If the class cannot be found, or if a parameter is missing, unknown or of another type.
+    PolicyError
+        If the class ends the process, as `sys.exit` does.
+    PolluxSimError
+        If the class raises one.
     """
+    settings = _settings(config, group)
+    _check(group, settings)
+    try:
+        return _fitting(group, instantiate(settings, _convert_="all"))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if isinstance(error.__cause__, PolluxSimError):
+            raise error.__cause__ from None
+        if isinstance(error, (InstantiationException, TypeError, ValueError)):  # the latter two are Hydra's own
+            raise InvalidConfigError(f"{group}: {_one_line(str(error.__cause__ or error))}") from error
+        if isinstance(error, Exception):
+            raise
+        what = f"{settings['_target_']} ended the process when it was made ({_first_cause(error)})"
+        raise PolicyError(f"{group}: {what}; it must return or raise an Exception") from error
+
+
+def load(config: DictConfig, group: str, *arguments: Any) -> Any:
+    """Return what the `load` method of a group's object returns: the jobs of `workload`, the profiles of `profiles`.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a class outside polluxsim raises an error of its own or returns something else.
+    """
+    part = build(config, group)
+    try:
+        return part.load(*arguments)
+    except (KeyboardInterrupt, MemoryError, OSError, PolluxSimError):
+        raise
+    except BaseException as error:
+        if type(part).__module__.startswith(f"{OWN}.") and isinstance(error, Exception):
+            raise  # a defect of polluxsim
+        raise InvalidConfigError(f"{group}: {type(part).__name__}.load failed: {_first_cause(error)}") from error
+
+
+def _settings(config: DictConfig, group: str) -> dict[Any, Any]:
+    """Return the resolved settings of a group, with the present name of every class."""
     try:
         settings = OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(in_words(error)) from None
     if not isinstance(settings, dict) or not isinstance(settings.get("_target_"), str):
-        raise InvalidConfigError(f"{group} has no _target_, needed is the dotted name of a class or function")
-    settings["_target_"] = FORMER_NAMES.get(settings["_target_"], settings["_target_"])
-    _check(group, settings)
+        found = settings.get("_target_") if isinstance(settings, dict) else settings
+        what = f"{group}._target_ is {short(found)}, must be the dotted name of a class or function"
+        raise InvalidConfigError(what)
+    named: dict[Any, Any] = with_present_names(settings)
+    return named
+
+
+def with_present_names(part: Any) -> Any:
+    """Return a part of a configuration with the present name of every class that moved."""
+    if isinstance(part, list):
+        return [with_present_names(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    renamed = {name: with_present_names(value) for name, value in part.items()}
+    return renamed | ({"_target_": present_name(part["_target_"])} if "_target_" in part else {})
+
+
+def check_classes(config: object, source: str, allowed: Collection[str] = ()) -> list[str]:
+    """Check the classes that a file names, before any of them is imported; return those outside polluxsim.
+
+    Parameters
+    ----------
+    config
+        The settings of a run by config group, as its run.json holds them.
+    source
+        The file, as messages name it.
+    allowed
+        Modules outside polluxsim whose classes may be loaded. A package stands for all of its modules.
+
+    Returns
+    -------
+    list
+        Dotted names of the classes outside polluxsim. They are imported and checked.
+
+    Raises
+    ------
+    InvalidInputError
+        If the settings name anything but polluxsim's own classes of their group and classes of `allowed` modules, or
+        hold what only Hydra's instantiation would interpret: `${…}`, `_args_`, `_partial_`.
+    """
+    if not isinstance(config, dict):
+        raise InvalidInputError(f"{source}: config is {short(config)}, must be a mapping of settings")
+    foreign = dict[str, str]()
+    for group, part in config.items():
+        for name, key, value in _inner(str(group), str(group), part):
+            try:
+                if _is_foreign(str(group), name, key, value, allowed):
+                    foreign[name] = str(value)
+            except ValueError as error:
+                raise InvalidInputError(f"{source}: {error}") from None
+    for name, target in foreign.items():
+        _import_class(source, name, target, allowed)
+    return list(foreign.values())
+
+
+def _inner(name: str, key: str, value: object) -> Iterator[tuple[str, str, object]]:
+    """Yield every setting within a part of a configuration: its dotted name, the last part of the name, its value."""
+    yield name, key, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for inner, item in items:
+        yield from _inner(f"{name}.{inner}", str(inner), item)
+
+
+def _is_foreign(group: str, name: str, key: str, value: object, allowed: Collection[str]) -> bool:
+    """Return whether a setting names a class of an allowed module; raise a ValueError if a file may not say this."""
+    if any(isinstance(text, str) and "${" in text for text in (key, value)):
+        raise ValueError(f"{name} is {short(value)}, must be a plain value: a run's settings are resolved")
+    if key.startswith("_") and key != "_target_":
+        raise ValueError(f"{name} is not a setting that a file may have")
+    is_rule = group == "workload" and key == RULE and isinstance(value, str) and value not in RULES
+    if key != "_target_" and not is_rule:
+        return False
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {short(value)}, must be the dotted name of a class")
+    if not is_rule and present_name(value) in shipped_classes().get(group, ()):
+        return False
+    top = value.partition(".")[0]
+    if top != OWN and _is_in(value, allowed):
+        return True
+    remedy = ""
+    if top.isidentifier() and top != OWN and top not in sys.stdlib_module_names:
+        remedy = f"; if you trust its code, add --allow-classes {top}"
+    raise ValueError(f"{name} is {short(value)}, which is not one of polluxsim's classes for {group}{remedy}")
+
+
+def _is_in(name: str, modules: Collection[str]) -> bool:
+    """Return whether a dotted name lies in one of the modules."""
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def _import_class(source: str, name: str, target: str, allowed: Collection[str]) -> None:
+    """Import a class from an allowed module; refuse anything that the module does not define itself."""
     try:
-        return _fitting(group, instantiate(settings, _convert_="all"))
-    except (InstantiationException, TypeError, ValueError) as error:  # the latter two where Hydra itself raises them
-        if isinstance(error.__cause__, PolluxSimError):
-            raise error.__cause__ from None
-        raise InvalidConfigError(f"{group}: {_one_line(str(error.__cause__ or error))}") from error
+        found = get_object(target)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        what = f"{source}: {name} {target!r} cannot be imported: {_one_line(_first_cause(error))}"
+        raise InvalidInputError(what) from error
+    if not isinstance(found, type) or not _is_in(found.__module__, allowed):
+        raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class of an allowed module itself")
+    group, _, rest = name.partition(".")
+    if rest == "_target_" and not callable(getattr(found, _METHODS.get(group, "__init__"), None)):
+        raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class with a method {_METHODS[group]}")
 
 
 def _fitting(group: str, built: object) -> object:
-    """Return what was built if it can do what its group is for."""
+    """Return a built object if it has the method, or is of the class, that its group needs."""
     method = _METHODS.get(group)
     if method is not None and not callable(getattr(built, method, None)):
-        raise InvalidConfigError(f"{group} is a {type(built).__name__}, allowed is what has a method {method}")
+        raise InvalidConfigError(f"{group} is a {type(built).__name__}, must be an object with a method {method}")
     kind = _CLASSES.get(group)
     if kind is not None and not isinstance(built, kind):
-        raise InvalidConfigError(f"{group} is a {type(built).__name__}, allowed is a {kind.__name__}")
+        raise InvalidConfigError(f"{group} is a {type(built).__name__}, must be a {kind.__name__}")
     return built
 
 
 def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of what a dotted name stands for."""
+    """Return the parameters of the class or function that a dotted name stands for."""
     try:
         return inspect.signature(get_object(target)).parameters
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise InvalidConfigError(
-            f"{group}._target_ {target!r} cannot be used: {_one_line(_first_cause(error))}{_near(target)}"
+            f"{group}._target_ {short(target)} cannot be used: {_one_line(_first_cause(error))}{_near(target)}"
         ) from error
 
 
@@ -88,13 +243,14 @@ def _first_cause(error: BaseException) -> str:
 
 
 def _near(target: str) -> str:
-    """Return what of a module that is there may have been meant."""
+    """Return the end of a message: the name in the same module that is nearest, if the module is imported."""
     module, _, name = target.rpartition(".")
     names = dir(sys.modules[module]) if module in sys.modules else []
     return did_you_mean(name, names)
 
 
 def _check(group: str, settings: dict[Any, Any]) -> None:
+    """Check the names and types of settings against the parameters of their class; convert whole numbers."""
     target = settings["_target_"]
     parameters = _parameters(group, target)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -104,7 +260,7 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
         if str(name).startswith("_") and name != "_partial_":
             continue
         if name not in parameters and not takes_any and value is None:
-            del settings[name]  # of a part that was not chosen, and of which a class of the user's need not know
+            del settings[name]  # a part that was not chosen; a class of the user's need not know of it
             continue
         if name not in parameters and not takes_any:
             raise InvalidConfigError(

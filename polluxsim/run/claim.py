@@ -1,4 +1,4 @@
-"""A run's folder: one that no other run has or had."""
+"""A run's folder: no other run has it, no other result in it is replaced, and it goes again if it stays empty."""
 
 from __future__ import annotations
 
@@ -18,50 +18,89 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+DESCENT = "descent"
+"""Part of run.json that says how a future of another run came about: what a what-if changed, and when."""
+
 
 @contextmanager
 def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float = inf) -> Iterator[Path]:
-    """Keep other runs out of a folder that was asked for; a finished run of the same settings in it may be replaced.
+    """Keep other runs out of a folder that the user named; only a finished run of the same settings may be replaced.
 
-    `config` gives the resolved configuration of the run that is to be there. A folder that was made after `since` goes
-    again if nothing comes into it [s since the epoch]; by default it stays. It is an `InvalidConfigError` if another
-    run is at work in it, or a finished one of other settings is there.
+    Parameters
+    ----------
+    folder
+        The folder, made if it is not there.
+    config
+        Returns the resolved configuration of the run, with `descent` for a future of another run.
+    since
+        Folders made after this time are removed again if nothing comes into them [s since the epoch].
+
+    Raises
+    ------
+    InvalidConfigError
+        If another run is at work in the folder, or a finished run of other settings is there.
     """
     with ExitStack() as stack:
         if not _take(folder, since, stack):
-            raise InvalidConfigError(f"{folder}: another run is at work in this folder, allowed is one of its own")
-        if (folder / RUN_FILE).exists() and (differing := difference(info_of(folder).get("config"), config())):
+            raise InvalidConfigError(f"{folder}: another run is at work in this folder; wait for it, or name another")
+        if (folder / RUN_FILE).exists() and (differing := difference(settings_in(folder), config())):
             raise InvalidConfigError(
-                f"{folder}: a finished run of other settings is there ({differing}), allowed is another folder, or to "
-                "remove that run first"
+                f"{folder}: a finished run of other settings is there ({differing}); name another folder, or remove "
+                "that run first"
             )
         yield folder
 
 
 @contextmanager
-def claimed_anew(folder: Path, since: float, levels: int = 1) -> Iterator[Path]:
-    """Give a folder that no run has or had: this one, or one with -2, -3, … after its name; else as `claimed`.
-
-    Of the folders above it `levels` − 1 go with it where they are empty.
-    """
+def claimed_anew(folder: Path, since: float) -> Iterator[Path]:
+    """Give a folder that no run has or had: this one, or one with -2, -3, … after its name; else as `claimed`."""
     for number in count(1):
-        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        candidate = numbered(folder, number)
         with ExitStack() as stack:
-            if _take(candidate, since, stack, levels) and not (candidate / RUN_FILE).exists():
+            if _take(candidate, since, stack) and not (candidate / RUN_FILE).exists():
                 yield candidate
                 return
 
 
-def _take(folder: Path, since: float, stack: ExitStack, levels: int = 1) -> bool:
+def numbered(folder: Path, number: int) -> Path:
+    """Return the folder of this name that is tried as the first, the second, ….
+
+    >>> from pathlib import Path
+    >>> numbered(Path("a/run"), 1).as_posix(), numbered(Path("a/run"), 3).as_posix()
+    ('a/run', 'a/run-3')
+    """
+    return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+
+
+def settings_in(folder: Path) -> Mapping[str, Any] | None:
+    """Return the settings of the finished run in a folder, with how it came about; None where there is none."""
+    info = info_of(folder)
+    return settings_of(info) if isinstance(info.get("config"), dict) else None
+
+
+def settings_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells a run from others: its settings, and for a future of another run how it came about."""
+    return {**info["config"], **({DESCENT: info[DESCENT]} if DESCENT in info else {})}
+
+
+def _take(folder: Path, since: float, stack: ExitStack) -> bool:
     """Hold a folder, made if it is not there, as long as the stack lasts; return whether no other run has it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         stack.enter_context(held(folder))
-    except (BlockingIOError, FileNotFoundError):  # at work, or just ended without a result
+    except (BlockingIOError, FileNotFoundError):  # another run is at work, or has just ended without a result
         return False
     if not folder.is_dir():
         return False
-    if folder.stat().st_mtime >= since:
-        for above in (*reversed(folder.parents[: levels - 1]), folder):  # what is entered last ends first
-            stack.enter_context(ending_with(partial(remove_if_empty, above)))
+    for made in reversed(_made_since(folder, since)):  # the stack ends the last one first
+        stack.enter_context(ending_with(partial(remove_if_empty, made)))
     return True
+
+
+def _made_since(folder: Path, since: float) -> list[Path]:
+    """Return the folders made after a time, of this one and those above it: they and the folder around them changed."""
+    made = []
+    while folder.parent != folder and min(path.stat().st_mtime for path in (folder, folder.parent)) >= since:
+        made.append(folder)
+        folder = folder.parent
+    return made

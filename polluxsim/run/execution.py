@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from polluxsim.applications.folder import FORMER_NAMES
 from polluxsim.columns import Records
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, driven
-from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
-from polluxsim.run.building import build, in_words, missing
+from polluxsim.run.building import build, in_words, load, missing, with_present_names
 from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.hydra_words import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Workload
 
-TOP_LEVEL = ("agent", "cluster", "engine", "policy", "profiles", "workload", "seed")
-NEEDED = ("cluster", "engine", "policy", "profiles", "workload", "seed")
+GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
+TOP_LEVEL = ("agent", *GROUPS, "seed")
 NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
@@ -63,6 +62,7 @@ class Execution:
         _check_top_level(config)
         self._config = config
         self._resolved: dict[str, Any] = resolved(config)
+        _check_groups(self._resolved)
         self._given = dict(given or {})
         can_be_built = all("_target_" in part for part in self._resolved.values() if isinstance(part, dict))
         self._key = key_of(self._resolved) if can_be_built else None
@@ -103,9 +103,9 @@ class Execution:
     def _load(self) -> tuple[Mapping[str, Profile], Workload]:
         if not self._given.keys() & {"profiles", "workload"}:
             return _load(self._config, self._resolved)
-        profiles = self._given["profiles"] if "profiles" in self._given else build(self._config, "profiles").load()
+        profiles = self._given["profiles"] if "profiles" in self._given else load(self._config, "profiles")
         given = self._given.get("workload")
-        return profiles, build(self._config, "workload").load(profiles) if given is None else given
+        return profiles, load(self._config, "workload", profiles) if given is None else given
 
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return what run.json says of the run."""
@@ -131,43 +131,60 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
     if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
         raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
-    return {name: _with_present_name(value) for name, value in plain.items() if name != NOT_THE_RUNS}
-
-
-def _with_present_name(part: Any) -> Any:
-    """Return a part of a configuration with the name that its class has today."""
-    former = part.get("_target_") if isinstance(part, dict) else None
-    if former not in FORMER_NAMES:
-        return part
-    present = FORMER_NAMES[former]
-    warnings.warn(f"{former} is now called {present}; the old name goes away", FutureWarning, stacklevel=3)
-    return {**part, "_target_": present}
+    for name, value in plain.items():
+        _check_keys(name, value)
+    settings: dict[str, Any] = with_present_names({n: v for n, v in plain.items() if n != NOT_THE_RUNS})
+    before = flat(plain)
+    for name, present in flat(settings).items():
+        if (former := before[name]) != present:
+            message = f"{former} is now called {present}; a later release removes the old name"
+            warnings.warn(message, FutureWarning, stacklevel=3)
+    return settings
 
 
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
     """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
     with _one_loads:
-        profiles = _kept("profiles", {"profiles": values["profiles"]}, lambda: build(config, "profiles").load())
+        profiles = _kept("profiles", {"profiles": values["profiles"]}, lambda: load(config, "profiles"))
         sources = {group: values[group] for group in ("profiles", "workload")}
-        return profiles, _kept("workload", sources, lambda: build(config, "workload").load(profiles))
+        return profiles, _kept("workload", sources, lambda: load(config, "workload", profiles))
 
 
-def _kept(group: str, sources: Mapping[str, Any], load: Callable[[], Any]) -> Any:
+def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> Any:
     """Return what these settings describe, loaded at most once while they and their files are the same."""
     known, name = _loaded[group], json.dumps([sources, data_of(sources)], sort_keys=True)
     if name not in known:
-        known[name] = load()
+        known[name] = read()
         if len(known) > KEPT:
             known.popitem(last=False)
     known.move_to_end(name)
     return known[name]
 
 
+def _check_keys(name: str, value: object) -> None:
+    """Raise an `InvalidConfigError` for a mapping whose keys have no order, like text and numbers: JSON sorts them."""
+    if isinstance(value, dict):
+        try:
+            sorted(value)
+        except TypeError:
+            keys = ", ".join(map(short, value))
+            raise InvalidConfigError(f"{name} has keys of different kinds ({keys}), must be of one kind") from None
+        for key, item in value.items():
+            _check_keys(f"{name}.{key}", item)
+
+
+def _check_groups(values: Mapping[str, Any]) -> None:
+    for group in GROUPS:
+        if not isinstance(values.get(group), dict):
+            what = f"{group} is {short(values.get(group))}, must be a mapping with _target_ and parameters"
+            raise InvalidConfigError(f"{what}; {group}=NAME chooses one")
+
+
 def _check_top_level(config: DictConfig) -> None:
     if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
-    if lacking := [name for name in NEEDED if name not in config]:
+    if lacking := [name for name in (*GROUPS, "seed") if name not in config]:
         raise InvalidConfigError(
             f"there is no {lacking[0]} in the configuration, and each run needs one; a run.yaml of your own replaces "
             f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"

@@ -44,7 +44,7 @@ def key_of(config: Mapping[str, Json]) -> str:
         "config": _plain(config),
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
-        "guests": {name: module_digest(name) for name in sorted(_foreign_modules(config))},
+        "guests": {name: module_digest(name) for name in sorted(own_modules(config))},
         "versions": library_versions(),
         "python": platform.python_version(),
     }
@@ -139,7 +139,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _foreign_modules(config: Json) -> set[str]:
-    """Return the top-level modules of classes that are not ours, but named in the configuration."""
+def own_modules(config: Json) -> set[str]:
+    """Return the top-level modules of the classes outside polluxsim that a configuration names."""
     names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
     return names - {"polluxsim"}

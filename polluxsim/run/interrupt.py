@@ -1,4 +1,4 @@
-"""Ctrl-C, or SIGTERM, which is treated alike: during a simulation at the next round if that is soon, else at once."""
+"""Handle Ctrl-C and SIGTERM alike: end a simulation at the next round if that is soon, anything else at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+
+# What ends this process even while `exits_raised` stands for it.
+_exit = os._exit
 
 PATIENCE = 0.5
 """How long the present round may go on after Ctrl-C [s]."""
@@ -23,11 +26,24 @@ SHOW_CURSOR = "\x1b[?25h"
 LEAVE_SCREEN = "\x1b[?1049l" + SHOW_CURSOR
 STANDARD_ERROR = 2
 
+# Set once a command has written its results: from then on there is nothing to interrupt.
+_written = threading.Event()
+
 # What brings the terminal back to what it was, the innermost last.
 _restoring = [SHOW_CURSOR]
 
 # What is to be done even if the process has to end at once.
 _last_acts: list[Callable[[], None]] = []
+
+
+def begin_command() -> None:
+    """Let Ctrl-C end the command that begins."""
+    _written.clear()
+
+
+def results_written() -> None:
+    """Ignore Ctrl-C until the command has ended: its results are written, so that it was not interrupted."""
+    _written.set()
 
 
 def in_main_thread() -> bool:
@@ -38,7 +54,7 @@ def in_main_thread() -> bool:
 @contextmanager
 def ending_at_once() -> Iterator[None]:
     """Let Ctrl-C end the process there and then: for a start-up that has nothing open, whatever it imports."""
-    with _handling(lambda *_: _end_process()):
+    with _handling(lambda *_: end_process()):
         yield
 
 
@@ -58,8 +74,10 @@ def raising() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt, as Python does by itself; a second one ends the process at once."""
 
     def handle(*_: object) -> None:
+        if _written.is_set():
+            return
         for number in SIGNALS:
-            signal.signal(number, lambda *_: _end_process(SECOND_MESSAGE))
+            signal.signal(number, lambda *_: end_process(SECOND_MESSAGE))
         raise KeyboardInterrupt
 
     with _handling(handle):
@@ -144,6 +162,26 @@ def stopping_between_rounds() -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
+def exits_raised() -> Iterator[None]:
+    """Have `os._exit` raise `SystemExit` within the block, so that code of the user's cannot end it without a word.
+
+    Processes that are forked meanwhile end as usual.
+    """
+    process = os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != process:
+            _exit(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = _exit
+
+
+@contextmanager
 def _handling(
     handler: Callable[..., object] | signal.Handlers, signals: Sequence[signal.Signals] = SIGNALS
 ) -> Iterator[None]:
@@ -163,14 +201,17 @@ def _end_in_time(receiver: int, over: threading.Event) -> None:
     """Wait for Ctrl-C, or for the other end to be closed; after Ctrl-C, end the process unless it is over in time."""
     while number := os.read(receiver, 1):
         if number[0] in SIGNALS and not over.wait(PATIENCE):
-            _end_process()
+            end_process()
     os.close(receiver)
 
 
-def _end_process(message: str = MESSAGE) -> None:
+def end_process(message: str = MESSAGE) -> None:
+    """End the process as interrupted, at once and with one line, unless its results are written."""
+    if _written.is_set():
+        return
     # Straight to the file: the interrupted thread may be in the middle of a print.
     for act in reversed(_last_acts):
         act()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
-    os._exit(INTERRUPTED)
+    _exit(INTERRUPTED)

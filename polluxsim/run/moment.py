@@ -10,18 +10,20 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.guests import guest
 from polluxsim.engine.rounds import first_round
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import driven
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
-from polluxsim.run.building import build
+from polluxsim.run.building import build, check_classes
 from polluxsim.run.composing import composed
+from polluxsim.run.digests import digest_of
 from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.execution import Execution
 from polluxsim.run.hydra_words import hydra_in_words
-from polluxsim.storage import Run
+from polluxsim.storage import RUN_FILE, Run
 from polluxsim.types import Cluster
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Moment(Generic[RunT]):
 
     def __init__(self, run: RunT, time: float) -> None:
         config = run.info.get("config", {})
+        check_classes(config, f"{run.name}/{RUN_FILE}", run.allow_classes)
         if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
             what = f"its {given[0]} was an object in Python, allowed are choices by name"
             raise InvalidInputError(f"{run.name} cannot be made again: {what}")
@@ -66,7 +69,9 @@ class Moment(Generic[RunT]):
         if run.result.end_time <= self.time:
             raise InvalidInputError(f"{run.name} ends at {run.result.end_time:g} s, allowed are times before")
         while (view := self._run.advance(before=self.time)) is not None:
-            self._run.commit(self._policy.allocate(view, self._run.rng))
+            with guest(self._run.scenario.policy_name, view.time):
+                decision = self._policy.allocate(view, self._run.rng)
+            self._run.commit(decision)
         self._check_past()
 
     def _check_past(self) -> None:
@@ -119,6 +124,8 @@ class Moment(Generic[RunT]):
         settings = OmegaConf.merge(config, {} if seed is None else {"seed": seed})
         descent = {"run": self.origin.name, "key": self.origin.info.get("key"), "time": self.time}
         descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
+        if added:
+            descent["added_digest"] = digest_of({job.job_id: repr(replace(job, line=0)) for job in added})
         info = self._execution.info(summarise(result))
         info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
         info.pop("without_effect", None)  # of the run as it was

@@ -16,6 +16,7 @@ from polluxsim.engine.guests import guest
 from polluxsim.errors import InvalidInputError
 from polluxsim.policies.view import Decision
 from polluxsim.records import Status
+from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.moment import Moment
 from polluxsim.run.workers import starting, workers
 from polluxsim.workloads.history import Draw, Seen
@@ -62,7 +63,8 @@ def _be_there(run: Run, time: float) -> None:
 
 
 def _there(asked: Collection[JobId], number: int) -> Times:
-    return _THERE[-1].future(asked, number)
+    with exits_raised():
+        return _THERE[-1].future(asked, number)
 
 
 class Here:

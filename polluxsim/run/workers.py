@@ -42,7 +42,7 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
         yield pool
         pool.shutdown()
     except BrokenProcessPool:
-        raise SweepError("a worker ended unexpectedly, perhaps for want of memory") from None
+        raise SweepError("a worker process ended by itself: it crashed, or the machine ran out of memory") from None
     finally:
         for process in set(active_children()) - others:
             process.kill()

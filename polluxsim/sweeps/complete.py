@@ -10,6 +10,7 @@ from hydra.types import HydraContext, RunMode
 
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.files import lock
+from polluxsim.folders import remove_if_empty
 from polluxsim.run.composing import CONFIG_NAME
 from polluxsim.run.config_folders import report_replaced
 from polluxsim.run.hydra_inside import Callbacks
@@ -122,20 +123,34 @@ def run_entries(
 def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
     """Do the runs that are not finished, and write the results of all into the sweep's folder.
 
-    The table is there exactly when the sweep last started in this folder is complete.
+    The table is there exactly when the sweep last started in this folder is complete. A folder that is made and gets no
+    run is removed again.
     """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder), raising():
-        entries = arranged(entries, finished_runs(folder))
-        folders = [folder, *(entry.folder for entry in entries)]
-        clear(folders)
-        try:
-            return _complete(entries, folder, workers, cache)
-        except KeyboardInterrupt:
-            clear(folders)  # of workers that are no more
-            counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
-            message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
-            raise SweepInterrupted(message) from None
+    try:
+        with locked(folder), raising():
+            return _resumed(entries, folder, workers, cache)
+    finally:
+        for path in made:
+            remove_if_empty(path)
+
+
+def _resumed(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+    """Do what `complete` does, in a folder that no other sweep is at work in."""
+    entries = arranged(entries, finished_runs(folder))
+    folders = [folder, *(entry.folder for entry in entries)]
+    clear(folders)
+    try:
+        return _complete(entries, folder, workers, cache)
+    except KeyboardInterrupt:
+        clear(folders)  # of workers that are no more
+        counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+        message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
+        raise SweepInterrupted(message) from None
+    finally:
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
 
 
 def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
@@ -161,7 +176,7 @@ def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
     if failed:
         entry, error = failed[0]
         count = f"{len(failed)} of {known + len(left)} runs failed, the first: " if len(failed) > 1 else ""
-        raise SweepError(f"{count}{entry}: {error}") from error
+        raise SweepError(f"{count}{entry}: {error}", {each.key: error for each, error in failed}) from error
     if changed := [entry for entry in left if not is_finished(entry)]:
         raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
 

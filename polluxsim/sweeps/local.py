@@ -12,7 +12,7 @@ from statistics import fmean
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, LostProcessError
 from polluxsim.run.workers import num_cores, starting, workers
 from polluxsim.sweeps.working import perform
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Told = tuple[str, type[Warning], str, int]
     """A warning that a worker gave: its text and kind, file and line."""
 
+LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
+
 PATIENCE = 0.2
 """How long Ctrl-C may have to wait until we look [s]."""
 
@@ -37,35 +39,63 @@ class LocalWorkers:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             raise InvalidConfigError(f"workers is {workers!r}, allowed is a whole number ≥ 1 (default: one a core)")
         self._workers = workers or num_cores()
+        self._told: set[Told] = set()
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Do all runs, those that seem to take longest first; return those that failed."""
-        count = min(self._workers, len(entries))
-        with workers(count) as pool:
-            return self._work(pool, count, Order(entries))
+        """Do all runs, those that seem to take longest first; return those that failed.
 
-    def _work(self, pool: ProcessPoolExecutor, count: int, order: Order) -> list[tuple[Entry, Exception]]:
-        running: dict[Future[list[Told]], tuple[Entry, float]] = {}
-        failed = []
-        told: set[Told] = set()
-        while order or running:
-            while order and len(running) < count:
-                entry = order.next()
-                with starting():
-                    running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
-            done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-            for future in done:
-                entry, started = running.pop(future)
-                order.took(entry, monotonic() - started)
-                if (error := future.exception()) is not None:
-                    if not isinstance(error, Exception) or isinstance(error, BrokenProcessPool):
-                        raise error
-                    failed.append((entry, error))
-                    continue
-                for warning in set(future.result()) - told:
-                    told.add(warning)
-                    warnings.warn_explicit(*warning)
+        A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
+        is made again alone, so that the run that ended its process is known.
+        """
+        order = Order(entries)
+        failed: list[tuple[Entry, Exception]] = []
+        while order:
+            for entry in self._work(order, failed):
+                if self._work(Order([entry]), failed):
+                    failed.append((entry, LostProcessError(LOST)))
         return failed
+
+    def _work(self, order: Order, failed: list[tuple[Entry, Exception]]) -> list[Entry]:
+        """Do runs and collect those that failed; stop and return the runs that were under way if a process is lost."""
+        count = min(self._workers, len(order))
+        running: dict[Future[list[Told]], tuple[Entry, float]] = {}
+        lost: list[Entry] = []
+        with workers(count) as pool:
+            while running or (order and not lost):
+                while order and not lost and len(running) < count:
+                    lost += _start(pool, order.next(), running)
+                done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+                for future in done:
+                    entry, started = running.pop(future)
+                    order.took(entry, monotonic() - started)
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        lost.append(entry)
+                    elif isinstance(error, Exception):
+                        failed.append((entry, error))
+                    elif error is not None:
+                        raise error
+                    else:
+                        self._warn(future.result())
+        return lost
+
+    def _warn(self, given: Sequence[Told]) -> None:
+        """Give each warning of the runs once."""
+        for warning in set(given) - self._told:
+            self._told.add(warning)
+            warnings.warn_explicit(*warning)
+
+
+def _start(
+    pool: ProcessPoolExecutor, entry: Entry, running: dict[Future[list[Told]], tuple[Entry, float]]
+) -> list[Entry]:
+    """Start a run; return it if the pool is broken."""
+    try:
+        with starting():
+            running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
+    except BrokenProcessPool:
+        return [entry]
+    return []
 
 
 def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
@@ -89,8 +119,8 @@ class Order:
         for entry in entries:
             self._left[_kind(entry)].append(entry)
 
-    def __bool__(self) -> bool:
-        return bool(self._left)
+    def __len__(self) -> int:
+        return sum(map(len, self._left.values()))
 
     def next(self) -> Entry:
         """Return the run to start now."""

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.folders import remove_if_empty
 from polluxsim.run.execution import Execution
+from polluxsim.run.interrupt import exits_raised
 from polluxsim.storage import write_run
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
     """Do one run and write it."""
-    execution = Execution(OmegaConf.create(dict(config)))
-    result, summary = execution.simulate()
+    with exits_raised():
+        execution = Execution(OmegaConf.create(dict(config)))
+        result, summary = execution.simulate()
     write_run(folder, result, execution.info(summary))
 
 

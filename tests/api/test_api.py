@@ -310,6 +310,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_ctrl_c_ends_the_run_and_not_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True)
     assert done.stdout == "stopped after 3\nstuck no more False\nas before\n"

@@ -206,3 +206,33 @@ def test_the_command_keeps_both_futures_and_compares_them(
         assert main(["whatif", "first", "--at", "600", *mistake]) == 2
         assert words in capsys.readouterr().err
     assert main(["whatif", "first", "policy=srtf"]) == 2
+
+
+def test_what_ifs_with_different_changes_never_share_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["policy=fifo", "workload=philly-like", "workload.num_jobs=4", "workload.hours=1"]
+    assert main(["run", *settings, "cluster.num_nodes=8", "hydra.run.dir=first"]) == 0
+    for name, duration in (("some", 60), ("other", 90)):
+        (tmp_path / f"{name}.csv").write_text(f"name,time,num_replicas,duration\nnew,900,1,{duration}\n")
+
+    def folders() -> dict[str, bytes]:
+        return {path.name: (path / "otherwise" / "jobs.parquet").read_bytes() for path in tmp_path.glob("first-at-*")}
+
+    changes = (["--drop-node", "3"], ["--drop-node", "2"], ["--add", "some.csv"], ["--add", "other.csv"])
+    for number, change in enumerate(changes):
+        before = folders()
+        assert main(["whatif", "first", "--at", "600", *change]) == 0
+        assert {name: data for name, data in folders().items() if name in before} == before
+        assert len(folders()) == number + 1
+    assert set(folders()) == {"first-at-10min", *(f"first-at-10min-{number}" for number in (2, 3, 4))}
+    assert main(["whatif", "first", "--at", "600", *changes[1]]) == 0  # the same changes, and the same folder
+    assert len(folders()) == 4
+    capsys.readouterr()
+    assert main(["whatif", "first", "--at", "600", "--drop-node", "1", "-o", "first-at-10min"]) == 2
+    assert "a finished run of other settings is there (descent.lost_nodes is [3] there, [1] here)" in (
+        capsys.readouterr().err
+    )
+    assert main(["whatif", "first", "--at", "600", "policy.backfill={a: "]) == 2
+    assert capsys.readouterr().err.startswith("polluxsim: policy.backfill={a: : the value is not YAML")

@@ -110,6 +110,7 @@ class Slow(Fifo):
 """
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("seconds", [0.05, 30])  # the next round is soon; and too far away to wait for
 def test_ctrl_c_gives_the_terminal_back(tmp_path: Path, seconds: float) -> None:
     (tmp_path / "mine.py").write_text(SLOW_POLICY.format(seconds=seconds))

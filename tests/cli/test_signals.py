@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("default_signals")]
 
 COUNT = int(os.environ.get("POLLUXSIM_SIGNALS", "8"))
 """Signals sent in all; more find more."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polluxsim.run import execution
-from polluxsim.run.building import build
+from polluxsim.run.building import build, load
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import resolved
 
@@ -31,9 +31,9 @@ def test_what_goes_round_among_as_many_workloads_as_are_kept_is_loaded_once(monk
 
     def counting(config: DictConfig, group: str, *given: object) -> object:
         loaded[group] += 1
-        return build(config, group, *given)
+        return load(config, group, *given)
 
-    monkeypatch.setattr(execution, "build", counting)
+    monkeypatch.setattr(execution, "load", counting)
     monkeypatch.setattr(execution, "_loaded", {"profiles": OrderedDict(), "workload": OrderedDict()})
     for seed in [*range(execution.KEPT)] * 2:
         config = composed({"workload": "philly-like"}, {"workload": {"num_jobs": 2}}, seed)

@@ -420,6 +420,7 @@ def test_the_longest_kind_of_run_comes_first() -> None:
     assert not order
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_sweep_and_keeps_what_is_finished(run_in: Path, inputs: Inputs, number: int) -> None:
     arguments = ["-m", "policy=pollux", "seed=range(0,40)", *inputs.overrides, "hydra.sweep.dir=out"]

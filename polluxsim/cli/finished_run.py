@@ -1,0 +1,56 @@
+"""A finished run that a command makes again, with the classes outside polluxsim that its user allows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from polluxsim.storage import Run
+
+
+def add_allowing(parser: ArgumentParser) -> None:
+    """Declare the option that allows classes outside polluxsim."""
+    parser.add_argument("--allow-classes", action="append", default=[], metavar="MODULE",
+                        help="load classes of this module, from the current folder or an installed package, if the "
+                        "run's settings name them; may be given several times")  # fmt: skip
+
+
+def read_to_make_again(options: Namespace) -> Run:
+    """Return the run of `options.run` with the modules that it may load classes from."""
+    from dataclasses import replace
+
+    from polluxsim.storage import read_run
+
+    modules = tuple(options.allow_classes)
+    for module in modules:
+        if module.partition(".")[0] in {*sys.stdlib_module_names, "polluxsim"}:
+            what = f"--allow-classes {module}: a module of Python or polluxsim"
+            raise InvalidConfigError(f"{what}; allowed are modules of the current folder and installed packages")
+    if modules:
+        import_from_here()
+    return replace(read_run(options.run), allow_classes=modules)
+
+
+def tell_classes(run: Run) -> None:
+    """Check the classes that a run's settings name; print a line for each class outside polluxsim."""
+    from hydra.utils import get_object
+
+    from polluxsim.run.building import check_classes
+    from polluxsim.storage import RUN_FILE
+
+    source = f"{run.name}/{RUN_FILE}"
+    for name in dict.fromkeys(check_classes(run.info.get("config", {}), source, run.allow_classes)):
+        file = getattr(sys.modules[get_object(name).__module__], "__file__", None)
+        print(f"polluxsim: {source} names {name}, loaded from {file}", file=sys.stderr)
+
+
+def import_from_here() -> None:
+    """Let Python import modules from the current folder, after all other places."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
