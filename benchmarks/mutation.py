@@ -1,12 +1,14 @@
-"""How many small faults in the code the tests of its room notice.
+"""Measure how many small faults in the code the default tier of tests notices.
 
-Faults are drawn from all places in functions of some rooms where one could be: a comparison, an operator, a constant, a
-condition, a call whose result nobody takes. Each is put into the functions at work in a process of its own, forked from
-one that has everything loaded, compiled and run once. There the quick tests of these rooms, and of some beside them,
-run that call the function, the shortest first, until one fails. Compiled kernels are left out: machine code cannot be
-changed in place.
+Places for faults are drawn from the functions of some packages: a comparison, an operator, a constant, a condition, a
+call whose result is not used. Each fault is put into the loaded functions of a new process, forked from one that has
+imported everything and has run each test once. That process runs the tests that call the function, the shortest first,
+until one fails. It uses the default-tier tests of these packages and of a few related ones. Compiled kernels are left
+out, because machine code cannot be changed in place.
 
     python benchmarks/mutation.py --count 300 --seed 0 > mutants.csv
+
+`--part 1/2` and `--part 2/2` take half of the same faults each, for two processes at once.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "policies", "metrics", "workloads")
 BESIDE = ("agent", "api", "models", "run")
-"""Rooms whose tests are about these, too."""
+"""Packages whose tests also cover these."""
 
 COMPILED = {"kernel", "kernel_in_threads", "helper", "inlined", "spliced"}
 SWAPPED = {
@@ -255,15 +257,18 @@ class Bench:
 
 
 def main() -> None:
-    """Draw faults, run tests on each, print a row for each and a line for each room."""
+    """Draw faults, run tests on each, and print a row for each fault and a line for each package."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=300, help="faults drawn in all rooms together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, default=120, help="seconds of processor time for the tests of one fault")
     parser.add_argument("--rooms", nargs="+", default=ROOMS)
+    parser.add_argument("--part", default="1/1", help="take every n-th fault, from the i-th on: i/n")
     options = parser.parse_args()
     os.chdir(ROOT)
-    chosen = random.Random(options.seed).sample([site for room in options.rooms for site in sites(room)], options.count)
+    first, step = map(int, options.part.split("/"))
+    drawn = random.Random(options.seed).sample([site for room in options.rooms for site in sites(room)], options.count)
+    chosen = drawn[first - 1 :: step]
     arguments = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-seed=0"]
     folders = [f"{top}/{room}" for top in ("tests", "polluxsim") for room in options.rooms]
     beside = [f"tests/{room}" for room in BESIDE]
