@@ -139,7 +139,7 @@ def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
 
 
 def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float]) -> dict[str, float]:
-    """Return the `PER_JOB` metrics of two runs, given the completion time of each completed job [s].
+    """Return the `PER_JOB` metrics of two runs, given the completion time of each job [s], NaN if it did not complete.
 
     Differences are |ours / published − 1| over the jobs that completed in both. They are left out, and so is the
     correlation, if fewer than three jobs did.
@@ -149,9 +149,8 @@ def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float])
     {'jobs completed as published': 1.0, 'correlation of log JCTs': 0.9999,
      'median difference of JCTs': 0.05, '90th percentile difference of JCTs': 0.09}
     """
-    times = pd.concat(
-        [pd.Series(ours, dtype=float), pd.Series(published, dtype=float)], axis=1, keys=("ours", "theirs")
-    )
+    series = [pd.Series(times, dtype=float) for times in (ours, published)]
+    times = pd.concat(series, axis=1, keys=["ours", "theirs"]).dropna(how="all")
     both = times.dropna()
     found = {SAME_JOBS: len(both) / len(times)} if len(times) else {}
     if len(both) < 3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -184,6 +185,8 @@ def test_jobs_that_did_not_complete_are_counted_and_not_compared() -> None:
     found = compare_job_times({name: JOBS[name] for name in list(JOBS)[10:]}, published)
     assert found[SAME_JOBS] == 20 / 40
     assert (found[CORRELATION], found[MEDIAN_DIFFERENCE]) == (pytest.approx(1), 0)
+    rejected = dict.fromkeys(list(JOBS)[:10], math.nan)
+    assert compare_job_times({**JOBS, **rejected}, dict(list(JOBS.items())[10:]))[SAME_JOBS] == 1
     assert compare_job_times({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}) == {SAME_JOBS: 1.0}
     assert compare_job_times(dict.fromkeys("abc", 5.0), dict.fromkeys("abc", 5.0))[CORRELATION] == 0
 
