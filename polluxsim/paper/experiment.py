@@ -59,7 +59,7 @@ class Experiment:
     axis: str = ""  # the setting that its arms have several values of, "" for none
     workloads: tuple[str, ...] | None = None  # which of the published workloads it is on, None for all there are
     own_workload: bool = False  # whether its file chooses the workload, instead of the published or generated ones
-    # folder in the artifact by arm, of those whose runs were published or made again with it
+    # by arm: the folder of its published run in the artifact, or a file of completion times in the data folder
     published_runs: Mapping[str, str] = field(default_factory=dict)
     note: str = ""  # what has to be known to read its table
     system: str = "Pollux"  # whose numbers they are

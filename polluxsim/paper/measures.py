@@ -1,4 +1,4 @@
-"""What experiments measure of their runs, by name: each function yields samples, in seconds and shares."""
+"""Functions that measure the runs of an experiment, by name. Each yields samples in seconds and shares."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from polluxsim.records import Result
 
 LARGE = "imagenet"
-"""The jobs whose mean completion time stands in the paper's table as "99 %" JCT."""
+"""The application whose mean completion time is the "99 %" JCT in the paper's table."""
 
 SHORT = ("cifar10", "ncf")
 """Applications of the smallest size class. Source: Pollux (OSDI '21), Table 1."""
 
 SHORTEST_STAGE = 15 * 60.0
-"""A number of nodes that lasts less is a step on the way to another [s]."""
+"""Shorter periods with a constant number of nodes are not counted as stages [s]."""
 
 
 def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs) -> Iterator[Sample]:
-    """Yield figures of the jobs of every run."""
+    """Yield metrics of the jobs of each run."""
     for run in runs.made:
         for metric, value in metrics(run.jobs()).items():
             yield Sample(metric, run.arm.name, value, run.workload, run.seed)
 
 
 def times(jobs: pd.DataFrame) -> dict[str, float]:
-    """Return the completion times of one run [s]; a job that was cut off makes them infinite, as no bound is fair.
+    """Return the completion times of one run [s]; they are infinite if a job was cut off.
 
-    `makespan` counts from the first submission, `last completion` from the workload's start, as published figures do;
-    `99 % of the jobs` is the time of one job, where a percentile lies between two.
+    `makespan` counts from the first submission, `last completion` from the start of the workload. `99 % of the jobs` is
+    the time of one job, while the 99th percentile may lie between two.
     """
     jct = jobs["jct"].fillna(np.inf).to_numpy()
     large = jct[(jobs["application"] == LARGE).to_numpy()]
@@ -63,7 +63,7 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
 
 
 def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
-    """Return the largest ρ of one run, and the share of its jobs that had at least half of what was due [1]."""
+    """Return the largest ρ of one run, and the share of jobs with ρ < 2 [1]."""
     values = jobs[FAIRNESS].fillna(np.inf)
     return {
         "largest ρ": float(values.max()),
@@ -73,7 +73,7 @@ def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
 
 
 def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
-    """Return which share of the jobs with a deadline met it [1], and the mean time of those that completed [s]."""
+    """Return the share of jobs that met their deadline [1], and the mean JCT of completed jobs [s]."""
     of = jobs[jobs["deadline"].notna()]
     met = float((of["completion_time"] <= of["deadline"]).mean())
     return {"deadlines met": met, "average JCT of the completed": float(jobs["jct"].mean())}
@@ -82,8 +82,8 @@ def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
 def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the overheads of one run [s, or 1], and the GPU time of a job on average [GPU s].
 
-    `time between re-allocations` is the time that jobs held GPUs over their restarts; `time at one placement` the same
-    over all their starts, the first ones included.
+    `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement`
+    divides it by all starts.
     """
     run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())
@@ -101,7 +101,7 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
 
 
 def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
-    """Yield of how many jobs the artifact has the completion time, and how many of ours are equal to the second."""
+    """Yield the number of jobs with a published completion time, and the number of our jobs with an equal one."""
     if (artifact := runs.inputs.workloads) is None:
         return
     for run in runs.first_seeds:
@@ -115,7 +115,7 @@ def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
 
 
 def job_times(runs: Runs) -> Iterator[Sample]:
-    """Yield how the completion times of single jobs compare with the published ones, for arms with such a file."""
+    """Yield the `PER_JOB` metrics of each arm with a file of published completion times."""
     for run in runs.first_seeds:
         if (file := job_times_file(runs.experiment, runs.inputs, run.arm.name)) is None:
             continue
@@ -126,7 +126,7 @@ def job_times(runs: Runs) -> Iterator[Sample]:
 
 
 def usage(runs: Runs) -> Iterator[Sample]:
-    """Yield efficiency over the whole run, weighted by GPU-time."""
+    """Yield the efficiency over the whole run, weighted by GPU time."""
     for run in runs.made:
         result = run.read().result
         _, (efficiency,) = usage_by_bin(result, bin_edges(result.end_time, result.end_time))
@@ -153,7 +153,7 @@ def autoscaling(runs: Runs) -> Iterator[Sample]:
 
 
 def stages(result: Result) -> list[int]:
-    """Return the numbers of nodes that were up for long, in order."""
+    """Return the number of nodes in each stage, in order."""
     rounds = result.round_records
     ends = [*(record.time for record in rounds[1:]), result.end_time]
     spans = groupby(zip(rounds, ends, strict=True), key=lambda span: span[0].nodes)
