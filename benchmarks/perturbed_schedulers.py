@@ -390,16 +390,11 @@ class Study(NamedTuple):
 
     def jobs(self, case: Case, change: Perturbation) -> list[Job]:
         """Return the runs of a case: its arms under a perturbation, the arms for comparison unmodified."""
-        return [
-            Job(
-                case.system,
-                "" if change is UNCHANGED or run.arm.name in case.beside else case.scheduler,
-                UNCHANGED.words if run.arm.name in case.beside else change.words,
-                run.arm.name,
-                run.workload,
-            )
-            for run in self.plan((*case.arms, *case.beside))
-        ]
+        workloads = [""] if self.experiment.needs_data else [str(seed) for seed in range(1, SEEDS + 1)]
+        scheduler = "" if change is UNCHANGED else case.scheduler
+        perturbed = [Job(case.system, scheduler, change.words, arm, each) for arm in case.arms for each in workloads]
+        beside = [Job(case.system, "", UNCHANGED.words, arm, each) for arm in case.beside for each in workloads]
+        return perturbed + beside
 
     def findings(self, jobs: Sequence[Job]) -> list[Finding]:
         """Judge the published numbers of the arms of some runs; make the runs that are missing."""
@@ -487,15 +482,15 @@ def section(case: Case, study: Study) -> str:
     before = study.findings(study.jobs(case, UNCHANGED))
     met = sum(finding.verdict.passed is True for finding in before)
     lines = [
-        f"#### {case.scheduler}: {', '.join(case.arms)}\n",
-        f"The unmodified program meets {met} of {len(before)} numbers.\n",
+        f"#### {case.scheduler}\n",
+        f"The unmodified program meets {met} of {len(before)} numbers for {', '.join(case.arms)}.\n",
         "| perturbation | red | furthest off | difference | tolerance |",
         "|---|---|---|---|---|",
     ]
     for change in case.perturbations:
         red = turned(before, study.findings(study.jobs(case, change)))
         worst = red[0] if red else None
-        cells = (str(worst.published), off(worst), str(worst.rule)) if worst else ("", "", "")
+        cells = (str(worst.published), off(worst).replace("-", "−"), str(worst.rule)) if worst else ("", "", "")
         lines.append(f"| {change.words} | {f'**{len(red)} of {met}**' if red else 'none'} | {' | '.join(cells)} |")
         if not red:
             print(f"{case.system}, {case.scheduler}: nothing turns red by: {change.words}", file=sys.stderr)

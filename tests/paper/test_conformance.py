@@ -237,7 +237,10 @@ def test_every_scheduler_with_published_numbers_has_three_perturbations() -> Non
         for case in cases:
             assert len(case.perturbations) >= 3
             assert set(case.arms) <= arms
-            rows = page.partition(f"#### {case.scheduler}: {', '.join(case.arms)}\n")[2].partition("\n#")[0]
+            section = page.partition(f"\n### {read_experiment(name).title}\n")[2].partition(f"#### {case.scheduler}\n")[
+                2
+            ]
+            rows = section.partition("\n#")[0]
             for change in case.perturbations:
                 assert f"\n| {change.words} | **" in rows, (case.scheduler, change.words)
                 for target in change.patches:
