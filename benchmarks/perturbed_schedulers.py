@@ -45,7 +45,6 @@ from polluxsim.policies import elastic_edf, muri, srtf
 from polluxsim.policies.replay import Timeline
 from polluxsim.policies.shares import allox
 from polluxsim.policies.sia.configurations import configurations
-from polluxsim.policies.sia.policy import Sia
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.shipped import shipped
@@ -134,16 +133,6 @@ def at_most_requested(job: JobView, num_gpus: int) -> Sequence[int]:
     return [gpus for gpus in counts if gpus <= job.num_replicas] or counts[:1]
 
 
-def first_type_only(policy: Any, view: Any, jobs: Any, known: Any, now: Any) -> Any:
-    """Return Sia's worths, with none on GPU types other than the one that a job has."""
-    worths = sia_worths(policy, view, jobs, known, now)
-    for row, here in zip(worths, now, strict=True):
-        if here is not None:
-            row[[each.gpu_type != known[here].gpu_type for each in known]] = np.nan
-    return worths
-
-
-sia_worths = Sia._worths
 elastic_edf_counts = elastic_edf.powers_of_two
 remaining_time = srtf.remaining_time
 allox_matched = allox.matched
@@ -269,7 +258,11 @@ CASES = (
         "muri",
         "Muri-L",
         ("Muri-L trace3",),
-        (GREEDY, FASTER_PACKS, Perturbation("packs of two at most", patches={"polluxsim.policies.muri.MOST_JOBS": 2})),
+        (
+            FASTER_PACKS,
+            Perturbation("packs of two at most", patches={"polluxsim.policies.muri.MOST_JOBS": 2}),
+            Perturbation("remaining service in place of attained service", ("policy.knows_durations=true",)),
+        ),
     ),
     Case(
         "elasticflow",
@@ -365,8 +358,12 @@ CASES = (
                 },
             ),
             Perturbation(
-                "jobs keep the first GPU type they had",
-                patches={"polluxsim.policies.sia.policy.Sia._worths": first_type_only},
+                "jobs keep their first configuration",
+                patches={
+                    "polluxsim.policies.sia.policy.Sia._kept": lambda policy, view, job, here: (
+                        -1 if here is None else here
+                    )
+                },
             ),
             Perturbation("fairness power 0.5 in place of −0.5", ("policy.p=0.5",)),
         ),
