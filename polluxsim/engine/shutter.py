@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class ReadOnly:
     """Base of views: whoever assigns to an attribute of one gets an error.
 
-    Views set their own attributes by `set_once`. Reading an attribute is as fast as without this class.
+    The engine sets attributes of views by `set_field`. Reading an attribute is as fast as without this class.
     """
 
     __slots__ = ()
@@ -27,8 +27,8 @@ class ReadOnly:
         raise AttributeError(f"a view is read-only, {name} cannot be deleted")
 
 
-set_once = object.__setattr__
-"""Set an attribute of a view, for the view itself."""
+set_field = object.__setattr__
+"""Set an attribute of a view, for the engine itself."""
 
 
 class Shutter:
