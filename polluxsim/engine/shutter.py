@@ -1,4 +1,4 @@
-"""When policies may look at their views, and what time the views show; views are read-only."""
+"""Views of policies are open only while a policy decides, and they are read-only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ReadOnly:
-    """Base of views: whoever assigns to an attribute of one gets an error.
+    """Base class of views. Assigning to an attribute raises an `AttributeError`.
 
     The engine sets attributes of views by `set_field`. Reading an attribute is as fast as without this class.
     """
@@ -19,9 +19,7 @@ class ReadOnly:
     __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"a view is read-only, {name} cannot be assigned; a policy changes jobs by what it returns"
-        )
+        raise AttributeError(f"a view is read-only, {name} cannot be assigned; return a Decision to change a job")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"a view is read-only, {name} cannot be deleted")
@@ -32,7 +30,7 @@ set_field = object.__setattr__
 
 
 class Shutter:
-    """Says whether views may be looked at, and what time they show."""
+    """Whether the views of a run are open, and the time that they show."""
 
     __slots__ = ("is_open", "rule", "time")
 
