@@ -23,14 +23,14 @@ TARGET = re.compile(r"^\s*_target_:\s*([\w.]+)", re.MULTILINE)
 
 
 def shipped(name: str) -> Path:
-    """Return a folder that stands at the top of a source tree, and within the package where that is installed."""
+    """Return a folder of files: at the top of a source tree, or inside an installed package."""
     package = Path(__file__).parent
     installed = package / "data" / name
     return installed if installed.is_dir() else package.parent / name
 
 
 def present_name(target: object) -> object:
-    """Return the dotted name that a class has today; anything else comes back as it is.
+    """Return the present dotted name of a class; return any other value unchanged.
 
     >>> present_name("polluxsim.traces.store.ProfileFolder")
     'polluxsim.applications.folder.ProfileFolder'

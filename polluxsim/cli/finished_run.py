@@ -31,7 +31,7 @@ def read_to_make_again(options: Namespace) -> Run:
     for module in modules:
         if module.partition(".")[0] in {*sys.stdlib_module_names, "polluxsim"}:
             what = f"--allow-classes {module}: a module of Python or polluxsim"
-            raise InvalidConfigError(f"{what}; allowed are modules of the current folder and installed packages")
+            raise InvalidConfigError(f"{what}; name a module of the current folder or an installed package")
     if modules:
         import_from_here()
     return replace(read_run(options.run), allow_classes=modules)

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.segment import NEVER
+from polluxsim.engine.shutter import set_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -130,7 +131,7 @@ class Jobs:
         numbers = sorted(job.order for job in self.active.values())
         order = [each for each in self.active if each != name]
         order.insert(order.index(other), name)
-        self.views[name].submit_time = self.views[other].submit_time
+        set_field(self.views[name], "submit_time", self.views[other].submit_time)
         for each, number in zip(order, numbers, strict=True):
             self.active[each].order = number
         self.active = {each: self.active[each] for each in order}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.engine.shutter import ReadOnly, set_once
+from polluxsim.engine.shutter import ReadOnly, set_field
 from polluxsim.gpu_types import ANY
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class OracleWindow(ReadOnly):
 
     def __init__(self, active: ActiveJob, shutter: Shutter, gpu_type: str | None = None) -> None:
         truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
-        set_once(self, "_active", active)
-        set_once(self, "_shutter", shutter)
-        set_once(self, "_gpu_type", gpu_type)
-        set_once(self, "_truth", truth)
-        set_once(self, "application", truth.application)
+        set_field(self, "_active", active)
+        set_field(self, "_shutter", shutter)
+        set_field(self, "_gpu_type", gpu_type)
+        set_field(self, "_truth", truth)
+        set_field(self, "application", truth.application)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
         return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)

@@ -1,4 +1,4 @@
-"""When policies may look at their views, and what time the views show; views are read-only."""
+"""Views of policies are open only while a policy decides, and they are read-only."""
 
 from __future__ import annotations
 
@@ -11,28 +11,26 @@ if TYPE_CHECKING:
 
 
 class ReadOnly:
-    """Base of views: whoever assigns to an attribute of one gets an error.
+    """Base class of views. Assigning to an attribute raises an `AttributeError`.
 
-    Views set their own attributes by `set_once`. Reading an attribute is as fast as without this class.
+    The engine sets attributes of views by `set_field`. Reading an attribute is as fast as without this class.
     """
 
     __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"a view is read-only, {name} cannot be assigned; a policy changes jobs by what it returns"
-        )
+        raise AttributeError(f"a view is read-only, {name} cannot be assigned; return a Decision to change a job")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"a view is read-only, {name} cannot be deleted")
 
 
-set_once = object.__setattr__
-"""Set an attribute of a view, for the view itself."""
+set_field = object.__setattr__
+"""Set an attribute of a view, for the engine itself."""
 
 
 class Shutter:
-    """Says whether views may be looked at, and what time they show."""
+    """Whether the views of a run are open, and the time that they show."""
 
     __slots__ = ("is_open", "rule", "time")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.engine.oracle import OracleWindow
 from polluxsim.engine.sharing import tenant_of
-from polluxsim.engine.shutter import ReadOnly, set_once
+from polluxsim.engine.shutter import ReadOnly, set_field
 from polluxsim.models.profile import sensitivity_of
 from polluxsim.policies.view import Report
 
@@ -63,19 +63,19 @@ class JobWindow(ReadOnly):
     min_replicas: int | None = _said("min_replicas")
 
     def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
-        set_once(self, "job_id", active.job.job_id)
-        set_once(self, "_active", active)
-        set_once(self, "_shutter", shutter)
-        set_once(self, "_speeds_of", speeds_of)
+        set_field(self, "job_id", active.job.job_id)
+        set_field(self, "_active", active)
+        set_field(self, "_shutter", shutter)
+        set_field(self, "_speeds_of", speeds_of)
         self.show(active)
 
     def show(self, active: ActiveJob) -> None:
         """Have the window say what the job's user says now."""
         job = active.job
-        set_once(self, "submit_time", job.submit_time)
-        set_once(self, "num_replicas", job.num_replicas)
-        set_once(self, "batch_size", job.batch_size)
-        set_once(self, "oracle", OracleWindow(active, self._shutter))
+        set_field(self, "submit_time", job.submit_time)
+        set_field(self, "num_replicas", job.num_replicas)
+        set_field(self, "batch_size", job.batch_size)
+        set_field(self, "oracle", OracleWindow(active, self._shutter))
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"

@@ -80,7 +80,8 @@ class JobView(Protocol):
     """One job that is submitted and has not ended, as a policy sees it.
 
     It is a window on the run: it costs nothing until it is looked at, shows the present whenever the policy is asked,
-    and raises `ViewClosedError` at any other time. `JobSnapshot` is the same as a value.
+    and raises `ViewClosedError` at any other time. It is read-only: assigning to it raises `AttributeError`.
+    `JobSnapshot` is the same as a value.
 
     Attributes
     ----------

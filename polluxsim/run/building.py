@@ -28,7 +28,7 @@ from polluxsim.workloads.mapping import RULES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-# Annotations whose values are checked before a factory sees them, and what is allowed for each.
+# Types of each annotation whose values are checked before a factory gets them, and the types in words.
 _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "int": ((int,), "a whole number"),
@@ -42,6 +42,9 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
 # Method that the object of a group must have, and class that it must be of.
 _METHODS = {"agent": "batch_size", "policy": "allocate", "profiles": "load", "workload": "load"}
 _CLASSES = {"cluster": Cluster, "engine": EngineSettings}
+
+_PARTS = ("Checkpoints", "JobFailures", "Outages", "Policy", "Repairs", "Rule", "Scale", "Selection", "Sharing")
+"""Annotations of polluxsim's own parameters whose value is an object of its own, described by `_target_`."""
 
 _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 
@@ -87,7 +90,7 @@ def load(config: DictConfig, group: str, *arguments: Any) -> Any:
     Raises
     ------
     InvalidConfigError
-        If a class outside polluxsim raises an error of its own or returns something else.
+        If `load` of a class outside polluxsim raises an error.
     """
     part = build(config, group)
     try:
@@ -134,7 +137,7 @@ def check_classes(config: object, source: str, allowed: Collection[str] = ()) ->
     source
         The file, as messages name it.
     allowed
-        Modules outside polluxsim whose classes may be loaded. A package stands for all of its modules.
+        Modules outside polluxsim whose classes may be loaded. A package allows all of its modules.
 
     Returns
     -------
@@ -225,7 +228,7 @@ def _fitting(group: str, built: object) -> object:
 
 
 def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of the class or function that a dotted name stands for."""
+    """Return the parameters of the class or function with this dotted name."""
     try:
         return inspect.signature(get_object(target)).parameters
     except KeyboardInterrupt:
@@ -269,6 +272,9 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             )
         if name in parameters:
             settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation)
+            is_part = isinstance(value, dict) and "_target_" in value
+            if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
+                raise InvalidConfigError(f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null")
 
 
 def _parquet_type(annotation: object) -> pa.DataType | None:
@@ -277,7 +283,7 @@ def _parquet_type(annotation: object) -> pa.DataType | None:
 
 
 def _checked(name: str, value: object, annotation: object) -> object:
-    """Return a value of the type that was declared; a whole number where any number may stand is that number."""
+    """Check that a value has its declared type, and return it; a whole number becomes a float where one is declared."""
     known = _CHECKED.get(annotation if isinstance(annotation, str) else getattr(annotation, "__name__", ""))
     if known is None:
         return value

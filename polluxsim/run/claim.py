@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DESCENT = "descent"
-"""Part of run.json that says how a future of another run came about: what a what-if changed, and when."""
+"""Part of run.json for a future of another run: the time and the changes of the what-if."""
 
 
 @contextmanager
@@ -73,18 +73,18 @@ def numbered(folder: Path, number: int) -> Path:
 
 
 def settings_in(folder: Path) -> Mapping[str, Any] | None:
-    """Return the settings of the finished run in a folder, with how it came about; None where there is none."""
+    """Return the settings of the finished run in a folder, with its descent; None if the folder has no run."""
     info = info_of(folder)
     return settings_of(info) if isinstance(info.get("config"), dict) else None
 
 
 def settings_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells a run from others: its settings, and for a future of another run how it came about."""
+    """Return the settings of a run, with `descent` for a future of another run."""
     return {**info["config"], **({DESCENT: info[DESCENT]} if DESCENT in info else {})}
 
 
 def _take(folder: Path, since: float, stack: ExitStack) -> bool:
-    """Hold a folder, made if it is not there, as long as the stack lasts; return whether no other run has it."""
+    """Make a folder and hold it as long as the stack lasts; return False if another run has the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         stack.enter_context(held(folder))

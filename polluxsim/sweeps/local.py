@@ -1,4 +1,4 @@
-"""Workers of our own on this machine: a process per core, each keeping what it has loaded for its next run."""
+"""Make the runs of a sweep in processes on this machine, one for each core; each keeps what it has loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE = 0.2
 
 
 class LocalWorkers:
-    """Does runs in processes on this machine, by default as many as there are cores for us."""
+    """Makes runs in processes on this machine, by default one for each core that this process may use."""
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
@@ -42,7 +42,7 @@ class LocalWorkers:
         self._told: set[Told] = set()
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Do all runs, those that seem to take longest first; return those that failed.
+        """Make all runs, the longest first as far as known; return the runs that failed, with their errors.
 
         A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
         is made again alone, so that the run that ended its process is known.
@@ -56,7 +56,7 @@ class LocalWorkers:
         return failed
 
     def _work(self, order: Order, failed: list[tuple[Entry, Exception]]) -> list[Entry]:
-        """Do runs and collect those that failed; stop and return the runs that were under way if a process is lost."""
+        """Make runs and collect failures; if a process is lost, stop and return the runs that were under way."""
         count = min(self._workers, len(order))
         running: dict[Future[list[Told]], tuple[Entry, float]] = {}
         lost: list[Entry] = []

@@ -148,7 +148,7 @@ def test_a_dangerous_target_is_refused_before_any_import(
 ) -> None:
     with_config(folder, *TARGETS[name])
     used: list[object] = []
-    for function in ("get_object", "instantiate", "build"):
+    for function in ("get_object", "instantiate"):
         monkeypatch.setattr(building, function, lambda *arguments, **_: used.append(arguments))
     for command in commands(folder)[:2]:
         assert main(command) == 2
