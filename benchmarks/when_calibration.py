@@ -3,13 +3,14 @@
     python benchmarks/when_calibration.py --policy fifo --first 100 --runs 5
     python benchmarks/when_calibration.py --policy tiresias --jobs profiled
 
-Calibration is the share of times that came true inside their interval. Sharpness is the median width of the intervals.
-It is compared with that of a naive forecast for the same jobs: the 10 % and 90 % quantiles of the times from submission
-to completion (or to the start) of jobs of the same class that have completed (or started) by then. Only jobs count
-that took longer than the job in question has been in the system so far; without this condition, the naive interval
-lies partly in the past. The class of a job without a profile is its user and GPUs, or if fewer than nine jobs of this
-class remain, its user, then its GPUs, then all jobs. The class of a job with a profile is its application, then all
-jobs. Intervals of times that are the same in all futures are left out of the comparison.
+Calibration is the share of times that came true inside their interval. Sharpness is the median width of the intervals,
+0 for a time that is the same in all futures. It is compared with that of a naive forecast for the same jobs: the 10 %
+and 90 % quantiles of the times from submission to completion (or to the start) of jobs of the same class, added to the
+submission of the job in question. Only jobs count that have taken longer than the job in question has been in the
+system so far; otherwise the naive interval lies partly in the past. Jobs that have not completed (started) count as
+censored (Kaplan and Meier); without them, the naive intervals are too short and hold less often. The class of a job
+without a profile is its user and GPUs, or if fewer than nine jobs of this class remain, its user, then its GPUs, then
+all jobs. The class of a job with a profile is its application, then all jobs.
 
 Jobs arrive as a Poisson process. Rigid jobs have eight users, each with a typical duration; durations are log-normal
 around it. Jobs with profiles are those of `workload=philly-like` except imagenet. The method of `when` was chosen on
@@ -37,6 +38,7 @@ from polluxsim.workloads.workload import Workload, write_workload
 HOURS = 24
 JOBS = 360
 USERS = 8
+NODES = {"rigid": 8, "profiled": 3}
 PROFILED = ("pollux", "sia")
 """Policies for which jobs have profiles unless --jobs says otherwise."""
 
@@ -72,7 +74,7 @@ def profiled(seed: int) -> Workload:
     short = [job for job in drawn if job.application != "imagenet"]
     times = arrivals(len(short), HOURS * 1800 / len(short), rng)
     order = rng.permutation(len(short)).tolist()
-    jobs = [replace(short[index], num_replicas=min(short[index].num_replicas, 16)) for index in order]
+    jobs = [replace(short[index], num_replicas=min(short[index].num_replicas, 8)) for index in order]
     return Workload(tuple(replace(job, submit_time=time) for job, time in zip(jobs, times, strict=True)))
 
 
@@ -94,13 +96,16 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--moments", type=int, default=4)
     parser.add_argument("--forks", type=int, default=19)
-    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument(
+        "--nodes", type=int, help="nodes of 4 GPUs; default: 8 for rigid jobs, 3 for jobs with profiles"
+    )
     options = parser.parse_args()
     kind = options.jobs or ("profiled" if options.policy in PROFILED else "rigid")
+    nodes = options.nodes or NODES[kind]
     scores: list[Score] = []
     with TemporaryDirectory() as folder:
         for seed in range(options.first, options.first + options.runs):
-            run = finished(options.policy, kind, seed, options.nodes, Path(folder))
+            run = finished(options.policy, kind, seed, nodes, Path(folder))
             scores += calibration(run, options.moments, options.forks, arrivals=Arrivals(options.arrivals))
             for line in (line for check in checks(scores) for line in in_words(check)):
                 print(f"{options.policy}, {kind}, to seed {seed}: {line}", flush=True)

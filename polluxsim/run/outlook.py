@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import CensoredData, ecdf
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.models.rigid import RIGID
@@ -14,7 +15,7 @@ from polluxsim.run.moment import Moment
 from polluxsim.run.redrawn import HORIZON, Arrivals, Here, futures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from polluxsim.records import JobRecord
     from polluxsim.run.redrawn import Times
@@ -146,7 +147,7 @@ class Check(NamedTuple):
     known: int  # times that are the same in all futures
     uncertain: int
     held: int  # of the uncertain ones, those inside their interval
-    compared: int  # of the uncertain ones, those with a naive forecast
+    compared: int  # of all, those with a naive forecast
     width: float  # median width of these intervals [s]
     naive_width: float  # median width of the naive intervals for the same jobs [s]
     naive_held: int  # of these, those inside their naive interval
@@ -161,7 +162,7 @@ def checks(scores: Iterable[Score]) -> list[Check]:
 def _check(what: str, scores: Sequence[Score]) -> Check:
     uncertain = [each for each in scores if not each.is_known]
     held = sum(_is_in(each.actual, each.interval) for each in uncertain)
-    pairs = [(each, each.naive) for each in uncertain if each.naive is not None]
+    pairs = [(each, each.naive) for each in scores if each.naive is not None]
     width = _median_width([each.interval for each, _ in pairs])
     naive_width = _median_width([naive for _, naive in pairs])
     naive_held = sum(_is_in(each.actual, naive) for each, naive in pairs)
@@ -201,34 +202,48 @@ def _score(what: str, times: Sequence[float], naive: tuple[float, float] | None,
 
 
 class _Past:
-    """Naive forecasts from the jobs of the same class that have started or completed by a time.
+    """Naive forecasts from the jobs of the same class that have been submitted by a time.
 
-    The times since submission of these jobs are taken, if they are longer than the job in question has been in the
-    system. Their 10 % and 90 % quantiles, added to its submission, are the interval. Classes are, the narrowest first:
-    user (or queue) and GPUs, user, GPUs, all jobs; of a job with a profile its application, all jobs. The first class
-    with nine such times counts.
+    The times from submission to completion (or to the start) of these jobs are taken, if they are longer than the job
+    in question has been in the system. A job that has not completed (started) counts as censored. The 10 % and 90 %
+    quantiles of the Kaplan-Meier estimate, added to the submission of the job in question, are the interval. Classes
+    are, the narrowest first: user (or queue) and GPUs, user, GPUs, all jobs; of a job with a profile its application,
+    all jobs. The first class with nine times that are not censored counts.
     """
 
     def __init__(self, records: Iterable[JobRecord], time: float) -> None:
         self._time = time
-        self.waits: dict[object, list[float]] = {}
-        self.completion_times: dict[object, list[float]] = {}
+        self.waits: dict[object, list[tuple[float, bool]]] = {}
+        self.completion_times: dict[object, list[tuple[float, bool]]] = {}
         for record in records:
-            for kind in _classes(record):
-                if record.start_time is not None and record.start_time < time:
-                    self.waits.setdefault(kind, []).append(record.start_time - record.submit_time)
-                if record.completion_time is not None and record.completion_time < time:
-                    self.completion_times.setdefault(kind, []).append(record.completion_time - record.submit_time)
+            if record.submit_time >= time:
+                continue
+            for times, end in ((self.waits, record.start_time), (self.completion_times, record.completion_time)):
+                is_over = end is not None and end < time
+                length = (end if end is not None and is_over else time) - record.submit_time
+                for kind in _classes(record):
+                    times.setdefault(kind, []).append((length, is_over))
 
-    def interval(self, record: JobRecord, times: dict[object, list[float]]) -> tuple[float, float] | None:
+    def interval(
+        self, record: JobRecord, times: Mapping[object, Sequence[tuple[float, bool]]]
+    ) -> tuple[float, float] | None:
         """Return the naive 80 % interval of a job [s], None if no class has enough times."""
         age = self._time - record.submit_time
         for kind in _classes(record):
-            longer = [time for time in times.get(kind, ()) if time > age]
-            if len(longer) >= LEAST_ALIKE:
-                low, high = (record.submit_time + quantile(longer, share) for share in (QUANTILES[0], QUANTILES[-1]))
-                return low, high
+            over = [length for length, is_over in times.get(kind, ()) if is_over and length > age]
+            if len(over) >= LEAST_ALIKE:
+                censored = [length for length, is_over in times[kind] if not is_over and length > age]
+                is_censored = [False] * len(over) + [True] * len(censored)
+                estimate = ecdf(CensoredData.right_censored([*over, *censored], is_censored))
+                low, high = (_first_reaching(estimate.cdf, share) for share in (QUANTILES[0], QUANTILES[-1]))
+                return record.submit_time + low, record.submit_time + high
         return None
+
+
+def _first_reaching(cdf: Any, share: float) -> float:
+    """Return the first time at which a distribution function reaches a share, or else its last time [s]."""
+    reached = cdf.quantiles[cdf.probabilities >= share - 1e-9]
+    return float(reached[0] if len(reached) else cdf.quantiles[-1])
 
 
 def _classes(record: JobRecord) -> tuple[object, ...]:

@@ -205,7 +205,7 @@ def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
     where = ("--jobs", str(log), "policy=fifo", "--existing", "3", "--target", "mean wait < 10 min", "--limit")
     out = found_by(capsys, *where, "3", "--seeds", "2", "--out", str(tmp_path / "a"), status=NOT_MET)
     assert "all 2 seeds give the same results; workload.resample_hours=168 draws other weeks of the log" in out
-    out = found_by(capsys, *where, "10", "--seeds", "6", "--out", str(tmp_path / "b"), "workload.resample_hours=0.25")
+    out = found_by(capsys, *where, "12", "--seeds", "6", "--out", str(tmp_path / "b"), "workload.resample_hours=0.25")
     (found,) = re.findall(r"95 % interval of this size: (\d+) to (\d+) nodes \(([+-]?\d+) to ([+-]?\d+) nodes\)\n", out)
     low, high, more, most = map(int, found)
     (size,) = map(int, re.findall(r"least size that meets .*: (\d+) nodes", out))
