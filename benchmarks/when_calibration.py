@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--moments", type=int, default=4)
     parser.add_argument("--forks", type=int, default=19)
     parser.add_argument(
-        "--nodes", type=int, help="nodes of 4 GPUs; default: 8 for rigid jobs, 3 for jobs with profiles"
+        "--nodes", type=int, help="nodes of 4 GPUs (default: 8, profiled 3)"
     )
     options = parser.parse_args()
     kind = options.jobs or ("profiled" if options.policy in PROFILED else "rigid")
