@@ -10,7 +10,9 @@ submission of the job in question. Only jobs count that have taken longer than t
 system so far; otherwise the naive interval lies partly in the past. Jobs that have not completed (started) count as
 censored (Kaplan and Meier); without them, the naive intervals are too short and hold less often. The class of a job
 without a profile is its user and GPUs, or if fewer than nine jobs of this class remain, its user, then its GPUs, then
-all jobs. The class of a job with a profile is its application, then all jobs.
+all jobs. The class of a job with a profile is its application, then all jobs. A naive interval that holds less often is
+narrower for that reason alone, so that the width is also printed at which the naive intervals hold as often: all are
+widened (or narrowed) around their middle by the same factor.
 
 Jobs arrive as a Poisson process. Rigid jobs have eight users, each with a typical duration; durations are log-normal
 around it. Jobs with profiles are those of `workload=philly-like` except imagenet. The method of `when` was chosen on
@@ -96,9 +98,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--moments", type=int, default=4)
     parser.add_argument("--forks", type=int, default=19)
-    parser.add_argument(
-        "--nodes", type=int, help="nodes of 4 GPUs (default: 8, profiled 3)"
-    )
+    parser.add_argument("--nodes", type=int, help="nodes of 4 GPUs (default: 8, profiled 3)")
     options = parser.parse_args()
     kind = options.jobs or ("profiled" if options.policy in PROFILED else "rigid")
     nodes = options.nodes or NODES[kind]

@@ -175,14 +175,15 @@ def _not_monotone(waited: Mapping[Case, Sequence[float]], percentile: str) -> It
     from polluxsim.sweeps.sizing import reversals
 
     for axis, is_easier_upwards in (("nodes", True), ("load", False)):
-        for rest in dict.fromkeys(case._replace(**{axis: 0}) for case in waited):
-            curve = {getattr(case, axis): times[1] for case, times in waited.items()
-                     if case._replace(**{axis: 0}) == rest}  # fmt: skip
-            for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
-                other = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
-                level, next_level = (f"{value:g} nodes" if axis == "nodes" else f"load {value:g}"
-                                     for value in (easier, harder))  # fmt: skip
-                yield (
-                    f"not monotone: {rest.policy}, {other}: the {percentile} wait is {length(curve[easier])} with "
-                    f"{level} and {length(curve[harder])} with {next_level}"
+        curves: dict[Case, dict[float, float]] = {}
+        for case, times in waited.items():
+            rest = case._replace(nodes=0) if axis == "nodes" else case._replace(load=0)
+            curves.setdefault(rest, {})[getattr(case, axis)] = times[1]
+        for rest, curve in curves.items():
+            same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
+            for levels in reversals(curve, easier_upwards=is_easier_upwards).items():
+                easier, harder = (
+                    f"{length(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
+                    for level in levels
                 )
+                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {easier} and {harder}"

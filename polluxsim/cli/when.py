@@ -137,7 +137,8 @@ def in_words(check: Check) -> list[str]:
     if check.compared:
         lines.append(
             f"{check.what}: median width of the interval {length(check.width)}; of the naive one from jobs of the same "
-            f"class {length(check.naive_width)}, with {check.naive_held / check.compared:.0%} of {check.compared} in it"
+            f"class {length(check.naive_width)}, with {check.naive_held / check.compared:.0%} of {check.compared} in it; "
+            f"widened to hold as often {length(check.naive_width * check.naive_scale)}"
         )
     return lines
 

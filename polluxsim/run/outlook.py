@@ -151,6 +151,7 @@ class Check(NamedTuple):
     width: float  # median width of these intervals [s]
     naive_width: float  # median width of the naive intervals for the same jobs [s]
     naive_held: int  # of these, those inside their naive interval
+    naive_scale: float  # factor by which the naive intervals must grow (or shrink) to hold as often as the others
 
 
 def checks(scores: Iterable[Score]) -> list[Check]:
@@ -166,7 +167,12 @@ def _check(what: str, scores: Sequence[Score]) -> Check:
     width = _median_width([each.interval for each, _ in pairs])
     naive_width = _median_width([naive for _, naive in pairs])
     naive_held = sum(_is_in(each.actual, naive) for each, naive in pairs)
-    return Check(what, len(scores) - len(uncertain), len(uncertain), held, len(pairs), width, naive_width, naive_held)
+    # The distance of what came true from the middle of the naive interval, in halves of its width.
+    distances = [abs(2 * each.actual - low - high) / max(high - low, 1.0) for each, (low, high) in pairs]
+    share = sum(_is_in(each.actual, each.interval) for each, _ in pairs) / max(len(pairs), 1)
+    scale = float(np.quantile(distances, share)) if pairs else 1.0
+    known = len(scores) - len(uncertain)
+    return Check(what, known, len(uncertain), held, len(pairs), width, naive_width, naive_held, scale)
 
 
 def _median_width(intervals: Sequence[tuple[float, float]]) -> float:
