@@ -135,10 +135,11 @@ def in_words(check: Check) -> list[str]:
         f"{check.known} the same in every future"
     ]
     if check.compared:
+        naive_held = f"{check.naive_held / check.compared:.0%} of {check.compared}"
         lines.append(
             f"{check.what}: median width of the interval {length(check.width)}; of the naive one from jobs of the same "
-            f"class {length(check.naive_width)}, with {check.naive_held / check.compared:.0%} of {check.compared} in it; "
-            f"widened to hold as often {length(check.naive_width * check.naive_scale)}"
+            f"class {length(check.naive_width)}, with {naive_held} in it; widened to hold as often "
+            f"{length(check.naive_width * check.naive_scale)}"
         )
     return lines
 

@@ -13,6 +13,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.durations import clock
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf
 from polluxsim.workloads.workload import write_workload
@@ -262,4 +263,4 @@ def test_a_simulation_states_its_policy_time_and_jobs() -> None:
         run.commit(policy.allocate(view, run.rng))
     running, waiting = len(run.allocation), len(run.waiting)
     jobs = f"{running} jobs running, {waiting} waiting, {run.num_ended} of 14 ended"
-    assert repr(run) == f"Simulation('fifo' at 0:30:00, {jobs})"
+    assert repr(run) == f"Simulation('Fifo' at {clock(run.time)}, {jobs})"

@@ -105,7 +105,7 @@ def test_all_files_of_a_sweep_name_its_runs(
     (sweep / "multirun.yaml").touch()
     assert main(["compare", str(sweep)]) == 0
     printed = capsys.readouterr().out
-    assert main(["compare", *map(str, sorted(sweep.iterdir()))]) == 0
+    assert main(["compare", *map(str, sorted(path for path in sweep.iterdir() if path.name[0] != "."))]) == 0
     assert capsys.readouterr().out == printed
     assert main(["compare", str(sweep / "multirun.yaml")]) == 2
     assert "multirun.yaml" in capsys.readouterr().err
