@@ -98,7 +98,7 @@ class Moment(Generic[RunT]):
         >>> run = polluxsim.simulate(policy="fifo", progress=False)
         >>> other = run.at("3h").fork(policy="srtf")
         >>> other
-        Result('fifo from 3:00:00 with srtf', 160 jobs, average JCT 1.841 h)
+        Result('fifo from 3:00:00 with srtf', 160 jobs, average JCT 1.140 h)
         >>> bool(other.metrics.avg_jct < run.metrics.avg_jct)
         True
         """
@@ -134,8 +134,8 @@ class Moment(Generic[RunT]):
         forks
             Number of futures.
         arrivals
-            Jobs that are assumed to arrive later: "none", "recent" (the jobs so far are resampled, for as long as the
-            run has lasted, at most three days), or a workload with times since the start of the run [s].
+            Jobs that are assumed to arrive later: "none", "recent", or a workload with times since the start of the run
+            [s]. "recent" resamples the jobs so far for as long as the run has lasted, at most for three days.
 
         Raises
         ------

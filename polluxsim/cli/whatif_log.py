@@ -1,4 +1,4 @@
-"""`polluxsim whatif sacct.txt`: replay a log as it was, and with other nodes, loads, policies and failures."""
+"""`polluxsim whatif LOG`: replay a log unchanged, and with other nodes, loads, policies and failures."""
 
 from __future__ import annotations
 

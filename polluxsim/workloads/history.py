@@ -51,12 +51,13 @@ class Seen(NamedTuple):
 class Draw:
     """One future, drawn from the past.
 
-    The duration of an unfinished job is its typical duration times a factor. The typical duration is the geometric mean
-    of the jobs of the same user (or queue) and GPUs, drawn towards that of the user, and that towards all jobs. The
-    factor is drawn from the factors of all jobs that are larger than what the job has run already. It is as likely to
-    lie between any two of them as to be the largest; a quarter of those that are larger than all are twice as large.
-    If the owner has many jobs that ran for longer, the duration is drawn from these jobs directly. A job with a
-    profile does its profile's work.
+    The duration of an unfinished job is a typical duration times a factor. The typical duration is the geometric mean
+    over jobs of the same user (or queue) and GPUs. It is shrunk towards the mean of the user, which is shrunk towards
+    the mean of all jobs. Each job that has ended gives one factor, its duration over its typical duration. An
+    unfinished job draws its factor from those that exceed its run time so far: each gap between two neighbouring
+    factors, and the range above the largest factor, has the same probability. Above the largest factor, the tail is
+    Pareto's with exponent 2. If the user has many jobs that ran for longer, durations of these jobs are drawn directly.
+    A job with a profile does its profile's work.
 
     Jobs arrive as in pieces of the past, drawn at random from a resample of all pieces, so that the uncertainty about
     the arrival rate is included. Pieces are hours, or shorter if the past is less than a day.
@@ -75,7 +76,7 @@ class Draw:
     durations
         Of the unfinished jobs without a profile, by name [s].
     length
-        Length of a piece, such that the past is a whole number of pieces [s].
+        Length of a piece [s]. The past consists of a whole number of pieces.
 
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
     for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two

@@ -257,9 +257,12 @@ def test_a_fork_names_its_time_and_changes(run: Result) -> None:
         assert repr(fork).startswith(f"Result('{fork.name}', ")
 
 
-def test_a_simulation_states_its_policy_time_and_jobs() -> None:
+def test_a_simulation_and_its_parts_state_what_they_are() -> None:
     run, policy = polluxsim.start(WORKLOAD, policy="fifo", cluster=SMALL)
+    source = run.scenario.workload.source
+    assert repr(run.scenario) == f"Scenario('Fifo', Workload(14 jobs from {source!r}), 32 GPUs)"
     while (view := run.advance()) is not None and view.time < 1800:
+        assert repr(view) == f"ClusterView(at {view.time:g} s, {len(view.jobs)} jobs, 32 GPUs)"
         run.commit(policy.allocate(view, run.rng))
     running, waiting = len(run.allocation), len(run.waiting)
     jobs = f"{running} jobs running, {waiting} waiting, {run.num_ended} of 14 ended"
