@@ -84,7 +84,7 @@ def entries(group: str) -> list[str]:
     """Return the names that a config group offers.
 
     >>> entries("engine")
-    ['exact', 'osdi21']
+    ['exact', 'log', 'osdi21']
     """
     return sorted(path.stem for path in config_files(f"{group}/*.yaml").values())
 
@@ -162,7 +162,8 @@ def settings(name: str | None = None, /, **settings: object) -> Choice:
     Parameters
     ----------
     name
-        `exact` (the default), or `osdi21`, the rules behind the published results.
+        `exact` (the default), `log` (the default of `workload=trace`), or `osdi21`, the rules behind the published
+        results.
     **settings
         As in `configs/engine/NAME.yaml`: round_interval, restart_delay, interference, horizon.
     """

@@ -1,19 +1,23 @@
-"""`run.at(time)`: a run at a moment of its life, and the futures it has from there."""
+"""`run.at(time)`: a run at a time, and the ways in which it can go on from there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from polluxsim.api.choices import Choice
 from polluxsim.api.parts import cluster_part, policy_part, workload_part
+from polluxsim.durations import clock
 from polluxsim.run import moment
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
-from polluxsim.run.outlook import FORKS, as_frame, outlooks
+from polluxsim.run.outlook import FORKS, as_frame, forecast
+from polluxsim.run.redrawn import NONE, RECENT, Arrivals
 from polluxsim.storage import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -24,25 +28,30 @@ RunT = TypeVar("RunT", bound=Run)
 
 
 class Moment(Generic[RunT]):
-    """A finished run at a round of its life, from which it can go on in other ways.
+    """A finished run at one of its scheduling rounds, from which it can go on in other ways.
 
-    The run is made again up to there, from the settings that it was made with.
+    The run is simulated again up to that round, from the settings that it was made with.
 
     Parameters
     ----------
     run
-        The run, as `polluxsim.read` or `simulate` gives it.
+        The run, as returned by `polluxsim.read` or `simulate`.
     time
-        When things may change: at the first round that is not before this time [s].
+        The first round at this time [s] or later is taken.
 
     Raises
     ------
     InvalidInputError
-        If the run does not last so long, or does not come out as it was.
+        If the run ends earlier, or the simulation does not reproduce its past.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
         self._moment = moment.Moment[RunT](run, time)
+
+    def __repr__(self) -> str:
+        run, _ = self._moment.copied()
+        jobs = f"{len(run.allocation)} jobs running, {len(run.waiting)} waiting"
+        return f"Moment({self._moment.origin.name!r} at {clock(self.time)}, {jobs})"
 
     @property
     def time(self) -> float:
@@ -59,67 +68,86 @@ class Moment(Generic[RunT]):
         add: WorkloadLike | None = None,
         seed: int | None = None,
     ) -> RunT:
-        """Return the run as it would have gone on otherwise; what is left out stays as it was.
+        """Return the run as it goes on with changes from this time on; all else is as in the original run.
+
+        The name of the returned run states the time and the changes.
 
         Parameters
         ----------
         policy
-            Who decides from then on; a choice without a name sets something of the run's own policy.
+            The policy from then on; a choice without a name changes settings of the run's own policy.
         cluster
-            Nodes besides those there are, or fewer: the last ones go.
+            A cluster with additional nodes at the end, or without the last nodes.
         drop_nodes
             Numbers of nodes that go down for good.
         without
-            Jobs that are cancelled, or do not come.
+            Names of jobs that are cancelled, or do not arrive.
         add
-            Jobs that come besides, at their times since the start of the run [s].
+            Additional jobs, at their times since the start of the run [s].
         seed
-            Draws the policy's random numbers anew from then on.
+            Seed of the policy's random generator from then on.
 
         Raises
         ------
         PolluxSimError
-            If such a future cannot be.
+            If the changes cannot be made.
 
         Examples
         --------
         >>> import polluxsim
         >>> run = polluxsim.simulate(policy="fifo", progress=False)
         >>> other = run.at("3h").fork(policy="srtf")
+        >>> other
+        Result('fifo from 3:00:00 with srtf', 160 jobs, average JCT 1.140 h)
         >>> bool(other.metrics.avg_jct < run.metrics.avg_jct)
         True
         """
         config, given = self._moment.config, dict[str, Any]()
         parts: dict[str, Part] = {} if policy is None else {"policy": policy_part(policy)}
-        for group, part in (parts if cluster is None else {**parts, "cluster": cluster_part(cluster)}).items():
+        parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
+        for group, part in parts.items():
             if isinstance(part, Choice):
                 config = moment.with_entry(config, group, part.name, part.settings)
             else:
                 config = moment.replaced(config, group, part.description)
                 given[group] = part.value
-        jobs = () if add is None else self._jobs(add)
-        return self._moment.fork(config, given, drop_nodes=drop_nodes, without=without, added=jobs, seed=seed)
+        jobs, left_out = () if add is None else self._jobs(add), tuple(without)
+        run = self._moment.fork(config, given, drop_nodes=drop_nodes, without=left_out, added=jobs, seed=seed)
+        counts = {"node(s) dropped": len(drop_nodes), "job(s) left out": len(left_out), "job(s) added": len(jobs)}
+        changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
+        changes += [] if seed is None else [f"seed {seed}"]
+        return replace(run, name=f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}")
 
-    def when(self, jobs: Iterable[str] | None = None, *, forks: int = FORKS) -> pd.DataFrame:
-        """Return when jobs that wait or run may start and complete, as `polluxsim when` says it.
+    def when(
+        self, jobs: Iterable[str] | None = None, *, forks: int = FORKS, arrivals: WorkloadLike = RECENT
+    ) -> pd.DataFrame:
+        """Return when jobs that wait or run may start and complete, as `polluxsim when` prints it.
 
-        A row for each job: whether it waits, and the 10 %, 50 % and 90 % quantiles of both times [s] over so many forks
-        in which what was not known then is drawn anew. ∞ is not within three days.
+        The table has a row for each job: whether it waits, and the 10 %, 50 % and 90 % quantiles of both times [s] over
+        futures in which everything unknown at this time is resampled. ∞ is later than 30 days after this time. A
+        running job started in the past. `attrs["arrivals"]` states the assumed arrivals.
 
         Parameters
         ----------
         jobs
-            Names; None for all.
+            Names; None for all jobs that wait or run.
         forks
-            Futures to draw.
+            Number of futures.
+        arrivals
+            Jobs that are assumed to arrive later: "none", "recent", or a workload with times since the start of the run
+            [s]. "recent" resamples the jobs so far for as long as the run has lasted, at most for three days.
 
         Raises
         ------
         InvalidInputError
             If a job neither waits nor runs then.
         """
-        found = outlooks(self._moment, None if jobs is None else tuple(jobs), forks)
-        return as_frame(found, self.time)
+        if isinstance(arrivals, str) and arrivals in (NONE, RECENT):
+            assumed = Arrivals(arrivals)
+        else:
+            source = str(arrivals) if isinstance(arrivals, str | Path) else "the given workload"
+            assumed = Arrivals(source, tuple(self._jobs(arrivals)))
+        return as_frame(forecast(self._moment, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
         part = workload_part(workload)
@@ -130,3 +158,13 @@ class Moment(Generic[RunT]):
         else:
             loaded = part.value
         return loaded.jobs
+
+
+def _names(parts: Mapping[str, Part]) -> Iterator[str]:
+    """Yield what names the changed parts: entries of configuration groups, settings, or classes."""
+    for group, part in parts.items():
+        if isinstance(part, Choice):
+            settings = ", ".join(f"{group}.{key}={value}" for key, value in part.settings.items())
+            yield " ".join(filter(None, (part.name, settings)))
+        else:
+            yield type(part.value).__name__

@@ -1,4 +1,4 @@
-"""`polluxsim calibrate`: which policy and cluster explain the waits that a log recorded."""
+"""`polluxsim calibrate`: find the policy and cluster whose waits are nearest to those of a log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Replay a log under several policies and cluster sizes, and print whose waits are nearest to the recorded ones."
+        "Replay a log under several policies and cluster sizes. Print the replays, those with waits nearest to the "
+        "recorded waits first."
     )
     parser.add_argument("log", type=Path, metavar="LOG", help="a log with waits, as 'polluxsim import' writes it")
     words = "a setting of every run, like workload.hours=48 or engine.restart_delay=30"
@@ -35,7 +36,7 @@ def _calibrate(options: Namespace) -> None:
 
     from polluxsim.durations import HOUR
     from polluxsim.look.console import console
-    from polluxsim.look.remarks import print_without_effect
+    from polluxsim.look.remarks import engine_waits, print_without_effect
     from polluxsim.run.overrides import split_list
     from polluxsim.sweeps.calibration import Candidates, calibrate
 
@@ -49,6 +50,7 @@ def _calibrate(options: Namespace) -> None:
         numbers = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}", f"{match.rank_correlation:.2f}")
         table.add_row(match.policy, str(match.gpus), *numbers)
     console().print(table)
+    print(engine_waits(found[0].engine))
     print_without_effect(options.out)
 
 
@@ -56,4 +58,4 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidConfigError(f"--gpus is {text!r}, allowed are numbers like 64,128") from None
+        raise InvalidConfigError(f"--gpus is {text!r}; give cluster sizes like 64,128") from None

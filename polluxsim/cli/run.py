@@ -22,7 +22,7 @@ from polluxsim.cli.live import live_view
 from polluxsim.cli.run_help import with_meanings
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
-from polluxsim.look.remarks import print_remarks
+from polluxsim.look.remarks import engine_waits, print_remarks
 from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
 from polluxsim.run.claim import claimed, claimed_anew
@@ -114,5 +114,6 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
         results_written()
     if summary is not None:
         console().print(SideBySide({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
+    print(engine_waits(info["config"]["engine"]))
     print_remarks([output])
     print(f"wrote {output}")

@@ -1,11 +1,11 @@
-"""`polluxsim size`: the least cluster that meets a target, or the highest load that a cluster bears."""
+"""`polluxsim size`: find the smallest cluster that meets a target, or the highest load that a cluster bears."""
 
 from __future__ import annotations
 
 from functools import cache
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.errors import InvalidConfigError
 
@@ -18,31 +18,37 @@ if TYPE_CHECKING:
     from polluxsim.sweeps.sizing import Levels
 
 NOT_MET = 1
-"""Exit status where nothing that was tried meets the target."""
+"""Exit status if no level that was tried meets the target."""
 
 MOST_LEVELS = 100_000
 
+OTHER_WEEKS = "; workload.resample_hours=168 draws other weeks of the log with each seed"
+
 
 class Answer(NamedTuple):
-    """What was found."""
+    """The result of the search."""
 
     target: Target
     curve: Mapping[float, Estimate]  # the target's metric at each level that was run, rising [s; 1 for ρ]
-    of_sizes: bool  # whether levels are nodes; else they are loads
-    level: float | None  # the hardest that meets the target; None if none was found
-    sure: float | None  # the same by the upper end of the interval; None also where there are no intervals
+    of_sizes: bool  # whether levels are nodes; otherwise they are loads
+    level: float | None  # the hardest level that meets the target; None if no such level was found
+    # The hardest levels at which the lower and the upper end of the metric's 95 % interval meet the target. They are
+    # the ends of the 95 % interval of `level`: at the levels between them, the target lies inside the interval.
+    ends: tuple[float | None, float | None] | None = None  # None without intervals
+    existing: int | None = None  # nodes that exist already
 
     @property
     def what(self) -> str:
-        """Return what levels are."""
+        """Return the quantity that varies."""
         return "nodes" if self.of_sizes else "load"
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Find the least number of nodes that meets a target, or the highest load, by bisection: the same workload and "
-        "seeds at each size. Print the metric at all sizes that were run. The exit status is 1 if none meets it."
+        "Find the smallest number of nodes that meets a target, or the highest load, by bisection: the same workload "
+        "and seeds at each size. Print the metric at all sizes that were run. The exit status is 1 if no size meets "
+        "the target."
     )
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
                         help="choices and settings of every run; {} in one stands for the number of nodes, or the "
@@ -53,11 +59,15 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--jobs", type=Path, metavar="LOG",
                         help="a log, as 'polluxsim import' writes it (default: the workload of 'run')")  # fmt: skip
     parser.add_argument("--highest-load", action="store_true", help="vary workload.load_factor, not cluster.num_nodes")
+    parser.add_argument("--existing", type=int, metavar="N",
+                        help="number of nodes that exist; the answer is given relative to it, like +14 nodes",
+                        )  # fmt: skip
     parser.add_argument("--limit", type=float, metavar="N", help="the most nodes (default: 64) or load (default: 4)")
     parser.add_argument("--step", type=float, metavar="N", help="between loads (default: 0.05)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N",
-                        help="seeds over whose mean the target is to be met; from 6 on there are 95 %% intervals "
-                        "(default: %(default)s)")  # fmt: skip
+                        help="seeds over whose mean the target is to be met; enough of them give a 95 %% interval of "
+                        "the metric and of the answer. Where no chance enters, workload.resample_hours=168 draws the "
+                        "weeks of a log with each seed (default: %(default)s)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("sized"), metavar="DIR",
                         help="folder for the runs (default: %(default)s)")  # fmt: skip
     parser.add_argument("--workers", type=int, default=1, metavar="N",
@@ -67,12 +77,17 @@ def add(parser: ArgumentParser) -> None:
 
 
 def _size(options: Namespace) -> int:
+    from polluxsim.look.remarks import engine_waits
+
     if options.output is not None:
         from polluxsim.look.plot.style import check_ending
 
         check_ending(options.output)
-    answer = _answer(options)
+    answer, engine, same_seeds = _answer(options)
     _print(answer)
+    if same_seeds:
+        print(f"all {options.seeds} seeds give the same results" + OTHER_WEEKS * (options.jobs is not None))
+    print(engine_waits(engine))
     if options.output is not None:
         from polluxsim.look.plot.levels import draw_levels
         from polluxsim.look.plot.style import save
@@ -82,7 +97,8 @@ def _size(options: Namespace) -> int:
     return NOT_MET if answer.level is None else 0
 
 
-def _answer(options: Namespace) -> Answer:
+def _answer(options: Namespace) -> tuple[Answer, Mapping[str, Any], bool]:
+    """Return the answer, the engine settings of the runs, and whether several seeds gave the same results."""
     from polluxsim.look.remarks import print_without_effect
     from polluxsim.metrics.target import read_target
     from polluxsim.sweeps.sizing import Levels, hardest
@@ -92,24 +108,34 @@ def _answer(options: Namespace) -> Answer:
     estimate = cache(lambda level: _estimate(known, level))
     levels = levels[known.first_possible(levels) :]
     found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
-    sure = None
+    ends = None
     if found is not None and any(estimate(level).high is not None for level in known.measured):
-        sure = hardest(levels, lambda level: target.is_met(_high(estimate(level))), easier_upwards=upwards)
+        low = hardest(levels, lambda level: target.is_met(_low(estimate(level))), easier_upwards=upwards)
+        high = hardest(levels, lambda level: target.is_met(_high(estimate(level))), easier_upwards=upwards)
+        ends = low, high
     known.write_table()
     print_without_effect(options.out)
-    return Answer(target, {level: estimate(level) for level in sorted(known.measured)}, upwards, found, sure)
+    same_seeds = options.seeds > 1 and all(len(set(values.tolist())) == 1 for values in known.measured.values())
+    curve = {level: estimate(level) for level in sorted(known.measured)}
+    return Answer(target, curve, upwards, found, ends, options.existing), known.engine, same_seeds
 
 
 def _levels(options: Namespace) -> list[float]:
     """Return the sizes [nodes] or loads that may be tried, rising."""
     if options.step is not None and not options.highest_load:
-        raise InvalidConfigError("--step is for --highest-load, sizes are whole nodes")
+        raise InvalidConfigError("--step needs --highest-load: sizes are whole nodes")
+    if options.existing is not None and options.highest_load:
+        raise InvalidConfigError("--existing compares numbers of nodes; leave it out with --highest-load")
+    if options.existing is not None and options.existing < 0:
+        raise InvalidConfigError(f"--existing is {options.existing}, must be a whole number of at least 0")
     limit = (4.0 if options.highest_load else 64.0) if options.limit is None else options.limit
     step = (0.05 if options.highest_load else 1.0) if options.step is None else options.step
     if not options.highest_load and limit % 1:
-        raise InvalidConfigError(f"--limit is {limit:g}, allowed is a whole number of nodes")
+        raise InvalidConfigError(f"--limit is {limit:g}, must be a whole number of nodes")
     if not 0 < step <= limit <= step * MOST_LEVELS:
-        raise InvalidConfigError(f"--limit is {limit:g}, allowed is {step:g} to {step * MOST_LEVELS:g}, in steps > 0")
+        raise InvalidConfigError(
+            f"--limit is {limit:g}, must be {step:g} to {step * MOST_LEVELS:g}, in steps greater than 0"
+        )
     return [round(step * number, 9) for number in range(1, int(limit / step + 1e-6) + 1)]
 
 
@@ -124,16 +150,16 @@ def _overrides(options: Namespace) -> list[str]:
 
 def _seeds(options: Namespace) -> list[int | None]:
     if options.seeds < 1:
-        raise InvalidConfigError(f"--seeds is {options.seeds}, allowed is a whole number ≥ 1")
+        raise InvalidConfigError(f"--seeds is {options.seeds}, must be a whole number of at least 1")
     if options.seeds == 1:
         return [None]
     if given := [name for name in options.names if name.startswith("seed=")]:
-        raise InvalidConfigError(f"{given[0]!r} and --seeds {options.seeds}, allowed is one of them")
+        raise InvalidConfigError(f"{given[0]!r} and --seeds {options.seeds} contradict each other; leave one out")
     return list(range(options.seeds))
 
 
 def _estimate(known: Levels, level: float) -> Estimate:
-    """Return the mean over seeds, with its interval where there are enough of them; infinite where jobs are left."""
+    """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
     from polluxsim.look.samples import Sample, Samples
 
     values = enumerate(known.values(level))
@@ -143,12 +169,16 @@ def _estimate(known: Levels, level: float) -> Estimate:
     return estimate if estimate.low is None else estimate._replace(low=max(estimate.low, 0.0))
 
 
+def _low(estimate: Estimate) -> float:
+    return estimate.value if estimate.low is None else estimate.low
+
+
 def _high(estimate: Estimate) -> float:
     return estimate.value if estimate.high is None else estimate.high
 
 
 def _print(answer: Answer) -> None:
-    """Print the metric at every level, and what was found in words."""
+    """Print the metric at every level, and the answer in words."""
     from rich.table import Table
 
     from polluxsim.look.console import console
@@ -160,36 +190,69 @@ def _print(answer: Answer) -> None:
     for heading in (answer.what, metric, *["95 % interval"] * intervals):
         table.add_column(heading, justify="right")
     for level, found in answer.curve.items():
-        table.add_row(f"{level:g}", _told(target, found.value), *[_interval(target, found)] * intervals)
+        table.add_row(f"{level:g}", _in_unit(target, found.value), *[_interval(target, found)] * intervals)
     console().print(table)
     print("\n".join(_words(answer)))
 
 
-def _told(target: Target, value: float) -> str:
+def _in_unit(target: Target, value: float) -> str:
     return "jobs left" if isinf(value) else target.told(value).partition(" ")[0]
 
 
 def _interval(target: Target, found: Estimate) -> str:
     if found.low is None or found.high is None:
         return ""
-    return f"{_told(target, found.low)} to {_told(target, found.high)}"
+    return f"{_in_unit(target, found.low)} to {_in_unit(target, found.high)}"
 
 
 def _words(answer: Answer) -> Iterator[str]:
+    """Yield the answer, its interval, and a line for each level that contradicts a monotone metric."""
     target, curve, level = answer.target, answer.curve, answer.level
     if level is None:
         best = min(curve, key=lambda level: curve[level].value)
         most = "jobs are left at each" if isinf(curve[best].value) else f"the best found is {_at(answer, best)}"
         what = "size" if answer.of_sizes else "load"
         yield f"no {what} from {min(curve):g} to {max(curve):g} meets {target}: {most}"
-        return
-    ends = ", the highest tried" if not answer.of_sizes and level == max(curve) else ""
-    yield f"{'least size' if answer.of_sizes else 'highest load'} that meets {target}: {_at(answer, level)}{ends}"
-    if any(found.low is not None for found in curve.values()):
-        yield f"with the whole 95 % interval: {'none found' if answer.sure is None else _at(answer, answer.sure)}"
+    else:
+        ends = ", the highest tried" if not answer.of_sizes and level == max(curve) else ""
+        yield f"{'least size' if answer.of_sizes else 'highest load'} that meets {target}: {_at(answer, level)}{ends}"
+        if answer.existing is not None:
+            yield f"relative to the {answer.existing} nodes that exist: {_more(answer, level)}"
+        if answer.ends is not None:
+            yield _interval_of_level(answer, *answer.ends)
+    yield from _not_monotone(answer)
+
+
+def _interval_of_level(answer: Answer, low: float | None, high: float | None) -> str:
+    """Return the 95 % interval of the answer; its ends in rising order, as nodes or load."""
+    first, last = (low, high) if answer.of_sizes else (high, low)
+    unit = " nodes" if answer.of_sizes else ""
+    start = f"below {min(answer.curve):g}" if first is None else f"{first:g}"
+    end = f"more than {max(answer.curve):g}" if last is None else f"{last:g}"
+    words = f"95 % interval of this {'size' if answer.of_sizes else 'load'}: {start} to {end}{unit}"
+    if answer.existing is not None and first is not None:
+        more = f"more than {max(answer.curve) - answer.existing:+g}" if last is None else _more(answer, last)
+        words += f" ({first - answer.existing:+g} to {more})"
+    return words
+
+
+def _more(answer: Answer, level: float) -> str:
+    difference = level - (answer.existing or 0)
+    return f"{difference:+g} node{'s' * (abs(difference) != 1)}"
+
+
+def _not_monotone(answer: Answer) -> Iterator[str]:
+    """Yield a line for each easier level that misses the target, or that is worse than the next harder level."""
+    from polluxsim.sweeps.sizing import reversals
+
+    target, curve, level = answer.target, answer.curve, answer.level
+    worse = reversals({level: found.value for level, found in curve.items()}, easier_upwards=answer.of_sizes)
     for other, found in curve.items():
-        if (other > level) == answer.of_sizes and other != level and not target.is_met(found.value):
+        is_easier = level is not None and other != level and (other > level) == answer.of_sizes
+        if is_easier and not target.is_met(found.value):
             yield f"not monotone: {_at(answer, other)} does not meet it"
+        elif other in worse and _in_unit(target, found.value) != _in_unit(target, curve[worse[other]].value):
+            yield f"not monotone: {_at(answer, other)} is worse than {_at(answer, worse[other])}"
 
 
 def _at(answer: Answer, level: float) -> str:

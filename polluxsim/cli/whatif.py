@@ -47,6 +47,13 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--policy", default="fifo,easy", metavar="A,B",
                         help="of a log: policies, each with settings of its own in brackets: "
                         "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--failures", default="off", metavar="off,on",
+                        help="of a log: replay without node failures, with them, or both. 'on' has the published rate "
+                        "of cluster/failures=rsc-1; other entries of that group can be named (default: %(default)s)",
+                        )  # fmt: skip
+    parser.add_argument("--percentile", default="p95", metavar="p50,p90",
+                        help="of a log: percentiles of the wait to print, p50, p90, p95 or p99; the sentences use the "
+                        "first one (default: %(default)s)")  # fmt: skip
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="of a log (default: %(default)s)")
     parser.add_argument(
         "-o",

@@ -74,6 +74,9 @@ class Scenario:
     _truths: dict[str, Truth] = field(default_factory=dict, init=False, repr=False, compare=False)
     _paces: dict[tuple[int, Speeds], Paces] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"Scenario({self.policy_name!r}, {self.workload!r}, {sum(self.cluster.gpus_per_node)} GPUs)"
+
     @classmethod
     def under(
         cls,

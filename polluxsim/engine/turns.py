@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.durations import clock
 from polluxsim.engine.afterwards import finished
 from polluxsim.engine.agenda import Agenda, Rank
 from polluxsim.engine.crashes import Crashes
@@ -94,6 +95,12 @@ class Simulation(Readings):
         if settings.horizon is not None:
             agenda.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
         self.rng = np.random.default_rng(*np.random.SeedSequence(seed).spawn(1))
+
+    def __repr__(self) -> str:
+        jobs = self._state.jobs
+        counts = f"{len(jobs.running)} jobs running, {len(jobs.active) - len(jobs.running)} waiting"
+        policy, ended = self.scenario.policy_name, f"{self.num_ended} of {self.num_jobs} ended"
+        return f"Simulation({policy!r} at {clock(self.time)}, {counts}, {ended})"
 
     def advance(self, before: float = inf) -> ClusterView | None:
         """Go on until a decision is due, and return what there is to see; None once the run is over.

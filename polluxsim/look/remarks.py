@@ -17,15 +17,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-REPLAY = ".TraceReplay"
-"""Workloads that are a cluster's log."""
+def engine_waits(engine: Mapping[str, Any]) -> str:
+    """Return the line that states which waits the engine adds to those of the queue, from a run's engine settings.
+
+    >>> engine_waits({"round_interval": 60.0, "restart_delay": 30.0})
+    'the engine adds up to 60 s until the next round and 30 s at each start'
+    """
+    interval, delay, by_application = (
+        engine.get(name) for name in ("round_interval", "restart_delay", "restart_delays")
+    )
+    line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each start"
+    return f"{line} (other delays: {', '.join(by_application)})" if by_application else line
 
 
 def print_remarks(folders: Sequence[Path]) -> None:
     """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
     infos = {folder: info_of(folder) for folder in folders}
     configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
-    for remarks in (_stood_still(infos), _start_costs(configs), _never_grown(configs), _alike(configs)):
+    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
         if (remark := next(remarks, None)) is not None:
             print(f"polluxsim: {remark}", file=sys.stderr)
     for remark in without_effect((folder.name, info) for folder, info in infos.items()):
@@ -59,19 +68,8 @@ def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
             yield f"{folder.name}: cut off, as {info['standstill']}"
 
 
-def _start_costs(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which replays of a log have starts that cost time, which the log's durations hold already."""
-    for folder, config in configs.items():
-        if str(config["workload"].get("_target_")).endswith(REPLAY) and config["engine"]["restart_delay"]:
-            delay, interval = (config["engine"][name] for name in ("restart_delay", "round_interval"))
-            yield (
-                f"{folder.name}: each job begins at a round, every {interval:g} s, and each start takes {delay:g} s "
-                "before it trains; a log as it was: engine.restart_delay=0, and fewer seconds in engine.round_interval"
-            )
-
-
 def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield which runs had an elastic cluster and a policy that never asked for more nodes than the least."""
+    """Yield a remark for each run on an elastic cluster in which the policy never requested additional nodes."""
     for folder, config in configs.items():
         least, most = (config["cluster"].get(name) for name in ("least_nodes", "num_nodes"))
         if least is None or most is None or least == most:

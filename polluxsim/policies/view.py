@@ -252,6 +252,9 @@ class ClusterView:
         """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
         return self.node_types.types
 
+    def __repr__(self) -> str:
+        return f"ClusterView(at {self.time:g} s, {len(self.jobs)} jobs, {self.num_gpus} GPUs)"
+
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
         """Return the numbers of the nodes of a type."""
         if not self.node_types:

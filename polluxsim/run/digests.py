@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.files import TEMPORARY
+from polluxsim.folders import SWEEP_FILES
 from polluxsim.storage import RUN_FILE, RUN_FILES, SOMETIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": ("sweep.parquet", "sweep-timing.parquet", "multirun.yaml")}
+OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
 """What marks a run's or a sweep's folder, as may lie in a folder of data that someone works in or be that folder
 itself; and the files that it puts there."""
 

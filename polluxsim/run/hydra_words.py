@@ -66,6 +66,7 @@ def known_settings() -> list[str]:
     for path in shipped("configs").glob("*/**/*.yaml"):
         group = path.parent.relative_to(shipped("configs")).as_posix()
         entry = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entry.pop("defaults", None)  # an instruction to Hydra, not a setting
         dotted = group.replace("/", ".")
         found |= {group, *(f"{dotted}.{name}" for name in entry), *flat({dotted: entry})}
     return sorted(found)

@@ -1,8 +1,8 @@
-"""Futures of a run in which all that was unknown at a moment is drawn anew, and when jobs start and complete there."""
+"""Futures of a run: everything unknown at a time is resampled, and the starts and completions of jobs are noted."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import monotonic
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polluxsim.durations import DAY
+from polluxsim.durations import DAY, clock
 from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.guests import guest
 from polluxsim.errors import InvalidInputError
@@ -22,44 +22,95 @@ from polluxsim.run.workers import starting, workers
 from polluxsim.workloads.history import Draw, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from polluxsim.engine.simulation import Simulation
     from polluxsim.policies.view import Policy
     from polluxsim.storage import Run
     from polluxsim.types import JobId
+    from polluxsim.workloads.job import Job
 
     Times = dict[JobId, tuple[float, float]]
-    """When jobs start and complete [s]; ∞ is not within three days."""
+    """Start and completion time of each job [s]; ∞ if it is later than `HORIZON`."""
 
-LONGEST = 3 * DAY
-"""No future is followed for longer [s]."""
+LONGEST_ARRIVALS = 3 * DAY
+"""Resampled jobs arrive for this long at most [s]."""
+
+HORIZON = 30 * DAY
+"""A future is simulated for this long at most [s]."""
 
 WORTH_PROCESSES = 20.0
-"""Futures that take longer than this together are drawn by several processes [s]."""
+"""Several processes draw the futures if one process would take longer than this [s]."""
+
+NONE, RECENT = "none", "recent"
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Jobs that are assumed to arrive after the time of a forecast.
+
+    Parameters
+    ----------
+    source
+        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that arrived so
+        far. They arrive for as long as the run has lasted, but at most for three days; then no job arrives.
+    jobs
+        The jobs of the file, at their times since the start of the run. Earlier ones are left out.
+    """
+
+    source: str = RECENT
+    jobs: tuple[Job, ...] = ()
+
+    def after(self, time: float) -> tuple[Job, ...]:
+        """Return the jobs of the file that arrive after a time [s], under names that the run does not have."""
+        names = {job.job_id: f"{job.job_id}~" for job in self.jobs if job.submit_time > time}
+        return tuple(
+            replace(job, job_id=names[job.job_id], after=tuple(names[name] for name in job.after if name in names))
+            for job in self.jobs
+            if job.job_id in names
+        )
+
+    def until(self, time: float) -> float:
+        """Return when the last resampled job may arrive, for a forecast at a time [s]."""
+        return time + (min(time, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
+
+    def in_words(self, time: float, num_seen: int) -> str:
+        """Return the line that states the assumption, given the number of jobs that arrived by then."""
+        coming, words = len(self.after(time)), f"none after {clock(time)}"
+        if self.source == RECENT:
+            until = clock(self.until(time))
+            words = f"resampled from the {_jobs(num_seen)} before {clock(time)}, until {until}, then none"
+        elif self.source != NONE:
+            words = f"{_jobs(coming)} of {self.source}, {_jobs(len(self.jobs) - coming, 'earlier ')} left out"
+        return f"assumed arrivals: {words}"
+
+
+def _jobs(number: int, adjective: str = "") -> str:
+    return f"{number} {adjective}job{'s' * (number != 1)}"
 
 
 _THERE: list[Here] = []
-"""In a process that draws futures: what it draws them from."""
+"""In a worker process: the state from which it draws futures."""
 
 
 def futures(here: Here, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
-    """Yield what comes of each future, the first from here, the others from processes where these take long."""
+    """Yield the times of each future. Other processes draw all but the first if drawing takes long."""
     started = monotonic()
     yield here.future(asked, 0)
     rest = range(1, forks)
     if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
         yield from (here.future(asked, number) for number in rest)
         return
-    with workers(min(processes, len(rest)), partial(_be_there, here.moment.origin, here.moment.time)) as pool:
+    begin = partial(_be_there, here.moment.origin, here.moment.time, here.arrivals)
+    with workers(min(processes, len(rest)), begin) as pool:
         with starting():
             tasks = [pool.submit(_there, asked, number) for number in rest]
         yield from (task.result() for task in tasks)
 
 
-def _be_there(run: Run, time: float) -> None:
-    """Make the past of a run again, in another process."""
-    _THERE.append(Here(Moment(run, time)))
+def _be_there(run: Run, time: float, arrivals: Arrivals) -> None:
+    """Simulate a run up to a time, in a worker process."""
+    _THERE.append(Here(Moment(run, time), arrivals))
 
 
 def _there(asked: Collection[JobId], number: int) -> Times:
@@ -68,61 +119,100 @@ def _there(asked: Collection[JobId], number: int) -> Times:
 
 
 class Here:
-    """What is known at a moment."""
+    """The state of a run at a time, as far as a forecaster knows it."""
 
-    def __init__(self, moment: Moment[Any]) -> None:
-        self.moment = moment
+    def __init__(self, moment: Moment[Any], arrivals: Arrivals) -> None:
+        self.moment, self.arrivals = moment, arrivals
         run, _ = moment.copied()
         known, time = run.known, moment.time
         self._active = run.active(time)
         self._seen = [Seen(known[end.job], end.work, end.status is Status.COMPLETED) for end in run.ended()]
         self._seen += [Seen(job, progress, False) for job, progress in self._active]
         self._to_come = tuple(job.job_id for job in run.scenario.workload.jobs if job.submit_time > time)
+        self._from_file = arrivals.after(time)
+        self._running_since = _running_since(moment)
         self.names = [job.job_id for job, _ in self._active]
         self.waiting = frozenset(run.waiting)
 
+    @property
+    def assumption(self) -> str:
+        """Return the line that states the assumed arrivals."""
+        return self.arrivals.in_words(self.moment.time, len(self._seen))
+
     def check(self, names: Collection[JobId]) -> None:
-        """Check that jobs wait or run now."""
+        """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
         for name in names:
             if name not in self.names:
                 there = ", ".join(self.names[:3]) or "none"
                 raise InvalidInputError(
-                    f"job {name!r} neither waits nor runs at {self.moment.time:g} s, allowed are {there}, …"
+                    f"job {name!r} neither waits nor runs at {self.moment.time:g} s; jobs that do: {there}, …"
                 )
 
     def future(self, asked: Collection[JobId], number: int) -> Times:
-        """Return when each job starts and completes in one future [s]."""
+        """Return when each job starts and completes in one future [s]. A running job started in the past."""
         run, policy = self.moment.copied()
         rng = np.random.default_rng([self.moment.config.seed, number])
-        start = now = self.moment.time
-        draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, now)
-        drawn = ((job, draw.durations.get(job.job_id, job.duration)) for job, _ in self._active)
-        altered = tuple(replace(job, duration=duration, cancel_time=None) for job, duration in drawn)
+        now = self.moment.time
+        draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, self._running_since)
         seed, chance = map(int, rng.integers(2**32, size=2))
+        altered = tuple(self._altered(draw))
         diversion = Diversion(now, run.scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
-        while follower.left and start < now + LONGEST:
-            run.divert(diversion._replace(time=start, added=tuple(draw.arrivals(start))))
-            diversion, start = Diversion(start, run.scenario), start + draw.length
+        for start, jobs in self._coming(draw):
             follower.follow(start)
+            if not follower.left:
+                break
+            run.divert(diversion._replace(time=start, added=tuple(jobs)))
+            diversion = Diversion(start, run.scenario)
+        follower.follow(now + HORIZON)
         return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
+
+    def _altered(self, draw: Draw) -> Iterator[Job]:
+        """Yield the active jobs that differ in this future: with another duration, or without their cancellation."""
+        for job, _ in self._active:
+            duration = draw.durations.get(job.job_id, job.duration)
+            if duration != job.duration or job.cancel_time is not None:
+                yield replace(job, duration=duration, cancel_time=None)
+
+    def _coming(self, draw: Draw) -> Iterator[tuple[float, Iterable[Job]]]:
+        """Yield the assumed arrivals in pieces, each with the time from which on they arrive [s]; the first is now."""
+        now, until = self.moment.time, self.arrivals.until(self.moment.time)
+        if until == now:
+            yield now, self._from_file
+            return
+        for piece in range(round((until - now) / draw.length)):
+            start = now + piece * draw.length
+            yield start, draw.arrivals(start)
+
+
+def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
+    """Return since when each running job has held GPUs [s]."""
+    since: dict[JobId, float] = {}
+    for record in moment.origin.result.allocation_records:
+        if record.time >= moment.time:
+            break
+        if record.nodes:
+            since.setdefault(record.job, record.time)
+        else:
+            since.pop(record.job, None)
+    return since
 
 
 class _Follower:
-    """Lets a run go on, and notes when jobs start and complete."""
+    """Simulates a future, and notes when jobs start and complete."""
 
-    def __init__(self, run: Simulation, policy: Policy, jobs: Collection[JobId], now: float) -> None:
+    def __init__(self, run: Simulation, policy: Policy, jobs: Collection[JobId], since: dict[JobId, float]) -> None:
         self._run, self._policy = run, policy
         self.left = set(jobs)
         self.completions: dict[JobId, float] = {}
-        self.starts: dict[JobId, float] = dict.fromkeys(self.left & run.allocation.keys(), now)
+        self.starts: dict[JobId, float] = {name: since[name] for name in self.left & run.allocation.keys()}
         self._num_ended = run.num_ended
 
     def follow(self, until: float) -> None:
-        """Go on to a time [s], or to when all have ended."""
+        """Simulate up to a time [s], or until all jobs have ended."""
         while self.left and (view := self._run.advance(before=until)) is not None:
             with guest(self._run.scenario.policy_name, view.time):
                 decision = self._policy.allocate(view, self._run.rng)
-            # Nobody will read why.
+            # Reasons cost time, and no command reads those of a future.
             self._run.commit(replace(decision, explain=None) if isinstance(decision, Decision) else decision)
             self._note()
         self._note()

@@ -1,9 +1,10 @@
-"""How small a cluster, or how high a load: runs at one level after another, up to the hardest that meets a target."""
+"""Search the smallest cluster, or the highest load, that meets a target: runs at one level after another."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -17,7 +18,7 @@ from polluxsim.sweeps.plan import composer, entry_of
 from polluxsim.sweeps.working import perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -27,18 +28,32 @@ if TYPE_CHECKING:
     from polluxsim.sweeps.plan import Entry
 
 PLACE = "{}"
-"""What stands for the level in overrides."""
+"""Placeholder for the level in overrides."""
 
 NEIGHBOURS = 2
-"""Levels on either side of an answer that are tried too."""
+"""Number of levels on either side of an answer that are run too."""
 
 
 class Levels:
-    """What a target's metric is at each level, `measured` when it is asked for: shape (seeds,) [s; 1 for ρ].
+    """The metric of a target at each level, simulated when it is first asked for.
 
-    Overrides are as `polluxsim run` takes them, with `{}` for the level. The seeds are the same at each level; None
-    leaves the one that the overrides say. Finished runs in the folder are not made again. So many `workers` do the
-    seeds of a level; 1 is this process.
+    Parameters
+    ----------
+    target
+        The target whose metric is computed.
+    overrides
+        As `polluxsim run` takes them, with `{}` for the level.
+    seeds
+        The same seeds are run at each level. None leaves the seed that the overrides set.
+    folder
+        Folder for the runs; finished runs in it are reused.
+    workers
+        Number of processes for the seeds of a level; 1 is this process.
+
+    Attributes
+    ----------
+    measured
+        The metric by level, one value for each seed [s; 1 for ρ].
     """
 
     def __init__(
@@ -47,7 +62,7 @@ class Levels:
         self.measured: dict[float, NDArray[np.float64]] = {}
         self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
         self._composer, processes = composer(), LocalWorkers(workers)
-        self._workers: Workers = _Here() if 1 in (workers, len(seeds)) else processes
+        self._workers: Workers = _InThisProcess() if 1 in (workers, len(seeds)) else processes
 
     def values(self, level: float) -> NDArray[np.float64]:
         """Return the metric at a level under each seed, shape (seeds,)."""
@@ -57,11 +72,16 @@ class Levels:
         return self.measured[level]
 
     def write_table(self) -> None:
-        """Write one table of all runs, as a sweep's."""
+        """Write one table of all runs, as a sweep does."""
         self._run([entry for level in sorted(self.measured) for entry in self._entries(level)])
 
+    @property
+    def engine(self) -> Mapping[str, Any]:
+        """Return the engine settings of the runs, which do not depend on the level."""
+        return dict(self._entry(min(self.measured), self._seeds[0]).config["engine"])
+
     def first_possible(self, levels: Sequence[float]) -> int:
-        """Return the place of the first level with room for the largest job; at the last, nothing may be wrong."""
+        """Return the index of the first level with room for the largest job. The last level must be valid."""
         self._begin(levels[-1])
         return bisect_left(range(len(levels) - 1), True, key=lambda place: self._has_room(levels[place]))
 
@@ -87,11 +107,11 @@ class Levels:
         return [entry.folder for entry in complete(entries, self._folder, self._workers).entries]
 
 
-class _Here:
-    """Does runs in this process, which knows the workload already; starting others for each level takes seconds."""
+class _InThisProcess:
+    """Simulates in this process, which has loaded the workload; starting processes for each level takes seconds."""
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Do all runs; return those that failed."""
+        """Simulate all runs; return those that failed."""
         failed: list[tuple[Entry, Exception]] = []
         for entry in entries:
             try:
@@ -102,10 +122,10 @@ class _Here:
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest of rising levels that meets a target, None if none was found.
+    """Return the hardest of rising levels that meets a target, None if no such level was found.
 
-    It is looked for by galloping from the first level and by bisection. Then its neighbours are tried, as metrics are
-    not always monotone. With `easier_upwards`, higher levels are easier, as with more nodes; else harder.
+    The search gallops from the first level and then bisects. It then tries the neighbours, because metrics are not
+    always monotone. With `easier_upwards`, higher levels are easier, as more nodes are; otherwise they are harder.
     """
 
     def turned(place: int) -> bool:
@@ -123,3 +143,13 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
             return levels[found]
         found = best
     return None
+
+
+def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
+    """Return the levels with a worse (greater) value than the next harder level, each with that harder level.
+
+    >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
+    {45: 44}
+    """
+    harder_first = sorted(curve, reverse=not easier_upwards)
+    return {easier: harder for harder, easier in pairwise(harder_first) if curve[easier] > curve[harder]}

@@ -1,36 +1,46 @@
-"""What the jobs of a log so far say of those to come, and of how long those that have not ended will take."""
+"""Resample the past of a run: jobs to come, and the durations of jobs that have not ended."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import replace
+from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.durations import HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
     from polluxsim.types import JobId
     from polluxsim.workloads.job import Job
 
+    Runs = list[tuple[float, bool]]
+    """How long jobs ran, rising, and whether each is complete."""
+
 LEAST_ALIKE = 5
-"""So many jobs have to have run for longer, or jobs that are less alike are looked at."""
+"""A first estimate needs this many similar jobs that ran for longer; otherwise less similar jobs are taken."""
+
+MANY_ALIKE = 50
+"""With this many jobs of one owner that ran for longer, jobs of other owners are not used."""
+
+PRIOR_JOBS = 4
+"""The typical duration of the wider kind counts as much as this number of jobs of the kind itself."""
 
 LEAST_DURATION = 60.0
-"""Where nobody has run yet [s]."""
+"""Lower bound of a duration if no job has run for longer [s]."""
 
 LEAST_PIECES = 24
-"""The past is cut into so many at least: out of a few, a rate seems better known than it is."""
+"""Minimum number of pieces into which the past is cut: few pieces would make an arrival rate seem too certain."""
 
 
 class Seen(NamedTuple):
-    """A job that was submitted, and how much of its duration it has run [s], of a job with a profile in M0-steps.
+    """A submitted job, and how much of its duration it has run [s], or of a job with a profile [M0-steps].
 
-    Where it is complete it has run all of it, and only then do others know its duration.
+    A complete job has run all of it. The duration of an unfinished job is not known.
     """
 
     job: Job
@@ -41,12 +51,16 @@ class Seen(NamedTuple):
 class Draw:
     """One future, drawn from the past.
 
-    How long an unfinished job will take is drawn from like jobs that ran for longer: of the same user (or queue) and
-    GPUs, of the user, of the same GPUs, or from all. It is as likely to come between any two of them as to be the
-    longest; a quarter of those that are longer than all take twice as long. A job with a profile does its work.
+    The duration of an unfinished job is a typical duration times a factor. The typical duration is the geometric mean
+    over jobs of the same user (or queue) and GPUs. It is shrunk towards the mean of the user, which is shrunk towards
+    the mean of all jobs. Each job that has ended gives one factor, its duration over its typical duration. An
+    unfinished job draws its factor from those that exceed its run time so far: each gap between two neighbouring
+    factors, and the range above the largest factor, has the same probability. Above the largest factor, the tail is
+    Pareto's with exponent 2. If the user has many jobs that ran for longer, durations of these jobs are drawn directly.
+    A job with a profile does its profile's work.
 
-    Jobs come as in pieces of the past drawn at random, out of as many pieces drawn from it: a rate is known no better.
-    They are hours, or shorter where the past is less than a day.
+    Jobs arrive as in pieces of the past, drawn at random from a resample of all pieces, so that the uncertainty about
+    the arrival rate is included. Pieces are hours, or shorter if the past is less than a day.
 
     Parameters
     ----------
@@ -55,31 +69,27 @@ class Draw:
     time
         Now [s].
     rng
-        What draws.
+        Source of random numbers.
 
     Attributes
     ----------
     durations
-        Of the jobs that are not complete and have no profile [s].
+        Of the unfinished jobs without a profile, by name [s].
     length
-        Of a piece, such that a whole number of them is the past [s].
+        Length of a piece [s]. The past consists of a whole number of pieces.
 
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
-    for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps; Efron, "The two sample problem
-    with censored data" (1967), for jobs that have not ended.
+    for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two
+    sample problem with censored data" (1967), for unfinished jobs; Tanner and Wong, "The calculation of posterior
+    distributions by data augmentation" (JASA 1987), for typical durations with unfinished jobs.
     """
 
     def __init__(self, seen: Sequence[Seen], time: float, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._alike: defaultdict[object, list[tuple[float, bool]]] = defaultdict(list)
-        # Drawn from itself as well: who is mistaken about some jobs is about all that are like them.
+        # Resampling the jobs includes the uncertainty about typical durations, which similar jobs share.
         again = [seen[place] for place in rng.integers(len(seen), size=len(seen))] if seen else []
-        for each in sorted(again, key=lambda each: each.ran):
-            for kind in _kinds(each.job) if _is_unknown(each.job) else ():
-                self._alike[kind].append((each.ran, each.is_complete))
-        self.durations: dict[JobId, float] = {
-            each.job.job_id: self._duration(each) for each in seen if _is_unknown(each.job) and not each.is_complete
-        }
+        known = sorted((each for each in again if _is_unknown(each.job)), key=lambda each: each.ran)
+        self.durations = self._durations([each for each in seen if _is_unknown(each.job)], known)
         count = max(round(time / HOUR), LEAST_PIECES)
         self.length = time / count
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
@@ -105,30 +115,82 @@ class Draw:
                 line=0,
             )
 
-    def _duration(self, seen: Seen) -> float:
-        """Return how long a job that is not complete takes in all [s]."""
-        ran, rng = seen.ran, self._rng
-        while longer := self._longer(seen.job, ran):
+    def _durations(self, seen: Sequence[Seen], known: Sequence[Seen]) -> dict[JobId, float]:
+        """Return how long each unfinished job takes in all [s], drawn from known jobs in order of how long they ran."""
+        unfinished = [each for each in seen if not each.is_complete]
+        alike = defaultdict[object, list[tuple[float, bool]]](list)
+        for each in known:
+            for kind in _kinds(each.job):
+                alike[kind].append((each.ran, each.is_complete))
+        first = {
+            each.job.job_id: self._drawn(each.ran, 1.0, _Alike(alike, each.job, LEAST_ALIKE)) for each in unfinished
+        }
+        typical = _typical(known, first)
+        factors: Runs = sorted((each.ran / typical(each.job), each.is_complete) for each in known)
+        found: dict[JobId, float] = {}
+        for each in unfinished:
+            own = _Alike({kind: alike[kind] for kind in _owner_kinds(each.job)}, each.job, MANY_ALIKE)
+            if len(own(each.ran)) >= MANY_ALIKE:
+                found[each.job.job_id] = self._drawn(each.ran, 1.0, own)
+            else:
+                unit = typical(each.job)
+                found[each.job.job_id] = unit * self._drawn(each.ran / unit, unit, lambda ran: _longer(factors, ran))
+        return found
+
+    def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
+        """Return the duration of a job that ran for some time, drawn from jobs that ran for longer, in units [s]."""
+        rng, least = self._rng, ran
+        while longer := longer_than(least):
             place = int(rng.integers(len(longer) + 1))
-            before = longer[place - 1][0] if place else ran
+            before = longer[place - 1][0] if place else least
             if place == len(longer):
-                ran = before
+                least = before
                 break
             upper, is_complete = longer[place]
             if is_complete:
-                share, lower = rng.random(), max(before, 1.0)
-                return float(max(lower, ran) ** (1 - share) * upper**share)
-            ran = upper  # which will take longer than that
-        return float(max(ran, LEAST_DURATION) / (1 - rng.random()) ** 0.5)
+                share, lower = rng.random(), max(before, 1.0 / unit)
+                return float(max(lower, least) ** (1 - share) * upper**share)
+            least = upper  # the unfinished job takes longer than it has run
+        return float(max(least, LEAST_DURATION / unit) / (1 - rng.random()) ** 0.5)
 
-    def _longer(self, job: Job, ran: float) -> list[tuple[float, bool]]:
-        """Return how long like jobs ran that ran for longer, rising, and whether that was all."""
-        for kind in _kinds(job):
-            alike = self._alike[kind]
-            longer = alike[bisect_right(alike, (ran, True)) :]
-            if len(longer) >= LEAST_ALIKE:
+
+class _Alike:
+    """The jobs of the narrowest kind with enough jobs that ran for longer than some time."""
+
+    def __init__(self, alike: Mapping[object, Runs], job: Job, least: int) -> None:
+        self._kinds = [alike[kind] for kind in _kinds(job) if kind in alike]
+        self._least = least
+
+    def __call__(self, ran: float) -> Runs:
+        longer: Runs = []
+        for runs in self._kinds:
+            longer = _longer(runs, ran)
+            if len(longer) >= self._least:
                 break
         return longer
+
+
+def _longer(runs: Runs, ran: float) -> Runs:
+    return runs[bisect_right(runs, (ran, True)) :]
+
+
+def _typical(known: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Job], float]:
+    """Return a function that gives a job's typical duration [s]; `first` are estimates for unfinished jobs."""
+    logs, counts = defaultdict[object, float](float), defaultdict[object, int](int)
+    for each in known:
+        duration = each.ran if each.is_complete else first[each.job.job_id]
+        for kind in _kinds(each.job):
+            logs[kind] += log(max(duration, 1.0))
+            counts[kind] += 1
+    overall = logs[None] / counts[None] if known else log(LEAST_DURATION)
+
+    def typical(job: Job) -> float:
+        mean = overall
+        for kind in reversed(_owner_kinds(job) or _kinds(job)[:1]):
+            mean = (logs[kind] + PRIOR_JOBS * mean) / (counts[kind] + PRIOR_JOBS)
+        return exp(mean)
+
+    return typical
 
 
 def _is_unknown(job: Job) -> bool:
@@ -136,6 +198,10 @@ def _is_unknown(job: Job) -> bool:
 
 
 def _kinds(job: Job) -> tuple[object, ...]:
-    """Return the kinds of jobs that a job is one of, the narrowest first."""
-    who = job.user or job.queue
-    return (*(((who, job.num_replicas), who) if who else ()), job.num_replicas, None)
+    """Return the kinds of jobs to which a job belongs, the narrowest first."""
+    return (*_owner_kinds(job), job.num_replicas, None)
+
+
+def _owner_kinds(job: Job) -> tuple[object, ...]:
+    owner = job.user or job.queue
+    return ((owner, job.num_replicas), owner) if owner else ()

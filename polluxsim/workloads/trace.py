@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +16,20 @@ from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.names import UniqueNames, shared
-from polluxsim.workloads.source import check_whole, check_window
+from polluxsim.workloads.source import check_whole, check_window, is_number
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
 
 
 QUEUES = ("tenant", "partition")
+
+LEAST_SHARE = 0.95
+"""Share of the last piece of a resampled log that must be in the log."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ class TraceReplay:
         Jobs arrive so many times as fast as they did.
     share
         Part of the jobs that is kept, drawn at random: a quarter of the log for a cluster of a quarter of its size.
+    resample_hours
+        Length of the pieces into which the log is cut [h], like 168 for weeks. As many pieces as the log has are drawn
+        with replacement and replayed one after the other, so that seeds differ as weeks do. A last piece counts if 95 %
+        of it are in the log. None replays the log in its order.
     seed
-        Of that draw.
+        Seed of both draws.
     queue
         What jobs' queues are: the log's `tenant`, or its `partition`.
     gpu_types
@@ -70,6 +77,7 @@ class TraceReplay:
     hours: float | None = None
     load_factor: float = 1.0
     share: float = 1.0
+    resample_hours: float | None = None
     seed: int = 0
     queue: str = "tenant"
     gpu_types: Mapping[str, str] | None = field(default_factory=dict)
@@ -80,6 +88,10 @@ class TraceReplay:
             if not 0 < number <= most or number == inf:
                 what = "a number > 0" if most == inf else "a number > 0 and ≤ 1"
                 raise InvalidConfigError(f"workload.{name} is {number}, allowed is {what}")
+        if self.resample_hours is not None and not (is_number(self.resample_hours) and 0 < self.resample_hours < inf):
+            raise InvalidConfigError(
+                f"workload.resample_hours is {self.resample_hours!r}, must be a number > 0, or null"
+            )
         check_whole("seed", self.seed)
         check_choice("workload.queue", self.queue, QUEUES)
         for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
@@ -92,7 +104,31 @@ class TraceReplay:
         jobs = tuple(self._jobs(Path(self.path), notes))
         if not jobs:
             raise InvalidInputError(f"{self.path}: no job that held a GPU for a known time, needed is one or more")
+        if self.resample_hours is not None:
+            jobs = self._resampled(jobs, self.resample_hours, notes)
         return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))
+
+    def _resampled(self, jobs: Sequence[Job], hours: float, notes: Counter[str]) -> tuple[Job, ...]:
+        """Return the jobs of as many pieces as the log has, drawn with replacement, one piece after the other."""
+        length = hours * HOUR / self.load_factor
+        end = max(job.submit_time for job in jobs) if self.hours is None else self.hours * HOUR / self.load_factor
+        count = int(end / length + 1 - LEAST_SHARE)
+        if count < 2:
+            most = f"{end * self.load_factor / HOUR / 2:.3g}"
+            why = f"it needs two pieces of {hours:g} h or more; give at most {most}"
+            raise InvalidConfigError(f"{self.path} is too short for workload.resample_hours={hours:g}: {why}")
+        pieces: list[list[Job]] = [[] for _ in range(count)]
+        for job in jobs:
+            if (piece := int(job.submit_time // length)) < count:
+                pieces[piece].append(job)
+            else:
+                notes["jobs after the last whole piece left out"] += 1
+        drawn = np.random.default_rng([self.seed, 1]).integers(count, size=count).tolist()
+        return tuple(
+            job
+            for place, piece in enumerate(drawn)
+            for job in _moved(pieces[piece], (place - piece) * length, f"~{place + 1}")
+        )
 
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
         jobs = read_trace(path)[1]
@@ -156,6 +192,19 @@ class TraceReplay:
         if self.most_gpus is not None and job.num_gpus > self.most_gpus:
             return f"jobs with more than {self.most_gpus} GPUs left out"
         return ""
+
+
+def _moved(jobs: Sequence[Job], later: float, ending: str) -> Iterator[Job]:
+    """Yield jobs that are submitted later by some time [s], under names with an ending."""
+    names = {job.job_id: f"{job.job_id}{ending}" for job in jobs}
+    for job in jobs:
+        yield replace(
+            job,
+            job_id=names[job.job_id],
+            submit_time=job.submit_time + later,
+            cancel_time=None if job.cancel_time is None else job.cancel_time + later,
+            after=tuple(names[name] for name in job.after if name in names),
+        )
 
 
 class _Arrays:

@@ -87,6 +87,9 @@ class Workload:
                 raise self.error(job, f"name {job.job_id!r} stands on line {first.line} already, allowed is once")
         self._check_order(seen)
 
+    def __repr__(self) -> str:
+        return f"Workload({len(self.jobs)} jobs from {self.source!r})"
+
     def _check_order(self, jobs: Mapping[str, Job]) -> None:
         """Check that the jobs that come after others can come at all."""
         later = {name: job.after for name, job in jobs.items() if job.after}

@@ -13,6 +13,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.durations import clock
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf
 from polluxsim.workloads.workload import write_workload
@@ -236,3 +237,33 @@ def test_what_ifs_with_different_changes_never_share_a_folder(
     )
     assert main(["whatif", "first", "--at", "600", "policy.backfill={a: "]) == 2
     assert capsys.readouterr().err.startswith("polluxsim: policy.backfill={a: : the value is not YAML")
+
+
+def test_a_fork_names_its_time_and_changes(run: Result) -> None:
+    moment = run.at("30min")
+    policy = run.name
+    assert repr(moment).startswith(f"Moment('{policy}' at 0:30:00, ")
+    assert repr(moment).endswith(" waiting)")
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"policy": "las"}, "las"),
+        ({"policy": Srtf(), "seed": 3}, "Srtf, seed 3"),
+        ({"drop_nodes": [7], "without": [run.jobs.job.iloc[-1]]}, "1 node(s) dropped, 1 job(s) left out"),
+        ({"cluster": (9, 4)}, "cluster.num_nodes=9, cluster.gpus_per_node=4"),
+        ({}, "no changes"),
+    ]
+    for change, words in changes:
+        fork = moment.fork(**change)
+        assert fork.name == f"{policy} from 0:30:00 with {words}"
+        assert repr(fork).startswith(f"Result('{fork.name}', ")
+
+
+def test_a_simulation_and_its_parts_state_what_they_are() -> None:
+    run, policy = polluxsim.start(WORKLOAD, policy="fifo", cluster=SMALL)
+    source = run.scenario.workload.source
+    assert repr(run.scenario) == f"Scenario('Fifo', Workload(14 jobs from {source!r}), 32 GPUs)"
+    while (view := run.advance()) is not None and view.time < 1800:
+        assert repr(view) == f"ClusterView(at {view.time:g} s, {len(view.jobs)} jobs, 32 GPUs)"
+        run.commit(policy.allocate(view, run.rng))
+    running, waiting = len(run.allocation), len(run.waiting)
+    jobs = f"{running} jobs running, {waiting} waiting, {run.num_ended} of 14 ended"
+    assert repr(run) == f"Simulation('Fifo' at {clock(run.time)}, {jobs})"

@@ -10,6 +10,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.cli.whatif_log import Case, _not_monotone
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.fifo import Fifo
@@ -58,7 +59,13 @@ def test_one_command_from_the_log_to_the_page(
     assert "easy in place of fifo: " in told
     runs = [polluxsim.read(path.parent) for path in Path("sacct-whatif/runs").rglob("run.json")]
     assert len(runs) == 8
-    for words, wrong in ((["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
+    more = ["--percentile", "p50,p99", "--failures", "off,drawn", "cluster.failures.rate=2000", "--policy", "fifo"]
+    assert main(["whatif", "sacct.txt", "--nodes", "3", *more]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "│ policy │ nodes │ load │ failures │ mean wait │ p50 wait │ p99 wait │" in told.replace("┃", "│")
+    assert "failures as in drawn: raises the p50 wait from" in told
+    for words, wrong in ((["--nodes", "3", "--percentile", "p80"], "--percentile is 'p80'"),
+                         (["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
                          ([], "needed is --nodes")):  # fmt: skip
         assert main(["whatif", "sacct.txt", *words]) == 2
         assert wrong in capsys.readouterr().err
@@ -83,3 +90,12 @@ def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
     gpus = ["--gpus", "24", "--policies", "fifo,quotas(gpus={a: 12})"]
     assert main(["calibrate", "sacct-whatif/log.parquet", *gpus, "--workers", "1"]) == 0
     assert "quotas(gpus={a: 12})" in " ".join(capsys.readouterr().out.split())
+
+
+def test_more_nodes_that_do_worse_are_named() -> None:
+    waits = {Case("fifo", nodes, 1.0, "off"): (0.0, wait) for nodes, wait in ((8, 60.0), (9, 90.0), (10, 30.0))}
+    waits |= {Case("fifo", 8, 0.5, "off"): (0.0, 75.0)}
+    assert list(_not_monotone(waits, "p90")) == [
+        "not monotone: fifo, load 1: the p90 wait is 90 s with 9 nodes and 60 s with 8 nodes",
+        "not monotone: fifo, 8 nodes: the p90 wait is 75 s with load 0.5 and 60 s with load 1",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from shutil import copytree
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,3 +95,17 @@ def test_runs_with_long_names_are_told_by_what_differs(sweep_folder: Path, capsy
     assert main(["table", *folders]) == 0
     head = capsys.readouterr().out.splitlines()[1]
     assert "Pollux, seed = 1" in head
+
+
+def test_all_files_of_a_sweep_name_its_runs(
+    sweep_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`SWEEP/*` in a shell includes the tables and the settings that a sweep leaves beside its runs."""
+    sweep = copytree(sweep_folder, tmp_path / "sweep")
+    (sweep / "multirun.yaml").touch()
+    assert main(["compare", str(sweep)]) == 0
+    printed = capsys.readouterr().out
+    assert main(["compare", *map(str, sorted(path for path in sweep.iterdir() if path.name[0] != "."))]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["compare", str(sweep / "multirun.yaml")]) == 2
+    assert "multirun.yaml" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.cli.when import in_words
 from polluxsim.durations import HOUR
 from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.failures import DrawnFailures, JobFailures
@@ -20,7 +21,8 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.run.outlook import checked, outlooks, quantile
+from polluxsim.run.outlook import Forecast, Outlook, Score, checks, forecast, quantile, scored
+from polluxsim.run.redrawn import Arrivals
 from polluxsim.types import Cluster
 from polluxsim.workloads.history import Draw, Seen
 from polluxsim.workloads.workload import Job, Workload, write_workload
@@ -151,18 +153,27 @@ def test_the_command_tells_times_and_how_often_they_hold(
     assert main(["run", *settings, "hydra.run.dir=run"]) == 0
     capsys.readouterr()
     assert main(["when", "run", "--at", "1h", "--forks", "9", "--csv"]) == 0
-    (tmp_path / "when.csv").write_text(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    (tmp_path / "when.csv").write_text(printed.out)
     table, run = pd.read_csv("when.csv"), polluxsim.read("run")
+    so_far = (run.jobs.submit_time <= NOW).sum()
+    line = f"assumed arrivals: resampled from the {so_far} jobs before 1:00:00, until 2:00:00, then none"
+    assert printed.err.splitlines() == [line]
+    assert run.at("1h").when(forks=1).attrs["arrivals"] == line
     pd.testing.assert_frame_equal(table, run.at("1h").when(forks=9), check_dtype=False)
     assert (table.completion_p10 > NOW).all()
     assert (table.completion_p10 <= table.completion_p90).all()
-    assert (table.start_p50[~table.waits] == NOW).all()
+    began = run.jobs.set_index("job").start_time
+    assert (table.start_p50[~table.waits] == began[table.job[~table.waits]].to_numpy()).all()
+    assert (table.start_p90[~table.waits] < NOW).all()
     assert (table.start_p10[table.waits] >= NOW).all()
-    some = outlooks(run.at("1h")._moment, [table.job[0]], 9)  # the same futures, whoever is asked about
+    moment = run.at("1h")._moment
+    some = forecast(moment, [table.job[0]], 9).outlooks  # the futures are the same whichever jobs are asked for
     assert [quantile(some[0].completions, 0.5)] == pytest.approx([table.completion_p50[0]])
     monkeypatch.setattr("polluxsim.run.redrawn.WORTH_PROCESSES", 0.0)
-    assert outlooks(run.at("1h")._moment, None, 5, processes=2) == outlooks(run.at("1h")._moment, None, 5)
-    (begun, over) = checked(outlooks(run.at("1h")._moment, None, 9), run, NOW)
+    files = Arrivals("jobs.csv", jobs(4))
+    assert forecast(moment, None, 3, processes=2, arrivals=files) == forecast(moment, None, 3, arrivals=files)
+    (begun, over) = checks(scored(forecast(moment, None, 9), run))
     assert (begun.known + begun.uncertain, over.known + over.uncertain) == (table.waits.sum(), len(table))
     assert main(["when", "run", "--calibrate", "2", "--forks", "5"]) == 0
     assert "completions: " in capsys.readouterr().out
@@ -171,7 +182,9 @@ def test_the_command_tells_times_and_how_often_they_hold(
         (["--at", "99h"], "ends at"),
         (["nobody", "--at", "1h"], "job 'nobody' neither waits nor runs"),
         (["--at", "1h", "--forks", "0"], "0 futures"),
-        (["--calibrate", "0"], "--calibrate 0"),
+        (["--calibrate", "0"], "--calibrate is 0, must be a whole number"),
+        (["job3", "--calibrate", "1"], "--calibrate takes all jobs; leave out 'job3'"),
+        (["--at", "1h", "--arrivals", "some"], "some: no such file"),
     ):
         assert main(["when", "run", *words]) == 2
         assert told in capsys.readouterr().err
@@ -186,3 +199,90 @@ def test_a_job_left_out_with_one_that_waits_for_it_ends_once() -> None:
     run.divert(Diversion(60.0, run.scenario, without=("first", "second")))
     assert sorted(ends(driven(run, policy))) == ["first", "second", "there"]
     assert len(run.ended()) == 3
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> polluxsim.Result:
+    """Two hours in which more short jobs arrive than one node can run. They preempt the first job, which is long."""
+    path = tmp_path_factory.mktemp("busy") / "jobs.csv"
+    long = Job.rigid("long", 0.0, 4, 9000.0, user="a")
+    rest = [Job.rigid(f"j{n}", 60.0 * n + 30, 1, 280.0, user="b") for n in range(120)]
+    write_workload(Workload((long, *rest)), path)
+    workload = polluxsim.workload("file", path=str(path))
+    policy = polluxsim.policy("tiresias", queue_threshold=3600.0)
+    return polluxsim.simulate(workload, policy=policy, cluster=(1, 4), progress=False)
+
+
+@pytest.mark.parametrize("arrivals", ["recent", "none"])
+def test_no_interval_has_the_horizon_at_both_ends(busy: polluxsim.Result, arrivals: str) -> None:
+    """If jobs arrived for three days as in the first hour, the long job would wait for all that time."""
+    table = busy.at("50min").when(["long"], forks=5, arrivals=arrivals)
+    low, high = table.completion_p10[0], table.completion_p90[0]
+    assert low < high < inf
+
+
+def test_no_running_job_starts_after_the_time_asked_for(busy: polluxsim.Result) -> None:
+    table = busy.at(2990).when(forks=3)
+    assert table.attrs["time"] == 3000
+    running = table[~table.waits]
+    assert len(running) == 4
+    assert (running.filter(like="start") <= 2990).all(axis=None)
+
+
+def test_assumed_arrivals_change_the_forecast(busy: polluxsim.Result, tmp_path: Path) -> None:
+    """Without arrivals the long job completes sooner. Jobs of a file arrive at their times; earlier ones do not."""
+    moment = busy.at("50min")
+    none, recent = (moment.when(forks=5, arrivals=kind) for kind in ("none", "recent"))
+    assert none.attrs["arrivals"] == "assumed arrivals: none after 0:50:00"
+    assert none.completion_p50[0] < recent.completion_p50[0] - HOUR
+    same = Workload((Job.rigid("j1", 0.0, 4, 60.0), Job.rigid("long", 3100.0, 4, 1e4, user="c")))
+    write_workload(same, tmp_path / "more.csv")
+    from_file = moment.when(forks=5, arrivals=tmp_path / "more.csv")
+    path = tmp_path / "more.csv"
+    assert from_file.attrs["arrivals"] == f"assumed arrivals: 1 job of {path}, 1 earlier job left out"
+    assert set(from_file.job) == set(none.job)
+    assert from_file.completion_p50[0] > none.completion_p50[0] + HOUR / 5
+
+
+def test_times_after_the_horizon_are_a_lower_bound(
+    busy: polluxsim.Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("polluxsim.run.redrawn.HORIZON", 100.0)
+    monkeypatch.setattr("polluxsim.run.outlook.HORIZON", 100.0)
+    table = busy.at("50min").when(["long"], forks=3)
+    assert (table.completion_p10[0], table.completion_p50[0], table.completion_p90[0]) == (3100.0, inf, inf)
+    assert main(["when", str(busy.save(tmp_path / "busy")), "long", "--at", "50min", "--forks", "3"]) == 0
+    assert "unknown │ 0:51:40 or later" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_naive_forecast_comes_from_jobs_of_the_class_that_took_longer() -> None:
+    """Completion times of nine such jobs are 1001 to 1009 s; shorter ones, and those of another class, do not count."""
+    run = polluxsim.simulate(Workload((Job.rigid("a", 0.0, 1, 60.0),)), policy="fifo", cluster=(1, 4), progress=False)
+    (record,) = run.result.job_records
+    times = [*(1000.0 + n for n in range(1, 10)), *(10.0 * n for n in range(1, 30))]
+    past = [record._replace(job=f"p{n}", num_replicas=1, submit_time=0.0, start_time=0.0, completion_time=time)
+            for n, time in enumerate(times)]  # fmt: skip
+    past += [each._replace(job=f"{each.job}!", num_replicas=2, completion_time=9000.0) for each in past]
+    now = record._replace(job="x", submit_time=4500.0, start_time=4500.0, completion_time=5600.0)
+    result = replace(run.result, job_records=(*past, now))
+    found = Forecast(5000.0, "", [Outlook("x", False, (4500.0,) * 3, (5500.0, 5550.0, 5700.0))])
+    (score,) = scored(found, replace(run, result=result))
+    assert score == Score("completions", False, (5500.0, 5700.0), (5501.0, 5509.0), 5600.0)
+    starts, completions = checks([score, score._replace(is_known=True)])
+    assert starts == ("starts", 0, 0, 0, 0, 0.0, 0.0, 0, 1.0)
+    assert completions == ("completions", 1, 1, 1, 2, 200.0, 8.0, 0, 95 / 4)  # 95 s off the middle of 8 s
+    assert in_words(completions) == [
+        "completions: 1 of 1 in their 80 % interval, 100%; 1 the same in every future",
+        "completions: median width of the interval 3.33 min; of the naive one from jobs of the same class 8 s, with 0% "
+        "of 2 in it; widened to hold as often 3.17 min",
+    ]
+
+
+def test_jobs_with_profiles_keep_their_progress_in_every_future() -> None:
+    """FIFO's futures of jobs with profiles are the run itself, as later jobs change nothing."""
+    workload = polluxsim.workload("philly-like", num_jobs=14, hours=1)
+    run = polluxsim.simulate(workload, policy="fifo", cluster=(8, 4), progress=False)
+    table = run.at("30min").when(forks=2)
+    ends = run.jobs.set_index("job").completion_time[table.job].to_numpy()
+    assert table.completion_p10.to_numpy() == pytest.approx(ends)
+    assert table.completion_p90.to_numpy() == pytest.approx(ends)

@@ -126,7 +126,8 @@ def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(
 ) -> None:
     """The same seeds at each size; a second time, nothing is run again."""
     arguments = (
-        "--target", "mean wait < 6 min", "--seeds", "6", "--limit", "2", "--out", str(tmp_path / "s"),
+        "--target", "mean wait < 6 min", "--seeds", "6", "--existing", "4", "--limit", "2",
+        "--out", str(tmp_path / "s"),
         "workload=philly-like-rigid", "workload.rate=0.2", "workload.hours=4", "policy=fifo",
         "cluster=mixed", "cluster.groups=[[4,16],[{},4]]",
     )  # fmt: skip
@@ -135,7 +136,8 @@ def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(
     runs = pd.read_parquet(tmp_path / "s" / "sweep.parquet")
     assert set(map(tuple, runs.groupby("cluster.groups").seed.unique())) == {(0, 1, 2, 3, 4, 5)}
     assert (
-        "least size that meets mean wait < 6 min: 2 nodes, 5.7 min\nwith the whole 95 % interval: none found" in first
+        "least size that meets mean wait < 6 min: 2 nodes, 5.7 min\nrelative to the 4 nodes that exist: -2 nodes\n"
+        "95 % interval of this size: 1 to more than 2 nodes (-3 to more than -2)\n" in first
     )
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
     assert main(["size", *arguments]) == 0
@@ -177,12 +179,39 @@ def test_where_a_metric_is_monotone_the_hardest_level_is_found_with_few_runs(lea
     assert found == next((level for level in (LEVELS if upwards else LEVELS[::-1]) if meets(level)), None)
 
 
-def test_sizes_that_do_worse_with_more_are_said() -> None:
-    curve = {
-        level: Estimate(value, None, None) for level, value in {3.0: 90.0, 4.0: 50.0, 5.0: 70.0, 6.0: 40.0}.items()
-    }
-    said = list(_words(Answer(read_target("mean wait < 60"), curve, of_sizes=True, level=4, sure=None)))
-    assert said[1:] == ["not monotone: 5 nodes, 70 s does not meet it"]
+@pytest.mark.parametrize(
+    ("values", "of_sizes", "level", "lines"),
+    [
+        ({3: 90, 4: 50, 5: 70, 6: 40}, True, 4, ["5 nodes, 70 s does not meet it"]),
+        ({3: 90, 4: 50, 5: 55, 6: 40}, True, 4, ["5 nodes, 55 s is worse than 4 nodes, 50 s"]),
+        ({3: 80, 4: 90, 5: 50}, True, 5, ["4 nodes, 90 s is worse than 3 nodes, 80 s"]),
+        ({3: 90, 4: 80, 5: 85}, True, None, ["5 nodes, 85 s is worse than 4 nodes, 80 s"]),
+        ({1: 20, 2: 10, 3: 70}, False, 2, ["load 1, 20 s is worse than load 2, 10 s"]),
+        ({3: 90, 4: 50, 5: 50, 6: 50.01}, True, 4, []),
+    ],
+)
+def test_larger_clusters_that_do_worse_are_named(
+    values: dict[float, float], of_sizes: bool, level: float | None, lines: list[str]
+) -> None:
+    curve = {level: Estimate(value, None, None) for level, value in values.items()}
+    words = list(_words(Answer(read_target("mean wait < 60"), curve, of_sizes, level)))
+    assert words[1:] == [f"not monotone: {line}" for line in lines]
+
+
+def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log lasts two hours; its pieces are a quarter of an hour."""
+    where = ("--jobs", str(log), "policy=fifo", "--existing", "3", "--target", "mean wait < 10 min", "--limit")
+    out = found_by(capsys, *where, "3", "--seeds", "2", "--out", str(tmp_path / "a"), status=NOT_MET)
+    assert "all 2 seeds give the same results; workload.resample_hours=168 draws other weeks of the log" in out
+    out = found_by(capsys, *where, "12", "--seeds", "6", "--out", str(tmp_path / "b"), "workload.resample_hours=0.25")
+    (found,) = re.findall(r"95 % interval of this size: (\d+) to (\d+) nodes \(([+-]?\d+) to ([+-]?\d+) nodes\)\n", out)
+    low, high, more, most = map(int, found)
+    (size,) = map(int, re.findall(r"least size that meets .*: (\d+) nodes", out))
+    assert low <= size <= high
+    assert low < high
+    assert (more, most) == (low - 3, high - 3)
 
 
 @pytest.mark.parametrize(
@@ -206,15 +235,17 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--limit", "2.5"], "--limit is 2.5, allowed is a whole number of nodes"),
+        (["--limit", "2.5"], "--limit is 2.5, must be a whole number of nodes"),
         (["--limit", "nan"], "--limit is nan"),
-        (["--step", "0.1"], "--step is for --highest-load"),
-        (["--limit", "0"], "--limit is 0, allowed is 1 to 100000, in steps > 0"),
-        (["--highest-load", "--step", "-1"], "in steps > 0"),
-        (["--highest-load", "--step", "0.5", "--limit", "0.4"], "--limit is 0.4, allowed is 0.5 to 50000"),
+        (["--step", "0.1"], "--step needs --highest-load"),
+        (["--limit", "0"], "--limit is 0, must be 1 to 100000, in steps greater than 0"),
+        (["--highest-load", "--step", "-1"], "in steps greater than 0"),
+        (["--existing", "-1"], "--existing is -1, must be a whole number of at least 0"),
+        (["--existing", "3", "--highest-load"], "--existing compares numbers of nodes; leave it out"),
+        (["--highest-load", "--step", "0.5", "--limit", "0.4"], "--limit is 0.4, must be 0.5 to 50000"),
         (["--seeds", "0"], "--seeds is 0"),
         (["--workers", "0"], "workers is 0, allowed is a whole number"),
-        (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2, allowed is one of them"),
+        (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2 contradict each other"),
         (["-o", "x.gif"], "x.gif: allowed is the name of a file"),
         (["--jobs", "nowhere.parquet"], "nowhere.parquet: no such file"),
         (["policy=fifoo"], "policy=fifoo is unknown"),

@@ -297,15 +297,61 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
     assert len(lines) == 4
     assert lines[0][:3] == ["srtf", "16", "0.00"]
     assert float(lines[0][-1]) == 1.0
+    (calibrated,) = (path for path in (tmp_path / "runs").iterdir() if "policy=srtf,cluster.num_nodes=2" in path.name)
+    _every_command_has_the_same_waits(log, (calibrated / "jobs.parquet").read_bytes(), tmp_path, capsys)
     assert main(["calibrate", trace(tmp_path / "no.parquet", ("a", 0, 9, 1)), "--gpus", "8"]) == 2
     assert "no job has a queueing delay" in capsys.readouterr().err
     assert main(["calibrate", str(log), "--gpus", "12"]) == 2
-    assert "a cluster of 12 GPUs, allowed are whole nodes of 8" in capsys.readouterr().err
+    assert "a cluster of 12 GPUs does not consist of whole nodes of 8 GPUs" in capsys.readouterr().err
+
+
+def _every_command_has_the_same_waits(
+    log: Path, jobs: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Replay a log with three other commands under SRTF on two nodes of 8 GPUs."""
+    line = "the engine adds up to 10 s until the next round and 0 s at each start"
+    same = ("policy=srtf", "cluster.gpus_per_node=8")
+    source = ("workload=trace", f"workload.path={log}")
+    assert main(["run", *source, *same, "cluster.num_nodes=2", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    assert line in capsys.readouterr().out
+    assert (tmp_path / "run" / "jobs.parquet").read_bytes() == jobs
+    where = ("--limit", "2", "--out", str(tmp_path / "sized"))
+    assert main(["size", "--jobs", str(log), "--target", "mean wait < 10d", *same, *where]) == 0
+    assert line in capsys.readouterr().out
+    assert jobs in [path.read_bytes() for path in (tmp_path / "sized").rglob("jobs.parquet")]
+    what = ("--nodes", "2", "--policy", "srtf", "-o", str(tmp_path / "whatif"))
+    assert main(["whatif", str(log), *what]) == 0
+    assert line in capsys.readouterr().out
+    assert {path.read_bytes() for path in (tmp_path / "whatif").rglob("jobs.parquet")} == {jobs}
+    assert (
+        main(["run", *source, *same, "cluster.num_nodes=2", "engine=exact", f"hydra.run.dir={tmp_path / 'own'}"]) == 0
+    )
+    assert "the engine adds up to 60 s until the next round and 30 s at each start" in capsys.readouterr().out
+
+
+def test_a_resampled_log_consists_of_its_pieces(tmp_path: Path) -> None:
+    """A log of six hours with one job in the first hour, two in the second, and so on."""
+    rows = [(f"{hour}.{n}", 3600 * hour + 10 * n, 60, 1) for hour in range(6) for n in range(hour + 1)]
+    path = trace(tmp_path / "t.parquet", *rows)
+    orders = set()
+    for seed in range(4):
+        jobs = TraceReplay(path, hours=6.0, resample_hours=1.0, load_factor=2.0, seed=seed).load({}).jobs
+        pieces = [[job for job in jobs if job.submit_time // 1800 == place] for place in range(6)]
+        drawn = [int(piece[0].job_id.partition(".")[0]) for piece in pieces]
+        assert [len(piece) for piece in pieces] == [hour + 1 for hour in drawn]
+        for place, piece in enumerate(pieces):
+            assert [job.submit_time for job in piece] == [1800 * place + 5 * n for n in range(drawn[place] + 1)]
+        orders.add(tuple(drawn))
+    assert len(orders) == 4
+    assert any(len(set(drawn)) < 6 for drawn in orders)
+    with pytest.raises(InvalidConfigError, match=r"too short for workload\.resample_hours=4: .* give at most 2\.5"):
+        TraceReplay(path, resample_hours=4.0).load({})
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({"resample_hours": 0.0}, "workload.resample_hours is 0.0, must be a number > 0, or null"),
         ({"start": -1.0}, "start is -1.0, allowed is a finite number ≥ 0"),
         ({"hours": 0.0}, "hours is 0.0, allowed is a number > 0"),
         ({"load_factor": 0.0}, "workload.load_factor is 0.0, allowed is a number > 0"),
