@@ -1,4 +1,4 @@
-"""The folders of runs: which a user means, and what their run.json says."""
+"""The folders of runs that a user names, and the contents of their run.json."""
 
 from __future__ import annotations
 
@@ -8,18 +8,39 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polluxsim.errors import InvalidInputError
 from polluxsim.storage import RUN_FILE, flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+SWEEP_FILE = "sweep.parquet"
+"""Table of a sweep, in the sweep's folder."""
+
+
 def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs, with those that hold several in their place."""
+    """Return the folders of runs; in place of a folder of runs, those in it, for a sweep in the order of its plan."""
     found = []
     for folder in folders:
-        found += [folder] if (folder / RUN_FILE).is_file() else runs_below(folder) or [folder]
+        found += [folder] if (folder / RUN_FILE).is_file() else _in_order_of_plan(folder) or [folder]
     return found
+
+
+def _in_order_of_plan(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder, those of the sweep's table first and in its order."""
+    runs, table = runs_below(folder), folder / SWEEP_FILE
+    if not table.is_file():
+        return runs
+    try:
+        names = pq.read_table(table, columns=["folder"])["folder"].to_pylist()
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(f"{table}: not the table of a sweep ({str(error).splitlines()[0]})") from None
+    places = {folder / str(name): place for place, name in enumerate(names)}
+    return sorted(runs, key=lambda run: places.get(run, len(places)))
 
 
 def runs_below(folder: Path) -> list[Path]:

@@ -138,7 +138,7 @@ class Comparison:
     Parameters
     ----------
     runs
-        The runs by the names they are to have.
+        The runs by name; the first one is the baseline.
     """
 
     runs: Mapping[str, Run]
@@ -155,6 +155,10 @@ class Comparison:
     def _gpus(self) -> list[int | None]:
         return list(map(steady_gpus, self.runs.values()))
 
+    @property
+    def _bases(self) -> list[int]:
+        return first_of_same_jobs([run.result for run in self.runs.values()])
+
     def summary(self) -> pd.DataFrame:
         """Return a row per run.
 
@@ -165,10 +169,11 @@ class Comparison:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
     def changes(self, by: str | None = None) -> pd.DataFrame:
-        """Return how far the first run's setting is from each other, by pairs, as `polluxsim compare` prints it.
+        """Return the change of each setting against that of the first run, as `polluxsim compare` prints it.
 
-        A row for each other setting and metric: the change as a share of it, its 95 % interval (nan for fewer than six
-        pairs), and the number of pairs. `by` is the setting that counts, like `policy`.
+        A row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1, its 95 %
+        interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare, like
+        `policy`.
         """
         return as_frame(compared(tuple(self.runs.values()), by))
 
@@ -185,12 +190,11 @@ class Comparison:
 
         screen = Console(highlight=False, width=120)
         with screen.capture() as captured:
-            bases = first_of_same_jobs([run.result for run in self.runs.values()])
-            screen.print(SideBySide(self.metrics, self._gpus, bases))
+            screen.print(SideBySide(self.metrics, self._gpus, self._bases))
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:
-        return runs_html(self.metrics, self._gpus)
+        return runs_html(self.metrics, self._gpus, self._bases)
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
@@ -200,13 +204,20 @@ def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
     return Path(path)
 
 
-def compare(runs: Mapping[str, Run]) -> Comparison:
+def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     """Put runs side by side.
 
     Parameters
     ----------
     runs
-        Results of `simulate` or `read`, by the names they are to have.
+        Results of `simulate` or `read` by name.
+    baseline
+        The name of the run that the others are compared with; by default the first run.
+
+    Raises
+    ------
+    InvalidInputError
+        If no run has the name of the baseline.
 
     Examples
     --------
@@ -218,4 +229,8 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
     """
     if not isinstance(runs, Mapping):
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
-    return Comparison(dict(runs))
+    if baseline is None:
+        return Comparison(dict(runs))
+    if baseline not in runs:
+        raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(runs)}")
+    return Comparison({baseline: runs[baseline], **runs})

@@ -78,17 +78,17 @@ class Sweep:
             return [Result(run.name, run.info, run.result) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
 
-    def table(self, metrics: Sequence[str] = (), against: str | None = None) -> Table:
+    def table(self, metrics: Sequence[str] = (), baseline: str | None = None) -> Table:
         """Return means and changes by setting, as `polluxsim table` prints them.
 
         Parameters
         ----------
         metrics
             Columns of `frame`; by default the usual six.
-        against
-            The setting to compare with, like `policy.p=-1` or `policy=pollux`; by default the nearest to the defaults.
+        baseline
+            The baseline, like `policy.p=-1` or `policy=pollux`; by default the setting of the first run.
         """
-        return Table(settings_table(self.frame, metrics, against))
+        return Table(settings_table(self.frame, metrics, baseline))
 
     def plot(self, kind: str = "sweep", **options: object) -> Drawing:
         """Draw what `polluxsim plot KIND` draws of a sweep, with its options by name; `y` is the metric.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
-from math import exp, log
+from math import exp, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from polluxsim.look.metric_names import factor_of
 from polluxsim.look.samples import Sample, Samples
-from polluxsim.look.settings_text import is_real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,9 @@ METRICS = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts
 
 CLOCKS = ("decision_time",)
 """Those that are of the clock, and so in no file that is to be the same twice."""
+
+LARGEST = {"deadlines_met": 100.0}
+"""Largest possible values of metrics [%]."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
 """Jobs that a policy did not serve; its means are over the others, so it is listed after all that served everybody."""
@@ -85,7 +87,11 @@ def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing
         if row["scenario"] == scenario:
             left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
     means = {
-        policy: {metric: mean for metric in METRICS if (mean := samples.measured((metric, policy, ""))) is not None}
+        policy: {
+            metric: mean
+            for metric in METRICS
+            if (mean := samples.mean(metric, policy, most=LARGEST.get(metric, inf))) is not None
+        }
         for policy in left
     }
     best = {metric: _best(means, metric, left) for metric in METRICS}
@@ -110,11 +116,9 @@ def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> I
     for metric, other in best.items():
         if other is None or other == policy or metric in CLOCKS:
             continue
-        baseline = samples.measured((metric, other, ""))
-        if baseline is not None and baseline.estimate.value:
-            change = samples.measured((metric, policy, other))
-            if change is not None:
-                yield metric, change
+        change = samples.change(metric, policy, other)
+        if change is not None and change.is_known:
+            yield metric, change
 
 
 def _value(means: Mapping[str, Measured], metric: str) -> float:
@@ -136,8 +140,8 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
     wins: dict[tuple[str, str], tuple[str, float]] = {}
     for name, policies in served.items():
         for winner, loser in combinations(policies, 2):
-            change = samples[name].measured((RANKED, winner, loser))
-            if change is None or not is_real(change.estimate):
+            change = samples[name].change(RANKED, winner, loser)
+            if change is None or not change.is_real:
                 continue
             if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
                 wins[winner, loser] = name, change.estimate.value
@@ -173,4 +177,4 @@ def _change(change: Measured | None) -> dict[str, object]:
     parts = ("change", "change_low", "change_high", "is_real")
     if change is None:
         return dict.fromkeys(parts)
-    return dict(zip(parts, (*change.estimate, is_real(change.estimate)), strict=True))
+    return dict(zip(parts, (*change.estimate, change.is_real), strict=True))

@@ -10,7 +10,6 @@ from jinja2 import Environment, StrictUndefined
 from polluxsim import __version__
 from polluxsim.arena.leaderboard import METRICS, RANKED
 from polluxsim.arena.words import absences, change_in_words, mean_in_words, name_of, verdicts
-from polluxsim.look.settings_text import is_real
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,6 +92,6 @@ def _dot(one: Standing, y: float, place: Callable[[float], float]) -> Dot:
     if (change := one.changes.get(RANKED)) is None:
         return Dot(one.policy, place(0.0), None, None, y, "chance", told)
     value, low, high = change.estimate
-    kind = "real" if is_real(change.estimate) else "chance"
+    kind = "real" if change.is_real else "chance"
     left, right = (None if end is None else place(end) for end in (low, high))
     return Dot(one.policy, place(value), left, right, y, kind, told)

@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polluxsim.arena.leaderboard import CLOCKS, METRICS, RANKED
-from polluxsim.look.bootstrap import LEAST_UNITS
+from polluxsim.look.intervals import LEAST_FOR_VERDICT
 from polluxsim.look.metric_names import unit_of
-from polluxsim.look.settings_text import is_real
+from polluxsim.look.settings_text import change_text, signed
 from polluxsim.look.why.phrases import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.arena.leaderboard import Flip, Leaderboard, Standing
-    from polluxsim.look.bootstrap import Estimate
+    from polluxsim.look.intervals import Estimate
 
 MOST_FLIPS = 8
 """Of them, told."""
 
 MOST_NAMES = 6
 """Of policies that are not told apart from the best, named."""
-
-FAR = 9.99
-"""Changes that are no longer told in full."""
 
 
 def name_of(metric: str) -> str:
@@ -46,7 +43,8 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
     if not board.flips:
-        yield f"No two policies change places between scenarios, by 95 % intervals of {LEAST_UNITS} seeds or more."
+        least = f"{LEAST_FOR_VERDICT} seeds or more"
+        yield f"No two policies change places between scenarios, by 95 % intervals of {least}."
     elif len(board.flips) > MOST_FLIPS:
         yield f"{len(board.flips) - MOST_FLIPS} more pairs of policies change places between scenarios."
 
@@ -75,22 +73,13 @@ def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
 def _is_told_apart(one: Standing) -> bool:
     """Return whether a policy is worse than the best by its interval, or has none."""
     change = one.changes.get(RANKED)
-    return change is None or change.estimate.low is None or is_real(change.estimate)
+    return change is None or not change.is_judged or change.is_real
 
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({_percent(much)} mean JCT)"
-    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {_percent(more)})."
-
-
-def _end(share: float) -> str:
-    """Return an end of an interval in %; no mean falls by more than all, and beyond tenfold it does not matter."""
-    return ">+999" if share > FAR else f"{100 * max(share, -1.0):+.0f}".replace("-", "−")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:+.0f} %".replace("-", "−")
+    wins = f"{flip.first} beats {flip.second} on {where} ({signed(much, 0)} % mean JCT)"
+    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {signed(more, 0)} %)."
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
@@ -107,9 +96,7 @@ def change_in_words(one: Standing, metric: str) -> str:
         return "best"
     if (change := one.changes.get(metric)) is None:
         return ""
-    value, low, high = change.estimate
-    interval = "" if low is None or high is None else f" [{_end(low)}, {_end(high)}]"
-    return f"{'' if is_real(change.estimate) else '≈ '}{_percent(value)}{interval}"
+    return f"{'' if change.is_real else '≈ '}{change_text(change, 0)}"
 
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:

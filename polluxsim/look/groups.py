@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import yaml
+
+from polluxsim.errors import InvalidInputError
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
@@ -76,6 +79,37 @@ def policy_name(settings: Settings) -> str:
     """
     name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
     return POLICY_NAMES.get(name, name)
+
+
+def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
+    """Return whether a run is wanted: by one of its names, or by a setting as KEY=VALUE, like `policy=fifo`."""
+    if wanted in names:
+        return True
+    key, _, text = wanted.partition("=")
+    if key == "policy":
+        return policy_name(settings).lower() == text.lower()
+    return key in settings and bool(settings[key] == yaml.safe_load(text))
+
+
+def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
+    """Return runs with those first that `baseline` names: a run's folder, or a setting as KEY=VALUE.
+
+    Raises
+    ------
+    InvalidInputError
+        If it names none of them.
+    """
+    if baseline is None:
+        return list(runs)
+    chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]
+    if not any(chosen):
+        raise no_baseline(baseline, [run.name for run in runs])
+    return [run for first in (True, False) for run, named in zip(runs, chosen, strict=True) if named is first]
+
+
+def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
+    """Return the error about a baseline that is no run's."""
+    return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(names)}")
 
 
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:

@@ -6,7 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR
-from polluxsim.look.table import MOST_COLUMNS, metrics_in_words
+from polluxsim.look.metric_lines import baseline_note
+from polluxsim.look.table import MOST_COLUMNS, compared_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,18 +23,19 @@ _CELL = "padding: 1px 10px; text-align:"
 NOTE = "font-size: 85%; opacity: 0.7"
 
 
-def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ()) -> str:
-    """Return a table of runs by name side by side, or of a row for each where they are many.
+def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = (), bases: Sequence[int] = ()) -> str:
+    """Return a table of runs by name side by side, or with a row for each of many runs.
 
-    The GPUs are those of each run's cluster, where they are known.
+    `gpus` and `bases` are as for `SideBySide`.
     """
     if not summaries:
         return "<p>a run without jobs</p>"
-    metrics = metrics_in_words(list(summaries.values()), gpus)
-    lines = [["", *summaries], *([label, *cells] for label, cells in metrics.items())]
+    metrics = compared_cells(list(summaries.values()), gpus, bases)
+    lines = [["", *summaries], *([label, *(cell.plain for cell in cells)] for label, cells in metrics.items())]
     if len(summaries) > MOST_COLUMNS:
         lines = [list(line) for line in zip(*lines, strict=True)]
-    return table_html(lines, "left; white-space: pre")
+    note = baseline_note(list(summaries), bases)
+    return table_html(lines, "left; white-space: pre") + (f'<div style="{NOTE}">{escape(note)}</div>' if note else "")
 
 
 def table_html(lines: Iterable[Sequence[str]], names: str = "left") -> str:

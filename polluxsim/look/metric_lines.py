@@ -66,6 +66,15 @@ def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
     return [first.setdefault(key, number) for number, key in enumerate(keys)]
 
 
+def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
+    """Return which runs the differences of runs are against, or "" if there are no differences."""
+    found = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
+    if not found:
+        return ""
+    kind = "baseline: the first run" if len(found) == 1 else "baselines: each the first run of the same jobs"
+    return f"Per cent against {' and '.join(found)} ({kind})."
+
+
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     """Return how far a run is from the first, by place, in per cent, and if that is better, worse or neither ("")."""
     value, base = line.values[run], line.values[first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from polluxsim.durations import HOUR
@@ -90,3 +91,9 @@ def in_unit(metric: str) -> str:
 def factor_of(metric: str) -> float:
     """Return what a column is divided by to be in its unit."""
     return HOUR if unit_of(metric)[1] == "h" else 1.0
+
+
+def limits_of(metric: str) -> tuple[float, float]:
+    """Return the smallest and largest possible value of a metric, in its unit."""
+    is_share = metric in METRICS and METRICS[metric].unit == "%" and metric != "deadlines_met"  # its column has jobs
+    return 0.0, 1.0 if is_share else inf

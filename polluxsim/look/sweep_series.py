@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.bootstrap import Estimate
 from polluxsim.look.frames import check_column, every_row_of, rows_of, settings_in
 from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
-from polluxsim.look.replication import baselines, change_of, samples_of
+from polluxsim.look.intervals import Estimate
+from polluxsim.look.metric_names import limits_of
+from polluxsim.look.replication import baselines, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,12 +82,12 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
     samples = samples_of(rows, arms, [metric], _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
-    baseline = baselines(first, arms, None)[arms[0]]
+    baseline = baselines(rows, arms)[arms[0]]
     changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
     is_paired = any(change.low is not None for change in changes.values())
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        found = samples.measured((metric, arm, ""))
+        found = samples.mean(metric, arm, *limits_of(metric))
         assert found is not None
         points[line, arm] = _point(place, found.estimate, changes[arm] if is_paired else None)
     row = first[baseline]
@@ -95,13 +96,13 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
 
 
 def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> Estimate:
-    """Return the change against the baseline; where there is none, no interval of it is known."""
-    change = None if pair[0] == pair[1] else change_of(samples, metric, pair)
-    return Estimate(0.0, None, None) if change is None else change.estimate
+    """Return the change against the baseline, or no change without an interval if there is none."""
+    change = None if pair[0] == pair[1] else samples.change(metric, *pair)
+    return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
 
 def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
-    """Return the mean with the interval of its change, or with its own where there are no pairs at all."""
+    """Return the mean with the interval of its change, or with its own interval if the sweep has no pairs."""
     mean, *ends = found
     if change is not None:
         baseline = mean / (1 + change.value) if change.value > -1 else 0.0

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.files import appearing_whole
-from polluxsim.folders import info_of
+from polluxsim.folders import SWEEP_FILE, info_of
 from polluxsim.metrics.summary import Summary
 from polluxsim.run.building import declared_types
 from polluxsim.storage import flat
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from polluxsim.sweeps.plan import Entry
 
-DATASET = "sweep.parquet"
+DATASET = SWEEP_FILE
 TIMING = "sweep-timing.parquet"
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from polluxsim.look.colours import application_colour, looks, on_page
 from polluxsim.look.groups import grouped, policy_name, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
-from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
+from polluxsim.look.metric_lines import baseline_note, difference, first_of_same_jobs, lines
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
@@ -93,6 +93,7 @@ def report(subjects: Sequence[Subject]) -> str:
         tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
         lines=metrics,
         pooled=_pooled(runs),
+        baseline=baseline_note([card["label"] for card in cards], bases),
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
         has_rho=any(len(fairness(run.result)) for run in runs),
