@@ -19,12 +19,13 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import stdtrit
 
-from polluxsim.look.intervals import interval_of_mean
+from polluxsim.look.intervals import interval_of_mean, interval_of_positive_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+    Interval = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 UNITS = (3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30)
 
@@ -54,9 +55,9 @@ VALUES: Mapping[str, tuple[Draw, float]] = {
 }
 
 
-def coverage(draw: Draw, mean: float, units: int, samples: int) -> float:
+def coverage(draw: Draw, mean: float, units: int, samples: int, interval: Interval = interval_of_mean) -> float:
     """Return the share of samples whose interval contains the mean."""
-    low, high = interval_of_mean(draw(np.random.default_rng(units), (samples, units)))
+    low, high = interval(draw(np.random.default_rng(units), (samples, units)))
     return float(((low <= mean) & (mean <= high)).mean())
 
 
@@ -68,13 +69,15 @@ def relative_width(units: int, samples: int) -> float:
     return float((high - low).mean() / student.mean())
 
 
-def coverage_table(title: str, distributions: Mapping[str, tuple[Draw, float]], samples: int) -> Table:
+def coverage_table(
+    title: str, distributions: Mapping[str, tuple[Draw, float]], samples: int, interval: Interval
+) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("coverage [%]")
     for units in UNITS:
         table.add_column(str(units), justify="right")
     for name, (draw, mean) in distributions.items():
-        table.add_row(name, *(f"{100 * coverage(draw, mean, units, samples):.1f}" for units in UNITS))
+        table.add_row(name, *(f"{100 * coverage(draw, mean, units, samples, interval):.1f}" for units in UNITS))
     return table
 
 
@@ -83,11 +86,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=20_000, help="for each number (default: %(default)s)")
     samples = parser.parse_args().samples
     console = Console(width=120)
-    table = coverage_table("Log ratios, by number of pairs", LOG_RATIOS, samples)
+    table = coverage_table("Log ratios, by number of pairs", LOG_RATIOS, samples, interval_of_mean)
     table.add_section()
     table.add_row("width, normal [t = 1]", *(f"{relative_width(units, samples):.2f}" for units in UNITS))
     console.print(table)
-    console.print(coverage_table("Values of one setting, by number of runs", VALUES, samples))
+    console.print(
+        coverage_table("Values of one setting, by number of runs", VALUES, samples, interval_of_positive_mean)
+    )
 
 
 if __name__ == "__main__":

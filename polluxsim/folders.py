@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 SWEEP_FILE = "sweep.parquet"
 """Table of a sweep, in the sweep's folder."""
 
+POLICY = "policy._target_"
+OBJECT = "policy.object"
+"""Setting with the class of a policy that a Python program gave as an object."""
+
+POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
+"""Names of policies that differ from the names of their classes."""
+
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of runs; in place of a folder of runs, those in it, for a sweep in the order of its plan."""
@@ -73,3 +80,13 @@ def remove_if_empty(folder: Path) -> None:
     """Remove a folder that was made for a run and got nothing."""
     with suppress(OSError):
         folder.rmdir()
+
+
+def policy_name(settings: Mapping[str, Any]) -> str:
+    """Return the name of a run's policy from the run's settings, flat.
+
+    >>> policy_name({"policy._target_": "polluxsim.policies.fifo.Fifo"})
+    'FIFO'
+    """
+    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
+    return POLICY_NAMES.get(name, name)

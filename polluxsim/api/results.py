@@ -21,6 +21,7 @@ from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
 from polluxsim.look.why.story import at, find_job
+from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.run.claim import claimed
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from polluxsim.api.futures import Moment
     from polluxsim.look.plot.style import Drawing
+    from polluxsim.metrics.declared import UserValues
 
 
 class Result(Run):
@@ -106,7 +108,8 @@ class Result(Run):
     def _repr_html_(self) -> str:
         if self.metrics is None:
             return runs_html({})
-        return runs_html({self.name: self.metrics}, [steady_gpus(self)]) + crowd_html(self.result.round_records)
+        table = runs_html({self.name: self.metrics}, [steady_gpus(self)], user_values=[values_in(self.info)])
+        return table + crowd_html(self.result.round_records)
 
 
 def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> Result:
@@ -156,16 +159,23 @@ class Comparison:
         return list(map(steady_gpus, self.runs.values()))
 
     @property
+    def _user_values(self) -> list[UserValues]:
+        return [values_in(run.info) for run in self.runs.values()]
+
+    @property
     def _bases(self) -> list[int]:
         return first_of_same_jobs([run.result for run in self.runs.values()])
 
     def summary(self) -> pd.DataFrame:
         """Return a row per run.
 
-        The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, and the mean
-        JCT of each application as `jct_by_application.NAME`.
+        The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, the mean JCT
+        of each application as `jct_by_application.NAME`, and the user's metrics.
         """
-        rows = {name: counted(summary) for name, summary in self.metrics.items()}
+        rows = {
+            name: counted(summary) | {key: value for key, (_, value) in values_in(self.runs[name].info).items()}
+            for name, summary in self.metrics.items()
+        }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
     def changes(self, by: str | None = None) -> pd.DataFrame:
@@ -190,11 +200,11 @@ class Comparison:
 
         screen = Console(highlight=False, width=120)
         with screen.capture() as captured:
-            screen.print(SideBySide(self.metrics, self._gpus, self._bases))
+            screen.print(SideBySide(self.metrics, self._gpus, self._bases, self._user_values))
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:
-        return runs_html(self.metrics, self._gpus, self._bases)
+        return runs_html(self.metrics, self._gpus, self._bases, self._user_values)
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.arena.leaderboard import CLOCKS, METRICS, RANKED
+from polluxsim.arena.leaderboard import CLOCKS, RANKED, SHARE
 from polluxsim.look.intervals import LEAST_FOR_VERDICT
-from polluxsim.look.metric_names import unit_of
-from polluxsim.look.settings_text import change_text, signed
+from polluxsim.look.settings_text import QUANTITY, change_text, interval_notes, signed
 from polluxsim.look.why.phrases import listed
 
 if TYPE_CHECKING:
@@ -23,14 +22,12 @@ MOST_NAMES = 6
 """Of policies that are not told apart from the best, named."""
 
 
-def name_of(metric: str) -> str:
-    """Return a metric's name and unit, for a heading."""
-    if metric in CLOCKS:
+def name_of(board: Leaderboard, name: str) -> str:
+    """Return a metric's title, unit and direction, for a heading."""
+    if name in CLOCKS:
         return "decision [ms]"
-    if metric == "deadlines_met":
-        return "deadlines met [%]"
-    name, unit = unit_of(metric)
-    return f"{name} [{unit}]" if unit else name
+    metric = board.metrics[name]
+    return f"{f'{metric.title} [%]' if metric is SHARE else metric.heading}{metric.arrow}"
 
 
 def verdicts(board: Leaderboard) -> Iterator[str]:
@@ -57,6 +54,14 @@ def absences(board: Leaderboard) -> Iterator[str]:
     for (policy, why), scenarios in reasons.items():
         where = "on any scenario" if 1 < len(scenarios) == len(board.standings) else listed(scenarios)
         yield f"{policy} did not play {where}: {why}."
+
+
+def interval_words(board: Leaderboard) -> Iterator[str]:
+    """Yield what the changes and their intervals are."""
+    changes = [change for found in board.standings.values() for one in found for change in one.changes.values()]
+    if changes:
+        yield f"Changes are against the best policy of each metric (baseline): {QUANTITY}."
+    yield from interval_notes(changes, "pairs", "log ratios")
 
 
 def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
@@ -103,11 +108,12 @@ def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
     lines = ["| policy | times the best's mean JCT | scenarios |", "|---|---:|---:|"]
     lines += [f"| {policy} | {ratio:.2f} | {count} |" for policy, (ratio, count) in board.overall.items()]
-    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board)))]
+    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board)))]
     for scenario, found in board.standings.items():
-        shown = [metric for metric in METRICS if metric not in CLOCKS and any(metric in one.means for one in found)]
+        compared = [metric for metric in board.metrics if metric not in CLOCKS]
+        shown = [metric for metric in compared if any(metric in one.means for one in found)]
         lines += ["", f"### {scenario}: {titles[scenario]}", ""]
-        lines += [f"| | {' | '.join(map(name_of, shown))} |", f"|---|{'---:|' * len(shown)}"]
+        lines += [f"| | {' | '.join(name_of(board, metric) for metric in shown)} |", f"|---|{'---:|' * len(shown)}"]
         lines += [f"| {_called(one)} | {' | '.join(_cell(one, metric) for metric in shown)} |" for one in found]
     return "\n".join(lines) + "\n"
 

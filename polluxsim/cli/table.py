@@ -49,6 +49,7 @@ def _table(options: Namespace) -> None:
     from polluxsim.look.ranks import rank_table
     from polluxsim.look.run_cluster import steady_gpus
     from polluxsim.look.table import SideBySide
+    from polluxsim.metrics.declared import values_in
 
     if options.by:
         _refuse_beside_ranks(options)
@@ -60,7 +61,8 @@ def _table(options: Namespace) -> None:
         runs = _runs(options.runs, options.baseline)
         bases = first_of_same_jobs([run.result for run in runs.values()])
         summaries = {name: _summary(run) for name, run in runs.items()}
-        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases))
+        user_values = [values_in(run.info) for run in runs.values()]
+        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases, user_values))
 
 
 def _refuse_beside_ranks(options: Namespace) -> None:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.folders import policy_name
 from polluxsim.look.frames import every_row_of, frame_of, settings_in
-from polluxsim.look.groups import REPLICATES, in_words, policy_name
+from polluxsim.look.groups import REPLICATES, in_words
+from polluxsim.look.metric_names import metric_of
 from polluxsim.look.replication import baselines, samples_of, told_apart
+from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.look.frames import Row
     from polluxsim.look.samples import Measured
+    from polluxsim.metrics.declared import Metric
     from polluxsim.records import Result
     from polluxsim.storage import Run
 
@@ -33,12 +37,13 @@ class Gain(NamedTuple):
 class Against(NamedTuple):
     """A setting against its baseline, both by their labels.
 
-    Changes are by metric, without the metrics that no pair of runs has. The jobs are those that complete in both runs
-    of a pair, the largest gains first.
+    Changes are by metric, without the metrics that no pair of runs has; `metrics` has their declarations. The jobs are
+    those that complete in both runs of a pair, the largest gains first.
     """
 
     setting: str
     baseline: str
+    metrics: Mapping[str, Metric]
     changes: dict[str, Measured]
     jobs: list[Gain]
 
@@ -55,13 +60,13 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     InvalidInputError
         If no run has the setting or is the baseline, or all runs have the same settings.
     """
-    runs, rows = _unlike(runs)
+    runs, rows, declared = _unlike(runs)
     labels, pooled = _settings(rows, by)
     if len(set(labels)) < 2:
         what = f"all runs have the same {by}" if by else "all runs have the same settings"
         raise InvalidInputError(f"nothing to compare: {what}; give runs of two settings")
     applications = sorted({key for row in rows for key in row if key.startswith("jct_by_application.")})
-    metrics = (*METRICS, *applications)
+    metrics = {name: metric_of(name, declared) for name in (*METRICS, *declared, *applications)}
     samples = samples_of(rows, labels, metrics, pooled)
     keyed: dict[str, dict[str, Run]] = {label: {} for label in labels}
     for run, row, label in zip(runs, rows, labels, strict=True):
@@ -70,21 +75,22 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
             changes = {name: change for name in metrics if (change := samples.change(name, label, other)) is not None}
-            found.append(Against(label, other, changes, _gains(keyed[label], keyed[other])))
+            found.append(Against(label, other, metrics, changes, _gains(keyed[label], keyed[other])))
     return found
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the runs of each setting, with the settings that `compared` would have."""
-    runs, rows = _unlike(runs)
+    runs, rows, _ = _unlike(runs)
     labels, _ = _settings(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
 
 
-def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row]]:
-    """Return runs without duplicates, and their rows of a table."""
-    found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame_of(runs)), strict=True)}
-    return [run for run, _ in found.values()], [row for _, row in found.values()]
+def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
+    """Return runs without duplicates, their rows of a table, and the declarations of the user's metrics."""
+    frame = frame_of(runs)
+    found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
+    return [run for run, _ in found.values()], [row for _, row in found.values()], declared_in(frame)
 
 
 def _settings(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:

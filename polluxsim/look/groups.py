@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.folders import OBJECT, POLICY, policy_name
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 
 REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings whose values stand for samples of the same thing: runs that differ in them alone are pooled."""
-
-POLICY = "policy._target_"
-OBJECT = "policy.object"
-"""Where a run made in Python says the class of a policy that was given as an object."""
-
-POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
-"""What a policy is called where that is not the name of its class."""
 
 CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
 """What run.json calls such changes, and how they stand among the settings."""
@@ -68,17 +62,9 @@ def settings_of(run: Run) -> dict[str, Any]:
     """
     config, descent = run.info.get("config"), run.info.get("descent", {})
     changes = {key: " ".join(map(str, descent[name])) for name, key in CHANGES.items() if descent.get(name)}
-    return flat(config) | changes if isinstance(config, Mapping) else {"run": run.name}
-
-
-def policy_name(settings: Settings) -> str:
-    """Return what the policy of a run is called.
-
-    >>> policy_name({"policy._target_": "polluxsim.policies.fifo.Fifo"})
-    'FIFO'
-    """
-    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
-    return POLICY_NAMES.get(name, name)
+    if not isinstance(config, Mapping):
+        return {"run": run.name}
+    return flat({name: part for name, part in config.items() if name != "metrics"}) | changes
 
 
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:

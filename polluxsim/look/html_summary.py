@@ -12,6 +12,7 @@ from polluxsim.look.table import MOST_COLUMNS, compared_cells
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
     from polluxsim.records import RoundRecord
 
@@ -23,14 +24,19 @@ _CELL = "padding: 1px 10px; text-align:"
 NOTE = "font-size: 85%; opacity: 0.7"
 
 
-def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = (), bases: Sequence[int] = ()) -> str:
+def runs_html(
+    summaries: Mapping[str, Summary],
+    gpus: Sequence[int | None] = (),
+    bases: Sequence[int] = (),
+    user_values: Sequence[UserValues] = (),
+) -> str:
     """Return a table of runs by name side by side, or with a row for each of many runs.
 
-    `gpus` and `bases` are as for `SideBySide`.
+    `gpus`, `bases` and `user_values` are as for `SideBySide`.
     """
     if not summaries:
         return "<p>a run without jobs</p>"
-    metrics = compared_cells(list(summaries.values()), gpus, bases)
+    metrics = compared_cells(list(summaries.values()), gpus, bases, user_values)
     lines = [["", *summaries], *([label, *(cell.plain for cell in cells)] for label, cells in metrics.items())]
     if len(summaries) > MOST_COLUMNS:
         lines = [list(line) for line in zip(*lines, strict=True)]

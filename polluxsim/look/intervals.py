@@ -47,17 +47,19 @@ class Estimate(NamedTuple):
 def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
     """Return the mean of independent units, shape (units,), with an interval inside the possible values.
 
-    `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares.
+    `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares. If `least` is 0,
+    the interval is that of `interval_of_positive_mean`.
 
-    >>> mean([0.25, 1.0, 1.0], most=1.0)
-    Estimate(value=0.75, low=0.0, high=1.0)
+    >>> value, low, high = mean([0.25, 1.0, 1.0], most=1.0)
+    >>> value, round(low, 3), high
+    (0.75, 0.086, 1.0)
     """
     values = _units(values)
     value = float(values.mean())
     if len(values) < LEAST_UNITS:
         return Estimate(value, None, None)
-    low, high = (float(end) for end in interval_of_mean(values))
-    return Estimate(value, max(low, least), min(high, most))
+    low, high = interval_of_mean(values) if least else interval_of_positive_mean(values)
+    return Estimate(value, max(float(low), least), min(float(high), most))
 
 
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
@@ -135,6 +137,20 @@ def interval_of_mean(values: ArrayLike) -> tuple[Array, Array]:
         highest = np.maximum(highest, _hall_quantile(quantile, skewness, units))
     error = spread / np.sqrt(units)
     return mean - highest * error, mean - lowest * error
+
+
+def interval_of_positive_mean(values: ArrayLike) -> tuple[Array, Array]:
+    """Return the ends of `interval_of_mean` for values that are not negative, so that no end is negative.
+
+    If the lower end would not be positive, it is the lower end for the geometric mean, which is at most the mean, or 0
+    if a value of the sample is 0.
+    """
+    values = np.asarray(values, dtype=float)
+    low, high = interval_of_mean(values)
+    are_positive = (values > 0).all(axis=-1)
+    with np.errstate(over="ignore"):
+        of_geometric_mean = np.exp(interval_of_mean(np.log(np.where(values > 0, values, 1.0)))[0])
+    return np.where(low > 0, low, np.where(are_positive, of_geometric_mean, 0.0)), np.maximum(high, 0.0)
 
 
 def _hall_quantile(quantile: float, skewness: Array, units: int) -> Array:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.frames import check_column, rows_of, settings_in
 from polluxsim.look.groups import REPLICATES, is_named, labels_of, no_baseline
-from polluxsim.look.metric_names import factor_of, limits_of, unit_of
+from polluxsim.look.metric_names import metric_of
 from polluxsim.look.samples import Sample, Samples
+from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
     from polluxsim.look.frames import Row
     from polluxsim.look.samples import Measured
+    from polluxsim.metrics.declared import Metric
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
-"""The columns of a table where none are asked for."""
+"""Columns of a table by default, before the user's metrics."""
 
 
 class Cell(NamedTuple):
@@ -36,10 +38,10 @@ class Cell(NamedTuple):
 
 
 class SettingsTable(NamedTuple):
-    """Settings side by side: cells by setting and metric, and the baseline of each setting."""
+    """Settings side by side: cells by setting and metric, the metrics' declarations, and each setting's baseline."""
 
     cells: Mapping[str, Mapping[str, Cell]]
-    metrics: Sequence[str]
+    metrics: Mapping[str, Metric]
     baselines: Mapping[str, str]
 
 
@@ -53,7 +55,7 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     frame
         A row for each run: settings by their path, like `policy.p`, and metrics [s].
     metrics
-        Columns of the frame; by default those of `SHOWN` that a run has.
+        Columns of the frame; by default those of `SHOWN` that a run has, and the user's metrics.
     baseline
         The baseline, as `policy.p=-1`, as the label of a setting, or as the folder of a run; by default the setting of
         the first run.
@@ -63,9 +65,11 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     InvalidInputError
         If no run has a metric, or no run is the baseline.
     """
-    shown = metrics or [name for name in SHOWN if name in frame and frame[name].notna().any()]
-    for name in shown:
+    declared = declared_in(frame)
+    names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
+    for name in names:
         check_column(frame, name, "metric")
+    shown = {name: metric_of(name, declared) for name in names}
     rows = rows_of(frame)
     labels = told_apart(rows)
     pairs = baselines(rows, labels, baseline)
@@ -80,13 +84,15 @@ def _has_any(cell: object) -> bool:
     return len(cell) > 0 if isinstance(cell, Sized) else isinstance(cell, int) and cell > 0
 
 
-def _cells(samples: Samples, metrics: Sequence[str], pair: tuple[str, str], cut_off: Iterable[str]) -> dict[str, Cell]:
+def _cells(
+    samples: Samples, metrics: Mapping[str, Metric], pair: tuple[str, str], cut_off: Iterable[str]
+) -> dict[str, Cell]:
     label, baseline = pair
     cells = {}
-    for metric in metrics:
-        if (mean := samples.mean(metric, label, *limits_of(metric))) is None:
+    for metric, declared in metrics.items():
+        if (mean := samples.mean(metric, label, *declared.limits)) is None:
             continue
-        is_time = unit_of(metric)[1] == "h"
+        is_time = declared.unit == "h"
         is_compared = label != baseline and not (is_time and {label, baseline} & set(cut_off))
         change = samples.change(metric, label, baseline) if is_compared else None
         cells[metric] = Cell(mean, change, is_bound=label in cut_off and is_time)
@@ -94,7 +100,7 @@ def _cells(samples: Samples, metrics: Sequence[str], pair: tuple[str, str], cut_
 
 
 def samples_of(
-    rows: Sequence[Row], labels: Sequence[str], metrics: Sequence[str], pooled: Sequence[str] = REPLICATES
+    rows: Sequence[Row], labels: Sequence[str], metrics: Mapping[str, Metric], pooled: Sequence[str] = REPLICATES
 ) -> Samples:
     """Return metrics of runs by setting, in the units in which they are shown.
 
@@ -105,12 +111,12 @@ def samples_of(
         Sample(
             metric,
             label,
-            float(row[metric]) / factor_of(metric),
+            float(row[metric]) / declared.factor,
             " ".join(str(row.get(name)) for name in kept),
             row.get("seed", 0) if "seed" in pooled else 0,
         )
         for label, row in zip(labels, rows, strict=True)
-        for metric in metrics
+        for metric, declared in metrics.items()
         if metric in row
     )
 

@@ -13,7 +13,6 @@ import pandas as pd
 from polluxsim.durations import length
 from polluxsim.look.html_summary import NOTE, table_html
 from polluxsim.look.intervals import LEAST_FOR_VERDICT, LEAST_UNITS
-from polluxsim.look.metric_names import in_unit, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from polluxsim.look.comparing import Against
     from polluxsim.look.replication import Cell, SettingsTable
     from polluxsim.look.samples import Measured
+    from polluxsim.metrics.declared import Metric
 
     Lines = list[list[str]]
 
@@ -38,7 +38,10 @@ FAR = 99.99
 QUANTITY = "ratio of geometric means over pairs, minus 1"
 """The change that is reported."""
 
-_LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "≥": r"$\ge$", "−": "$-$", "ρ": r"$\rho$"})
+_LATEX = str.maketrans(
+    {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "≥": r"$\ge$", "−": "$-$", "ρ": r"$\rho$"}
+    | {"↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+)
 
 
 def as_text(table: SettingsTable, width: int = 80) -> str:
@@ -96,7 +99,7 @@ def as_frame(table: SettingsTable) -> pd.DataFrame:
     change as a share of the baseline: change, change low, change high, and the number of independent pairs. Unknown
     numbers are nan. `attrs["baselines"]` has the baseline of each setting.
     """
-    rows = {label: dict(_parts(row)) for label, row in table.cells.items()}
+    rows = {label: dict(_parts(table, row)) for label, row in table.cells.items()}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     columns = pd.MultiIndex.from_tuples(keys, names=["metric", "part"])
     values = [[row.get(key) for key in keys] for row in rows.values()]
@@ -105,12 +108,12 @@ def as_frame(table: SettingsTable) -> pd.DataFrame:
     return frame
 
 
-def _parts(row: Mapping[str, Cell]) -> Iterator[tuple[tuple[str, str], float | None]]:
-    for metric, cell in row.items():
+def _parts(table: SettingsTable, row: Mapping[str, Cell]) -> Iterator[tuple[tuple[str, str], float | None]]:
+    for name, cell in row.items():
         changes = (None,) * 4 if cell.change is None else (*cell.change.estimate, cell.change.num_units)
         numbers = (*cell.mean.estimate, cell.mean.num_units, *changes)
         for part, number in zip(PARTS, numbers, strict=True):
-            yield (in_unit(metric), part), number
+            yield (table.metrics[name].heading, part), number
 
 
 FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_json}
@@ -144,7 +147,9 @@ def _change_notes(table: SettingsTable) -> Iterator[str]:
         if cell.change is not None
     }
     yield from interval_notes(changes.values(), "pairs", "log ratios")
-    yield from (zeros_note(label, metric, change) for (label, metric), change in changes.items() if change.zeros)
+    for (label, metric), change in changes.items():
+        if change.zeros:
+            yield _zeros_note(label, table.metrics[metric], change)
 
 
 def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterator[str]:
@@ -156,9 +161,9 @@ def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterat
         yield f"An interval needs {LEAST_UNITS} {units}: {_range(missing)} {'is' if missing == [1] else 'are'} missing."
 
 
-def zeros_note(setting: str, metric: str, change: Measured) -> str:
+def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
     """Return why a change has no value, or has one although a metric is 0."""
-    name, which = unit_of(metric)[0], f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
+    name, which = metric.title, f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
     if change.is_known:
         return f"{setting}: {name} is 0 in every run, so its change is −100 %."
     return f"{setting}: {name} has no ratio, as it is 0 in only one of the two runs {which}."
@@ -186,7 +191,7 @@ def verdict(table: SettingsTable) -> str:
     real: dict[str, list[str]] = {}
     for metric, label, change in judged:
         if change.is_real:
-            real.setdefault(unit_of(metric)[0], []).append(f"{label} ({signed(change.estimate.value, 0)} %)")
+            real.setdefault(table.metrics[metric].title, []).append(f"{label} ({signed(change.estimate.value, 0)} %)")
     if not real:
         return f"No difference {_against(table)} is real by the 95 % intervals."
     chance = f"of {len(judged)} comparisons, about {0.05 * len(judged):.0f} would look real by chance"
@@ -217,7 +222,9 @@ def signed(share: float, digits: int) -> str:
     >>> signed(-0.25, 1), signed(250.0, 0)
     ('−25.0', '>+9999')
     """
-    return f">+{100 * FAR:.0f}" if share > FAR else f"{100 * share:+.{digits}f}".replace("-", "−")
+    if share > FAR:
+        return f">+{100 * FAR:.0f}"
+    return f"{round(100 * share, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0 turns −0.0 into 0.0
 
 
 def comparison_text(found: Sequence[Against]) -> str:
@@ -234,11 +241,12 @@ def _comparison_lines(found: Against) -> Iterator[str]:
     if not found.changes:
         yield "  no two runs have the same workload and seed"
         return
-    width = max(len(unit_of(metric)[0]) for metric in found.changes)
+    titles = {name: f"{metric.title}{metric.arrow}" for name, metric in found.metrics.items()}
+    width = max(len(titles[name]) for name in found.changes)
     for metric, change in found.changes.items():
         pairs = f"{change.num_units} pair{'s' * (change.num_units > 1)}"
-        zeros = "" if change.is_known else f", as it is 0 in only one run of {change.zeros}"
-        yield f"  {unit_of(metric)[0]:<{width}}  {change_text(change):>9}, {pairs}{zeros}"
+        zeros = "" if change.is_known else f" (no ratio: 0 in only one run of {change.zeros})"
+        yield f"  {titles[metric]:<{width}}  {change_text(change):>9}, {pairs}{zeros}"
     yield from _job_lines(found)
 
 
@@ -255,7 +263,7 @@ def _job_lines(found: Against) -> Iterator[str]:
 
 
 def _means(table: SettingsTable) -> Lines:
-    lines = [["", *map(in_unit, table.metrics)]]
+    lines = [["", *(f"{metric.heading}{metric.arrow}" for metric in table.metrics.values())]]
     for label, row in table.cells.items():
         cells = [row.get(metric) for metric in table.metrics]
         lines.append([label, *("–" if cell is None else _mean(cell.mean, is_bound=cell.is_bound) for cell in cells)])
@@ -263,7 +271,7 @@ def _means(table: SettingsTable) -> Lines:
 
 
 def _changes(table: SettingsTable) -> Lines:
-    lines = [["", *(unit_of(metric)[0] for metric in table.metrics)]]
+    lines = [["", *(f"{metric.title}{metric.arrow}" for metric in table.metrics.values())]]
     for label, row in table.cells.items():
         if table.baselines[label] != label:
             cells = [row.get(metric) for metric in table.metrics]

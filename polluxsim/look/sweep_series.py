@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.folders import POLICY, policy_name
 from polluxsim.look.frames import check_column, every_row_of, rows_of, settings_in
-from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
+from polluxsim.look.groups import REPLICATES, in_words, labels_of
 from polluxsim.look.intervals import Estimate
-from polluxsim.look.metric_names import limits_of
+from polluxsim.look.metric_names import metric_of
 from polluxsim.look.replication import baselines, samples_of
+from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,14 +82,15 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     places, names = _places([row.get(x) for row in rows], x)
     lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
-    samples = samples_of(rows, arms, [metric], _pooled(rows, x, by))
+    shown = {metric: metric_of(metric, declared_in(frame))}
+    samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
     changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
     is_paired = any(change.low is not None for change in changes.values())
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        found = samples.mean(metric, arm, *limits_of(metric))
+        found = samples.mean(metric, arm, *shown[metric].limits)
         assert found is not None
         points[line, arm] = _point(place, found.estimate, changes[arm] if is_paired else None)
     row = first[baseline]

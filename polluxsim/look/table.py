@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from polluxsim.look.metric_lines import Line
+    from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
 
 MOST_NAMES = 3
@@ -30,13 +31,17 @@ class SideBySide:
     """A table of runs by name side by side, folded into blocks of as many runs as fit.
 
     `gpus` has the GPUs of each run's cluster, or None where they are not known. `bases` has the place of the run that
-    each run is compared with, in per cent; by default runs are not compared.
+    each run is compared with, in per cent; by default runs are not compared. `user_values` has the user's metrics.
     """
 
     def __init__(
-        self, summaries: Mapping[str, Summary], gpus: Sequence[int | None] = (), bases: Sequence[int] = ()
+        self,
+        summaries: Mapping[str, Summary],
+        gpus: Sequence[int | None] = (),
+        bases: Sequence[int] = (),
+        user_values: Sequence[UserValues] = (),
     ) -> None:
-        cells = compared_cells(list(summaries.values()), gpus, bases)
+        cells = compared_cells(list(summaries.values()), gpus, bases, user_values)
         self._labels = list(cells)
         self._columns = [(name, [texts[run] for texts in cells.values()]) for run, name in enumerate(summaries)]
         self._note = baseline_note(list(summaries), bases)
@@ -73,21 +78,21 @@ def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
 
 
 def compared_cells(
-    runs: Sequence[Summary], gpus: Sequence[int | None] = (), bases: Sequence[int] = ()
+    runs: Sequence[Summary],
+    gpus: Sequence[int | None] = (),
+    bases: Sequence[int] = (),
+    user_values: Sequence[UserValues] = (),
 ) -> dict[str, list[Text]]:
-    """Return each metric of all runs by its label, with the difference from the run at the place of its base."""
-    found = zip(metrics_in_words(runs, gpus).items(), lines(runs, gpus), strict=True)
-    return {label: [_told(line, text, run, bases) for run, text in enumerate(texts)] for (label, texts), line in found}
+    """Return each metric of all runs in words, by its label; with differences from the runs at the places in `bases`.
 
-
-def metrics_in_words(runs: Sequence[Summary], gpus: Sequence[int | None] = ()) -> dict[str, list[str]]:
-    """Return each metric of all runs in words, by its label; jobs that are missing are named."""
-    return {
-        f"{'  ' * line.metric.is_part}{line.title}": [
-            text + _named(run, line) for run, text in zip(runs, line.texts, strict=True)
-        ]
-        for line in lines(runs, gpus)
-    }
+    Jobs that are missing are named.
+    """
+    found = {}
+    for line in lines(runs, gpus, user_values):
+        texts = [text + _named(run, line) for run, text in zip(runs, line.texts, strict=True)]
+        label = f"{'  ' * line.metric.is_part}{line.title}"
+        found[label] = [_told(line, text, run, bases) for run, text in enumerate(texts)]
+    return found
 
 
 def _named(run: Summary, line: Line) -> str:

@@ -58,7 +58,7 @@ def test_jobs_are_told_by_how_much_they_lose() -> None:
     text = comparison_text([found])
     assert "7 of 14 jobs take no longer, these lose most:" in text
     assert "    a by 11.7 min, in Fifo-6-60" in text
-    assert re.search(r"makespan +\+100 % \[\+100, \+100\], 7 pairs", text)
+    assert re.search(r"makespan ↓ +\+100 % \[\+100, \+100\], 7 pairs", text)
 
 
 def test_a_run_that_is_given_twice_counts_once() -> None:

@@ -13,6 +13,7 @@ from polluxsim.look.intervals import (
     LEAST_UNITS,
     Estimate,
     interval_of_mean,
+    interval_of_positive_mean,
     log_ratios,
     mean,
     ratio_of_geometric_means,
@@ -46,7 +47,14 @@ def test_intervals_of_six_normal_log_ratios_are_at_most_half_as_wide_again_as_st
 
 @pytest.mark.parametrize("name", ["normal, deviation 0.2", "lognormal, 0.3", "lognormal, 0.6"])
 def test_intervals_of_means_of_positive_values_contain_the_mean_90_times_of_100(name: str) -> None:
-    assert coverage(*VALUES[name], 6, 20_000) >= 0.90
+    assert coverage(*VALUES[name], 6, 20_000, interval_of_positive_mean) >= 0.90
+
+
+@given(st.lists(POSITIVE, min_size=LEAST_UNITS, max_size=12))
+@settings(max_examples=50)
+def test_the_ends_of_the_mean_of_positive_values_are_positive(values: list[float]) -> None:
+    low, high = ends(mean(values))
+    assert 0 < low <= high
 
 
 def test_the_script_prints_a_line_for_each_distribution(
