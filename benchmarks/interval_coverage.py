@@ -62,7 +62,7 @@ def coverage(draw: Draw, mean: float, units: int, samples: int, interval: Interv
 
 
 def relative_width(units: int, samples: int) -> float:
-    """Return the mean width of the intervals of normal values over that of Student's intervals."""
+    """Return the mean width of the intervals of normal values over the mean width of Student's intervals."""
     values = np.random.default_rng(units).normal(0, 1, (samples, units))
     low, high = interval_of_mean(values)
     student = 2 * stdtrit(units - 1, 0.975) * values.std(axis=1, ddof=1) / np.sqrt(units)

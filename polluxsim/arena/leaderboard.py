@@ -1,4 +1,4 @@
-"""Who is best at what: means with intervals, changes against the best by pairs, and rankings that flip."""
+"""Leaderboard of an arena: means with intervals, changes against the best policy over pairs, rankings that flip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOCKS = ("decision_time",)
 """Those that are of the clock, and so in no file that is to be the same twice."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
-"""Jobs that a policy did not serve; its means are over the others, so it is listed after all that served everybody."""
+"""Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""
 
 
 class Standing(NamedTuple):
@@ -40,8 +40,8 @@ class Standing(NamedTuple):
     means: Mapping[str, Measured]  # by metric, over seeds, in the unit it is shown in
     # Against the best of that metric, by pairs of seeds, as a share of it; without the best.
     changes: Mapping[str, Measured]
-    left: int  # jobs that it did not serve, over all seeds
-    best_at: frozenset[str]  # metrics of which nobody has a better mean
+    left: int  # number of jobs not served, over all seeds
+    best_at: frozenset[str]  # metrics in which no policy has a better mean
 
 
 class Flip(NamedTuple):
@@ -58,8 +58,8 @@ class Leaderboard(NamedTuple):
 
     metrics: Mapping[str, Metric]  # declarations of the metrics that are compared
     standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
-    # By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of, the
-    # least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
+    # By policy: the geometric mean over scenarios of its mean JCT over the best mean JCT, and the number of these
+    # scenarios, the smallest ratio first. It is over the scenarios in which the policy served every job.
     overall: Mapping[str, tuple[float, int]]
     flips: Sequence[Flip]  # of the ranking, the clearest first
     absent: Mapping[Player, str]  # why policies could not play
@@ -111,7 +111,7 @@ def _mean(samples: Samples, policy: str, name: str, metric: Metric) -> Measured 
 def _best(
     means: Mapping[str, Mapping[str, Measured]], name: str, metric: Metric, left: Mapping[str, int]
 ) -> str | None:
-    """Return the policy with the best mean of a metric, among those that served every job if there are any.
+    """Return the policy with the best mean of a metric, among the policies that served every job if there are any.
 
     Returns None for a metric without a better direction. Deadlines that are met count for all policies.
     """

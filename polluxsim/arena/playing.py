@@ -73,7 +73,7 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     Raises
     ------
     InvalidConfigError
-        If there is no such policy, or two are called alike.
+        If a policy does not exist, or two policies have the same name.
     SweepError
         If runs failed for another reason than the policy's.
     """
@@ -105,7 +105,7 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     policies = [named_policy(name) for name in dict.fromkeys(names)]
     labels = [policy.label for policy in policies]
     if twice := [label for label in labels if labels.count(label) > 1]:
-        raise InvalidConfigError(f"two policies are called {twice[0]!r}, allowed are classes with different names")
+        raise InvalidConfigError(f"two policies are called {twice[0]!r}; give classes with different names")
     entries = {policy.entry: policy for policy in policies if policy.module is not None}
     if alike := [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]:
         raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")

@@ -31,7 +31,7 @@ def name_of(board: Leaderboard, name: str) -> str:
 
 
 def verdicts(board: Leaderboard) -> Iterator[str]:
-    """Yield what an arena shows, in sentences: who is best where, where the ranking flips, who could not play."""
+    """Yield sentences about the best policy of each scenario, and about rankings that flip."""
     best: dict[str, list[str]] = {}
     for scenario, found in board.standings.items():
         best.setdefault(found[0].policy, []).append(scenario)
@@ -65,7 +65,7 @@ def interval_words(board: Leaderboard) -> Iterator[str]:
 
 
 def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
-    """Return with whom the best shares a scenario, as no interval tells them apart."""
+    """Return the policies that no interval tells apart from the best one, by scenario."""
     shared = []
     for scenario in scenarios:
         near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]

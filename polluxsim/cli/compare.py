@@ -19,7 +19,7 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
     parser.add_argument("--by", metavar="SETTING",
-                        help="the setting to compare, like policy or policy.p: pairs agree in all others")  # fmt: skip
+                        help="the setting to compare, like policy.p: pairs differ only in it")  # fmt: skip
     parser.add_argument("--baseline", metavar="NAME", help=BASELINE_HELP)
     parser.add_argument("--ranks", choices=TENANTS, help="and each user's or queue's rank by mean wait, side by side")
     parser.set_defaults(action=_compare)

@@ -72,8 +72,8 @@ def _refuse_beside_ranks(options: Namespace) -> None:
     other = [text for name, text in given.items() if getattr(options, name)]
     if other or not _are_few_runs(options.runs):
         what = other[0] if other else "a sweep"
-        words = "allowed are up to four runs; of a sweep, 'polluxsim compare --ranks' has them"
-        raise InvalidConfigError(f"--by with {what}, {words}")
+        words = "--by takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
+        raise InvalidConfigError(f"--by is given with {what}: {words}")
 
 
 def _are_few_runs(paths: Sequence[Path]) -> bool:

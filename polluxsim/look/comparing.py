@@ -37,8 +37,8 @@ class Gain(NamedTuple):
 class Against(NamedTuple):
     """A setting against its baseline, both by their labels.
 
-    Changes are by metric, without the metrics that no pair of runs has; `metrics` has their declarations. The jobs are
-    those that complete in both runs of a pair, the largest gains first.
+    Changes are by metric, without the metrics that no pair of runs has; `metrics` has their declarations. The list of
+    jobs has every job that completes in both runs of a pair, the largest gains first.
     """
 
     setting: str

@@ -80,7 +80,9 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())
-        raise InvalidInputError(f"the runs have no {kind} {name!r}, allowed are {', '.join(known)}")
+        raise InvalidInputError(f"the runs have no {kind} {name!r}; give one of {', '.join(known)}")
     wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
     if kind == "metric" and wrong.any():
-        raise InvalidInputError(f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run, allowed are numbers")
+        raise InvalidInputError(
+            f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run; give a metric that has numbers"
+        )

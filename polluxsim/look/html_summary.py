@@ -45,7 +45,7 @@ def runs_html(
 
 
 def table_html(lines: Iterable[Sequence[str]], names: str = "left") -> str:
-    """Return lines of cells as a table: the first is its head, and the first cell of each a name, aligned as such."""
+    """Return lines of cells as a table. The first line is its head, and the first cell of each line is a name."""
     rows = "".join(_row(line, "td" if index else "th", names) for index, line in enumerate(lines))
     return f'<table style="{_TABLE}">{rows}</table>'
 

@@ -48,7 +48,7 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
     """Return the mean of independent units, shape (units,), with an interval inside the possible values.
 
     `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares. If `least` is 0,
-    the interval is that of `interval_of_positive_mean`.
+    `interval_of_positive_mean` gives the interval.
 
     >>> value, low, high = mean([0.25, 1.0, 1.0], most=1.0)
     >>> value, round(low, 3), high
@@ -65,7 +65,7 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
     """Return mean(values) / mean(baseline) of pairs of non-negative values, shape (units,), with its interval.
 
-    Published tables give this ratio. The interval is that of the mean of the linearised ratios.
+    Published tables give this ratio. Its interval is the interval of the mean of the linearised ratios.
 
     >>> ratio_of_means([2, 4, 6], [1, 2, 3])
     Estimate(value=2.0, low=2.0, high=2.0)

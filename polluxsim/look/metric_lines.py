@@ -1,4 +1,4 @@
-"""The metrics of runs side by side, a line each: what the terminal, a notebook and the report list."""
+"""The metrics of runs side by side, a line each, for the terminal, notebooks and the report."""
 
 from __future__ import annotations
 

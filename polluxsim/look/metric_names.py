@@ -1,4 +1,4 @@
-"""The metrics that come with polluxsim: what they are called, their units, and which direction is better."""
+"""Declarations of the metrics that come with polluxsim: title, unit and better direction."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     metrics
         Columns of the frame; by default those of `SHOWN` that a run has, and the user's metrics.
     baseline
-        The baseline, as `policy.p=-1`, as the label of a setting, or as the folder of a run; by default the setting of
-        the first run.
+        The baseline: KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run. By default it is
+        the setting of the first run.
 
     Raises
     ------
@@ -136,8 +136,8 @@ def told_apart(rows: Sequence[Row]) -> list[str]:
 def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
     """Return the label of the baseline of each label, in order of first appearance.
 
-    The baseline is the first label, or the one that `baseline` names: a label, KEY=VALUE, or the folder of a run. If it
-    names several labels, each label has the most similar of them as its baseline.
+    By default the baseline is the first label. `baseline` names another one, as a label, KEY=VALUE, or the folder of a
+    run. If it names several labels, the baseline of a label is the most similar of these.
 
     Raises
     ------

@@ -30,7 +30,7 @@ NARROWEST = 40
 PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
 
 MOST_JOBS = 3
-"""Number of jobs that a comparison names of those that lose most."""
+"""Number of jobs named in a comparison: the jobs that lose most."""
 
 FAR = 99.99
 """Ends of intervals above this share are not printed in full."""
@@ -166,7 +166,7 @@ def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
     name, which = metric.title, f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
     if change.is_known:
         return f"{setting}: {name} is 0 in every run, so its change is −100 %."
-    return f"{setting}: {name} has no ratio, as it is 0 in only one of the two runs {which}."
+    return f"{setting}: {name} has no ratio, because it is 0 in only one of the two runs {which}."
 
 
 def _range(counts: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""A metric of many runs against one setting, with intervals: what the figure of a sweep shows."""
+"""A metric of many runs against one setting, with intervals, for the figure of a sweep."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Series(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What a figure of a sweep shows: lines, names along the axis unless it has numbers, and what the bars are."""
+    """Contents of a figure of a sweep: lines, names along the axis unless it has numbers, and a note on the bars."""
 
     series: Sequence[Series]
     names: Sequence[str]
@@ -99,7 +99,7 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
 
 
 def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> Estimate:
-    """Return the change against the baseline, or no change without an interval if there is none."""
+    """Return the change against the baseline, or a change of 0 without an interval for the baseline itself."""
     change = None if pair[0] == pair[1] else samples.change(metric, *pair)
     return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
@@ -159,7 +159,7 @@ def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -
 
 def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
     settings = [settings_in(row) for row in rows]
-    if x == POLICIES:  # what else differs between policies is theirs
+    if x == POLICIES:  # other settings of policies belong to the policy
         settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
         differing = labels_of([row | {POLICY: ""} for row in settings])
         return ["" if len(set(differing)) == 1 else label for label in differing]

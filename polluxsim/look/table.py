@@ -28,7 +28,7 @@ COLOURS = {"better": "green", "worse": "red"}
 
 
 class SideBySide:
-    """A table of runs by name side by side, folded into blocks of as many runs as fit.
+    """A table of runs side by side, in blocks that fit the width of the screen.
 
     `gpus` has the GPUs of each run's cluster, or None where they are not known. `bases` has the place of the run that
     each run is compared with, in per cent; by default runs are not compared. `user_values` has the user's metrics.

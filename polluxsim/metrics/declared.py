@@ -32,7 +32,7 @@ PANDAS_ATTRIBUTES = b"PANDAS_ATTRS"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: what tables call it, its unit, its better direction, and how it is computed.
+    """A metric: its title, its unit, its better direction, and its function.
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ from polluxsim.run.building import build, in_words, load, missing, with_present_
 from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.hydra_words import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
-from polluxsim.shipped import shipped
 from polluxsim.run.user_metrics import checked, user_metrics
+from polluxsim.shipped import shipped
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:

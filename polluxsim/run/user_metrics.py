@@ -23,7 +23,7 @@ TAKEN = {"folder", "key", "policy", "seed", *(field.name for field in fields(Sum
 
 
 def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
-    """Return the user's metrics of a run by name, those that its resolved configuration names last.
+    """Return the user's metrics of a run by name: of installed packages, then of the run's resolved configuration.
 
     Raises
     ------

@@ -43,9 +43,9 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return rows as a table with every column that any of them has; what a row has not is null.
+    """Return rows as a table with the columns of all rows. Missing values are null.
 
-    Types of columns that are known are declared, so that they do not hang on the values there happen to be.
+    Declared types make the type of a column independent of its values.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}

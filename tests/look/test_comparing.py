@@ -1,4 +1,4 @@
-"""One setting against others: changes are those of the table of settings, and jobs those of the runs."""
+"""Comparisons have the changes of the table of settings, and the jobs of the runs."""
 
 from __future__ import annotations
 

@@ -224,8 +224,8 @@ def test_a_sweep_by_hand() -> None:
     assert lines(figure)[0][1].tolist() == [0.5, 1.5]
     assert figure.axes[0].get_ylabel() == "average JCT [h]"
     for arguments, message in (
-        (("policy.q", "avg_jct"), r"no setting 'policy.q', allowed are policy._target_, policy.p, seed"),
-        (("policy.p", "speed"), r"no metric 'speed', allowed are avg_jct"),
+        (("policy.q", "avg_jct"), r"no setting 'policy.q', give one of policy._target_, policy.p, seed"),
+        (("policy.p", "speed"), r"no metric 'speed'; give one of avg_jct"),
         (("policy.p", "policy.p"), r"no metric 'policy.p'"),
         (("policy.p", "avg_jct", ["policy.z"]), r"no setting 'policy.z'"),
     ):

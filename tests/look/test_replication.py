@@ -1,4 +1,4 @@
-"""What varies is told apart from what replicates, and differences are taken in pairs."""
+"""Tables of settings: means over replicates, changes over pairs, the baseline and the verdict."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_baseline_is_the_setting_of_the_first_run_or_the_one_that_is_named()
     assert set(settings_table(last, baseline="run-1").baselines.values()) == {"p = −1"}
     with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=3'; give KEY=VALUE or one of p = 1"):
         settings_table(frame, baseline="policy.p=3")
-    with pytest.raises(InvalidInputError, match=r"no metric 'speed', allowed are avg_jct"):
+    with pytest.raises(InvalidInputError, match=r"no metric 'speed'; give one of avg_jct"):
         settings_table(frame, ["speed"])
 
 
@@ -105,7 +105,7 @@ def test_a_metric_that_is_zero_in_one_run_of_a_pair_has_no_change() -> None:
     frame["restarts"] = [3, 2, 0] * 5 + [3, 0, 0]
     text = as_text(settings_table(frame, ["restarts"], "policy.p=1"))
     words = " ".join(text.split())
-    assert "p = −1: restarts has no ratio, as it is 0 in only one of the two runs in 1 pair." in words
+    assert "p = −1: restarts has no ratio, because it is 0 in only one of the two runs in 1 pair." in words
     assert "p = −10: restarts is 0 in every run, so its change is −100 %." in words
     assert "−100.0 % [−100.0, −100.0]" in words or "−100 % [−100, −100]" in words
 

@@ -30,7 +30,7 @@ def energy(result):
 used = Metric("energy used", "kWh", "less", value=energy)
 first = Metric("wait of the first job", "h", "less", value=lambda result: 7200.0)
 """
-SMALL = ("workload=philly-like", "workload.num_jobs=4", "workload.hours=1", "+metrics.energy=their_metrics.used")
+SMALL = ("workload=philly-like", "workload.num_jobs=4", "workload.hours=1", "metrics.energy=their_metrics.used")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         plan = ("policy=fifo,tiresias", "seed=0,1", "hydra.sweeper.workers=1", f"hydra.sweep.dir={folder / 'S'}")
-        assert main(["run", "-m", *SMALL, "+metrics.first=their_metrics.first", *plan]) == 0
+        assert main(["run", "-m", *SMALL, "metrics.first=their_metrics.first", *plan]) == 0
     return folder / "S"
 
 
