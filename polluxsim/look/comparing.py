@@ -11,7 +11,7 @@ from polluxsim.folders import policy_name
 from polluxsim.look.frames import every_row_of, frame_of, settings_in
 from polluxsim.look.groups import REPLICATES, in_words
 from polluxsim.look.metric_names import metric_of
-from polluxsim.look.replication import baselines, samples_of, told_apart
+from polluxsim.look.replication import baselines, samples_of, told_apart, with_jobs_cut_off
 from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Gain(NamedTuple):
 
 
 class Against(NamedTuple):
-    """A setting against its baseline, both by their labels.
+    """A setting against its baseline, both by their labels; without changes of times if jobs were cut off in a run.
 
     Changes are by metric, without the metrics that no pair of runs has; `metrics` has their declarations. The list of
     jobs has every job that completes in both runs of a pair, the largest gains first.
@@ -46,6 +46,7 @@ class Against(NamedTuple):
     metrics: Mapping[str, Metric]
     changes: dict[str, Measured]
     jobs: list[Gain]
+    is_cut_off: bool
 
 
 def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = None) -> list[Against]:
@@ -72,10 +73,14 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for run, row, label in zip(runs, rows, labels, strict=True):
         keyed[label][repr([row.get(key) for key in pooled])] = run
     found = []
+    cut_off = with_jobs_cut_off(rows, labels)
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
-            changes = {name: change for name in metrics if (change := samples.change(name, label, other)) is not None}
-            found.append(Against(label, other, metrics, changes, _gains(keyed[label], keyed[other])))
+            is_cut_off = bool({label, other} & cut_off)
+            known = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
+            changes = {name: change for name in known if (change := samples.change(name, label, other)) is not None}
+            gains = _gains(keyed[label], keyed[other])
+            found.append(Against(label, other, metrics, changes, gains, is_cut_off))
     return found
 
 

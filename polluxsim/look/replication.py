@@ -74,9 +74,14 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     labels = told_apart(rows)
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, shown)
-    cut_off = {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
+    cut_off = with_jobs_cut_off(rows, labels)
     cells = {label: _cells(samples, shown, (label, pairs[label]), cut_off) for label in pairs}
     return SettingsTable(cells, shown, pairs)
+
+
+def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
+    """Return the labels of runs in which jobs were cut off, so that times are lower bounds."""
+    return {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
 
 
 def _has_any(cell: object) -> bool:

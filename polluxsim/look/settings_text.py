@@ -238,6 +238,8 @@ def comparison_text(found: Sequence[Against]) -> str:
 
 def _comparison_lines(found: Against) -> Iterator[str]:
     yield f"{found.setting} against {found.baseline} (baseline)"
+    if found.is_cut_off:
+        yield "  times are not compared, because jobs were cut off"
     if not found.changes:
         yield "  no two runs have the same workload and seed"
         return

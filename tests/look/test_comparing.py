@@ -61,6 +61,17 @@ def test_jobs_are_told_by_how_much_they_lose() -> None:
     assert re.search(r"makespan ↓ +\+100 % \[\+100, \+100\], 7 pairs", text)
 
 
+def test_times_of_runs_with_jobs_that_were_cut_off_are_not_compared() -> None:
+    """The table of settings does not compare them either."""
+    cut = RUNS[7].result.job_records[0]._replace(status=Status.CUT_OFF, jct=None, completion_time=None)
+    result = Result((cut, RUNS[7].result.job_records[1]), (), (), end_time=1e4)
+    runs = [*RUNS[:7], Run(RUNS[7].name, RUNS[7].info, result), *RUNS[8:]]
+    text = comparison_text(compared(runs))
+    assert "times are not compared, because jobs were cut off" in text
+    assert "average JCT" not in text
+    assert "restarts" in text
+
+
 def test_a_run_that_is_given_twice_counts_once() -> None:
     """A copy in another folder has the same name, settings and results."""
     doubled = [RUNS[0], *RUNS]

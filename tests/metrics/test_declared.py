@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from small_sweeps import HereAndNow
 
 import polluxsim
 from polluxsim.arena.leaderboard import leaderboard
@@ -20,6 +21,8 @@ from polluxsim.metrics.declared import Metric, computed, values_in
 from polluxsim.run import user_metrics as loading
 from polluxsim.run.user_metrics import user_metrics
 from polluxsim.storage import read_run
+from polluxsim.sweeps.complete import complete
+from polluxsim.sweeps.plan import composer, entry_of
 
 MINE = """
 from polluxsim import Metric
@@ -30,7 +33,8 @@ def energy(result):
 used = Metric("energy used", "kWh", "less", value=energy)
 first = Metric("wait of the first job", "h", "less", value=lambda result: 7200.0)
 """
-SMALL = ("workload=philly-like", "workload.num_jobs=4", "workload.hours=1", "metrics.energy=their_metrics.used")
+SMALL = ("workload=philly-like", "workload.num_jobs=4", "workload.hours=1")
+OWN = ("+metrics.energy=their_metrics.used", "+metrics.first=their_metrics.first")
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +44,12 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "their_metrics.py").write_text(MINE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        plan = ("policy=fifo,tiresias", "seed=0,1", "hydra.sweeper.workers=1", f"hydra.sweep.dir={folder / 'S'}")
-        assert main(["run", "-m", *SMALL, "metrics.first=their_metrics.first", *plan]) == 0
+        plan = [
+            (*SMALL, *OWN, f"policy={policy}", f"seed={seed}") for policy in ("fifo", "tiresias") for seed in (0, 1)
+        ]
+        composing = composer((), ())
+        entries = [entry_of(overrides, composing.compose(overrides), folder / "S") for overrides in plan]
+        complete(entries, folder / "S", HereAndNow())
     return folder / "S"
 
 
@@ -159,7 +167,7 @@ def test_what_polluxsim_does_not_write_is_refused_in_a_line(entries: object) -> 
 def test_a_fork_of_a_run_folder_loads_no_metric_that_the_folder_names(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = next(sweep.glob("0-*"))
+    run = next(sweep.glob("*/run.json")).parent
     info = json.loads((run / "run.json").read_text(encoding="utf-8"))
     info["config"]["metrics"] = {"x": "no_such_module.used"}
     copy = tmp_path / "copy"
@@ -168,4 +176,4 @@ def test_a_fork_of_a_run_folder_loads_no_metric_that_the_folder_names(
         (copy / file.name).write_bytes(file.read_bytes())
     (copy / "run.json").write_text(json.dumps(info), encoding="utf-8")
     assert main(["whatif", str(copy), "--at", "600", "policy=srtf", "-o", str(tmp_path / "w")]) == 0
-    assert "against FIFO" in capsys.readouterr().out
+    assert "(baseline)" in capsys.readouterr().out
