@@ -10,19 +10,19 @@ from polluxsim.errors import InvalidInputError
 from polluxsim.folders import POLICY, policy_name
 from polluxsim.look.frames import check_column, every_row_of, rows_of, settings_in
 from polluxsim.look.groups import REPLICATES, in_words, labels_of
-from polluxsim.look.intervals import Estimate
+from polluxsim.look.intervals import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate
 from polluxsim.look.metric_names import metric_of
 from polluxsim.look.replication import baselines, samples_of
 from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
 
     from polluxsim.look.frames import Row
-    from polluxsim.look.samples import Samples
+    from polluxsim.look.samples import Measured
 
     Array = NDArray[np.float64]
 
@@ -86,21 +86,19 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
-    changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
-    is_paired = any(change.low is not None for change in changes.values())
+    means = {arm: mean for arm in first if (mean := samples.mean(metric, arm, *shown[metric].limits)) is not None}
+    changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
+    known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        found = samples.mean(metric, arm, *shown[metric].limits)
-        assert found is not None
-        points[line, arm] = _point(place, found.estimate, changes[arm] if is_paired else None)
+        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
     row = first[baseline]
     against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
-    return Drawn(_series(points), names, _note(points.values(), against if is_paired else ""))
+    return Drawn(_series(points), names, _note(known or list(means.values()), against if known else ""))
 
 
-def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> Estimate:
-    """Return the change against the baseline, or a change of 0 without an interval for the baseline itself."""
-    change = None if pair[0] == pair[1] else samples.change(metric, *pair)
+def _estimate(change: Measured | None) -> Estimate:
+    """Return the change, or a change of 0 without an interval if it is unknown."""
     return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
 
@@ -125,10 +123,14 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series
     return found
 
 
-def _note(points: Iterable[_Point], baseline: str) -> str:
-    if baseline:
-        return f"bars: 95 % interval of the change against {baseline}, by pairs"
-    return "bars: 95 % interval of the mean" if any(np.isfinite(point.low) for point in points) else ""
+def _note(shown: Sequence[Measured], baseline: str) -> str:
+    """Return a note on the bars, from the means or changes whose intervals they are."""
+    if all(one.estimate.low is None for one in shown):
+        return ""
+    what = f"change against {baseline}, by pairs" if baseline else "mean"
+    few = any(LEAST_UNITS <= one.num_units < LEAST_FOR_VERDICT for one in shown)
+    assumption = f"\nassuming normal {'log ratios' if baseline else 'values'}, for fewer than {LEAST_FOR_VERDICT}"
+    return f"bars: 95 % interval of the {what}{assumption if few else ''}"
 
 
 def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
