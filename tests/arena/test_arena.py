@@ -44,7 +44,7 @@ def played(**means: tuple[float, ...]) -> Played:
         for place, (policy, mean) in enumerate(zip("abc", values, strict=False))
         for seed in range(8)
     ]
-    return Played(rows, {Player("c", "third"): "it has no legs"}, {})
+    return Played(rows, {Player("c", "third"): "it has no legs"})
 
 
 def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> None:
@@ -61,7 +61,7 @@ def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> Non
 def test_of_many_that_are_not_told_apart_the_first_are_named() -> None:
     times = 1 + np.random.default_rng(0).random((9, 6)) / 2
     rows = [row(f"p{p}", "s", seed, time) for p, line in enumerate(times.tolist()) for seed, time in enumerate(line)]
-    board = leaderboard(Played(rows + [{**each, "scenario": "t"} for each in rows], {}, {}))
+    board = leaderboard(Played(rows + [{**each, "scenario": "t"} for each in rows], {}))
     names = [one.policy for one in board.standings["s"][1:7]]
     assert f"it is not told apart on s from {', '.join(names)} and 2 more and on t from" in " ".join(verdicts(board))
     absent = {Player("none", "s"): "it has no legs", Player("none", "t"): "it has no legs"}
@@ -78,7 +78,7 @@ def test_the_ranking_over_all_is_a_geometric_mean() -> None:
 def test_who_serves_not_all_is_behind_those_that_do() -> None:
     rows = [row("quick", "s", seed, 1.0, rejected=1) for seed in range(6)]
     rows += [row("slow", "s", seed, 9.0, rejected=0) for seed in range(6)]
-    board = leaderboard(Played(rows, {}, {}))
+    board = leaderboard(Played(rows, {}))
     assert [one.policy for one in board.standings["s"]] == ["slow", "quick"]
     assert board.standings["s"][1].left == 6
     assert list(board.overall) == ["slow"]
@@ -125,7 +125,7 @@ def test_an_arena_says_who_cannot_play_goes_on_where_it_was_and_gives_the_same_f
 def test_a_name_on_the_page_is_text() -> None:
     suite = read_suite("quick", ("load-1",))
     rows = [row("<b>x</b>", "load-1", seed, 1.0) for seed in range(6)]
-    board = leaderboard(Played(rows, {Player("y", "load-1"): "<script>"}, {}))
+    board = leaderboard(Played(rows, {Player("y", "load-1"): "<script>"}))
     text = page(board, suite)
     assert "<b>x" not in text
     assert "<script" not in text

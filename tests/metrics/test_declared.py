@@ -94,7 +94,7 @@ def test_an_arena_compares_the_user_s_metrics_in_their_direction() -> None:
         for policy, speed in (("a", 1.0), ("b", 2.0))
         for seed in range(6)
     ]  # fmt: skip
-    board = leaderboard(Played(rows, {}, {"speed": Metric("speed of jobs", "jobs/h", "more")}))
+    board = leaderboard(Played(rows, {}, metrics={"speed": Metric("speed of jobs", "jobs/h", "more")}))
     text = as_markdown(board, {"one": "a scenario"})
     assert "speed of jobs [jobs/h] ↑" in text
     assert {one.policy for one in board.standings["one"] if "speed" in one.best_at} == {"b"}
