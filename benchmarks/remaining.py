@@ -3,7 +3,7 @@
     python benchmarks/remaining.py [--seeds 10] [--jobs 80 160 320] [--data FOLDER] [--processes 2]
 
 Generated workloads of 8 hours at half, once and twice the load, seeds from 300 on; and with `--data` the published
-ones. 16 nodes of 4 GPUs. Each figure is the mean change by pairs, with the 95 % studentised bootstrap interval.
+ones. 16 nodes of 4 GPUs. Each figure is the mean change by pairs, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.table import Table
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.bootstrap import mean
+from polluxsim.look.intervals import mean
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.pollux.remaining import PolluxByRemaining
@@ -96,7 +96,7 @@ def show(group: str, found: np.ndarray) -> None:
     for policy, values in list(zip(POLICIES, found, strict=True))[1:]:
         row = []
         for changes in (values / found[0] - 1).T:
-            estimate = mean(changes, np.random.default_rng(0))
+            estimate = mean(changes, least=-np.inf)
             interval = "" if estimate.low is None else f" [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
             row.append(f"{100 * estimate.value:+.1f} %{interval}")
         table.add_row(policy, *row)

@@ -39,6 +39,7 @@ _ROOMS = {
     "polluxsim.engine.scenario": ("Scenario",),
     "polluxsim.engine.simulation": ("Simulation",),
     "polluxsim.errors": ("PolluxSimError",),
+    "polluxsim.metrics.declared": ("Metric",),
     "polluxsim.policies.view": ("Decision", "Traits"),
     "polluxsim.types": ("Cluster",),
     "polluxsim.workloads.workload": ("Job", "Workload"),

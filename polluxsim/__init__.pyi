@@ -17,6 +17,7 @@ from polluxsim.engine.scenario import Scenario as Scenario
 from polluxsim.engine.settings import EngineSettings as EngineSettings
 from polluxsim.engine.simulation import Simulation as Simulation
 from polluxsim.errors import PolluxSimError as PolluxSimError
+from polluxsim.metrics.declared import Metric as Metric
 from polluxsim.policies.view import Decision as Decision
 from polluxsim.policies.view import Traits as Traits
 from polluxsim.types import Cluster as Cluster

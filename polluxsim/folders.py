@@ -8,25 +8,52 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polluxsim.errors import InvalidInputError
 from polluxsim.storage import RUN_FILE, flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-SWEEP_FILES = ("sweep.parquet", "sweep-timing.parquet", "multirun.yaml")
+SWEEP_FILE = "sweep.parquet"
+"""Table of a sweep, in the sweep's folder."""
+
+SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")
 """Files that a sweep leaves beside its runs."""
+
+POLICY = "policy._target_"
+OBJECT = "policy.object"
+"""Setting with the class of a policy that a Python program gave as an object."""
+
+POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
+"""Names of policies that differ from the names of their classes."""
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs; a folder that holds several is replaced by them.
+    """Return the folders of runs. A folder that holds several runs is replaced by them, a sweep's in order of its plan.
 
     The files that a sweep leaves beside its runs are skipped if folders are named too: `SWEEP/*` names all of them.
     """
     found = []
     for folder in [path for path in folders if path.name not in SWEEP_FILES] or folders:
-        found += [folder] if (folder / RUN_FILE).is_file() else runs_below(folder) or [folder]
+        found += [folder] if (folder / RUN_FILE).is_file() else _in_order_of_plan(folder) or [folder]
     return found
+
+
+def _in_order_of_plan(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder, those of the sweep's table first and in its order."""
+    runs, table = runs_below(folder), folder / SWEEP_FILE
+    if not table.is_file():
+        return runs
+    try:
+        names = pq.read_table(table, columns=["folder"])["folder"].to_pylist()
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(f"{table}: not the table of a sweep ({str(error).splitlines()[0]})") from None
+    places = {folder / str(name): place for place, name in enumerate(names)}
+    return sorted(runs, key=lambda run: places.get(run, len(places)))
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -59,3 +86,13 @@ def remove_if_empty(folder: Path) -> None:
     """Remove a folder if it is empty."""
     with suppress(OSError):
         folder.rmdir()
+
+
+def policy_name(settings: Mapping[str, Any]) -> str:
+    """Return the name of a run's policy from the run's settings, flat.
+
+    >>> policy_name({"policy._target_": "polluxsim.policies.fifo.Fifo"})
+    'FIFO'
+    """
+    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
+    return POLICY_NAMES.get(name, name)

@@ -21,6 +21,7 @@ from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
 from polluxsim.look.why.story import at, find_job
+from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.run.claim import claimed
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from polluxsim.api.futures import Moment
     from polluxsim.look.plot.style import Drawing
+    from polluxsim.metrics.declared import UserValues
 
 
 class Result(Run):
@@ -106,7 +108,8 @@ class Result(Run):
     def _repr_html_(self) -> str:
         if self.metrics is None:
             return runs_html({})
-        return runs_html({self.name: self.metrics}, [steady_gpus(self)]) + crowd_html(self.result.round_records)
+        table = runs_html({self.name: self.metrics}, [steady_gpus(self)], user_values=[values_in(self.info)])
+        return table + crowd_html(self.result.round_records)
 
 
 def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> Result:
@@ -138,7 +141,7 @@ class Comparison:
     Parameters
     ----------
     runs
-        The runs by the names they are to have.
+        The runs by name; the first one is the baseline.
     """
 
     runs: Mapping[str, Run]
@@ -155,20 +158,32 @@ class Comparison:
     def _gpus(self) -> list[int | None]:
         return list(map(steady_gpus, self.runs.values()))
 
+    @property
+    def _user_values(self) -> list[UserValues]:
+        return [values_in(run.info) for run in self.runs.values()]
+
+    @property
+    def _bases(self) -> list[int]:
+        return first_of_same_jobs([run.result for run in self.runs.values()])
+
     def summary(self) -> pd.DataFrame:
         """Return a row per run.
 
-        The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, and the mean
-        JCT of each application as `jct_by_application.NAME`.
+        The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, the mean JCT
+        of each application as `jct_by_application.NAME`, and the user's metrics.
         """
-        rows = {name: counted(summary) for name, summary in self.metrics.items()}
+        rows = {
+            name: counted(summary) | {key: value for key, (_, value) in values_in(self.runs[name].info).items()}
+            for name, summary in self.metrics.items()
+        }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
     def changes(self, by: str | None = None) -> pd.DataFrame:
-        """Return how far the first run's setting is from each other, by pairs, as `polluxsim compare` prints it.
+        """Return the change of each setting against that of the first run, as `polluxsim compare` prints it.
 
-        A row for each other setting and metric: the change as a share of it, its 95 % interval (nan for fewer than six
-        pairs), and the number of pairs. `by` is the setting that counts, like `policy`.
+        A row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1, its 95 %
+        interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare, like
+        `policy`.
         """
         return as_frame(compared(tuple(self.runs.values()), by))
 
@@ -185,12 +200,11 @@ class Comparison:
 
         screen = Console(highlight=False, width=120)
         with screen.capture() as captured:
-            bases = first_of_same_jobs([run.result for run in self.runs.values()])
-            screen.print(SideBySide(self.metrics, self._gpus, bases))
+            screen.print(SideBySide(self.metrics, self._gpus, self._bases, self._user_values))
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:
-        return runs_html(self.metrics, self._gpus)
+        return runs_html(self.metrics, self._gpus, self._bases, self._user_values)
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
@@ -200,13 +214,20 @@ def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
     return Path(path)
 
 
-def compare(runs: Mapping[str, Run]) -> Comparison:
+def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     """Put runs side by side.
 
     Parameters
     ----------
     runs
-        Results of `simulate` or `read`, by the names they are to have.
+        Results of `simulate` or `read` by name.
+    baseline
+        The name of the run that the others are compared with; by default the first run.
+
+    Raises
+    ------
+    InvalidInputError
+        If no run has the name of the baseline.
 
     Examples
     --------
@@ -218,4 +239,8 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
     """
     if not isinstance(runs, Mapping):
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
-    return Comparison(dict(runs))
+    if baseline is None:
+        return Comparison(dict(runs))
+    if baseline not in runs:
+        raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(runs)}")
+    return Comparison({baseline: runs[baseline], **runs})

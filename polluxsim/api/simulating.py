@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from polluxsim.api.parts import AgentLike, ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
     from polluxsim.engine.simulation import Simulation
+    from polluxsim.metrics.declared import Metric
     from polluxsim.policies.view import Policy
 
 
@@ -32,6 +33,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     cluster: ClusterLike | None = None,
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> Result:
@@ -57,6 +59,8 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
         A folder of cards or measurements, or profiles by application.
     settings
         `EngineSettings`, a name, or a choice like `polluxsim.settings(round_interval=30.0)`.
+    metrics
+        Metrics of your own by name: a table of the results has a column for each.
     seed
         Seed of everything random; the same seed gives the same result.
     progress
@@ -80,7 +84,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     160
     """
     parts = _parts(workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)
-    execution = Execution(_configuration(parts, seed), _given(parts))
+    execution = Execution(_configuration(parts, seed), {**_given(parts), "metrics": metrics or {}})
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
         stopping_between_rounds() as stop_if_interrupted,

@@ -18,13 +18,14 @@ from polluxsim.look.replication import SettingsTable, settings_table
 from polluxsim.look.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from os import PathLike
 
     import pandas as pd
 
     from polluxsim.api.parts import ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
     from polluxsim.look.plot.style import Drawing
+    from polluxsim.metrics.declared import Metric
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,17 +79,17 @@ class Sweep:
             return [Result(run.name, run.info, run.result) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
 
-    def table(self, metrics: Sequence[str] = (), against: str | None = None) -> Table:
+    def table(self, metrics: Sequence[str] = (), baseline: str | None = None) -> Table:
         """Return means and changes by setting, as `polluxsim table` prints them.
 
         Parameters
         ----------
         metrics
             Columns of `frame`; by default the usual six.
-        against
-            The setting to compare with, like `policy.p=-1` or `policy=pollux`; by default the nearest to the defaults.
+        baseline
+            The baseline, like `policy.p=-1` or `policy=pollux`; by default the setting of the first run.
         """
-        return Table(settings_table(self.frame, metrics, against))
+        return Table(settings_table(self.frame, metrics, baseline))
 
     def plot(self, kind: str = "sweep", **options: object) -> Drawing:
         """Draw what `polluxsim plot KIND` draws of a sweep, with its options by name; `y` is the metric.
@@ -113,12 +114,13 @@ def sweep(
     cluster: ClusterLike | list[ClusterLike] | None = None,
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | list[SettingsLike] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     seeds: Iterable[int] = (0,),
 ) -> Sweep:
     """Simulate every combination of what is given in lists, with every seed, one run after the other.
 
-    What the parts may be is said of `simulate`. A workload that is drawn is another one for each seed, so that seeds
-    replicate it. `polluxsim run -m` does the same with all cores, and keeps the runs.
+    The parts and `metrics` are those of `simulate`. A generated workload differs from seed to seed, so seeds replicate
+    it. `polluxsim run -m` does the same with all cores, and keeps the runs.
 
     Examples
     --------
@@ -135,7 +137,7 @@ def sweep(
     with counting(len(plan)) as done:
         for chosen, seed in plan:
             named: dict[str, Any] = dict(zip(parts, chosen, strict=True))
-            runs.append(simulate(**named, profiles=profiles, seed=seed, progress=False))
+            runs.append(simulate(**named, profiles=profiles, metrics=metrics, seed=seed, progress=False))
             done(len(runs))
     frame = frame_of(runs)
     return Sweep(frame, Subject(runs=runs, frame=frame))

@@ -1,4 +1,4 @@
-"""Who is best at what: means with intervals, changes against the best by pairs, and rankings that flip."""
+"""Leaderboard of an arena: means with intervals, changes against the best policy over pairs, rankings that flip."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from polluxsim.look.metric_names import factor_of
+from polluxsim.look.metric_names import metric_of
 from polluxsim.look.samples import Sample, Samples
-from polluxsim.look.settings_text import is_real
+from polluxsim.metrics.declared import MORE, NEITHER, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 RANKED = "avg_jct"
 METRICS = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
-"""What is compared; the first decides the ranking."""
+"""Metrics that are compared, before the user's; the first decides the ranking."""
+
+SHARE = Metric("deadlines met", "percent", MORE)
+"""Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""
 
 CLOCKS = ("decision_time",)
 """Those that are of the clock, and so in no file that is to be the same twice."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
-"""Jobs that a policy did not serve; its means are over the others, so it is listed after all that served everybody."""
+"""Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""
 
 
 class Standing(NamedTuple):
@@ -37,8 +40,8 @@ class Standing(NamedTuple):
     means: Mapping[str, Measured]  # by metric, over seeds, in the unit it is shown in
     # Against the best of that metric, by pairs of seeds, as a share of it; without the best.
     changes: Mapping[str, Measured]
-    left: int  # jobs that it did not serve, over all seeds
-    best_at: frozenset[str]  # metrics of which nobody has a better mean
+    left: int  # number of jobs not served, over all seeds
+    best_at: frozenset[str]  # metrics in which no policy has a better mean
 
 
 class Flip(NamedTuple):
@@ -51,11 +54,12 @@ class Flip(NamedTuple):
 
 
 class Leaderboard(NamedTuple):
-    """All of an arena."""
+    """Standings, overall ranking and flips of an arena."""
 
+    metrics: Mapping[str, Metric]  # declarations of the metrics that are compared
     standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
-    # By policy: the geometric mean of how many times the best's mean JCT it has, and the scenarios that it is of, the
-    # least first; of those that served every job in one scenario or more. Who is in fewer is judged by these.
+    # By policy: the geometric mean over scenarios of its mean JCT over the best mean JCT, and the number of these
+    # scenarios, the smallest ratio first. It is over the scenarios in which the policy served every job.
     overall: Mapping[str, tuple[float, int]]
     flips: Sequence[Flip]  # of the ranking, the clearest first
     absent: Mapping[Player, str]  # why policies could not play
@@ -63,32 +67,34 @@ class Leaderboard(NamedTuple):
 
 def leaderboard(played: Played) -> Leaderboard:
     """Return who is best at what."""
-    samples = {name: _samples(played, name) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
-    standings = {name: _standings(played, name, found) for name, found in samples.items()}
-    return Leaderboard(standings, _overall(standings), _flips(samples, standings), played.absent)
+    own = {name: SHARE if name == "deadlines_met" else metric_of(name) for name in METRICS}
+    metrics = {**own, **played.metrics}
+    samples = {name: _samples(played, name, metrics) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
+    standings = {name: _standings(played, name, found, metrics) for name, found in samples.items()}
+    return Leaderboard(metrics, standings, _overall(standings), _flips(samples, standings), played.absent)
 
 
-def _samples(played: Played, scenario: str) -> Samples:
+def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Samples:
     return Samples(
-        Sample(metric, row["policy"], float(row[metric]) / factor_of(metric), str(row["seed"]), row["seed"])
+        Sample(metric, row["policy"], float(row[metric]) / declared.factor, str(row["seed"]), row["seed"])
         for row in played.runs
-        for metric in METRICS
+        for metric, declared in metrics.items()
         if row["scenario"] == scenario
         and row.get(metric) is not None
         and (metric != "deadlines_met" or row["deadlines"])
     )
 
 
-def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing]:
+def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping[str, Metric]) -> list[Standing]:
     left = Counter[str]()
     for row in played.runs:
         if row["scenario"] == scenario:
             left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
     means = {
-        policy: {metric: mean for metric in METRICS if (mean := samples.measured((metric, policy, ""))) is not None}
+        policy: {name: mean for name, metric in metrics.items() if (mean := _mean(samples, policy, name, metric))}
         for policy in left
     }
-    best = {metric: _best(means, metric, left) for metric in METRICS}
+    best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
     found = []
     for policy, known in means.items():
         best_at = {
@@ -98,23 +104,32 @@ def _standings(played: Played, scenario: str, samples: Samples) -> list[Standing
     return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
 
 
-def _best(means: Mapping[str, Mapping[str, Measured]], metric: str, left: Mapping[str, int]) -> str | None:
-    """Return who has the least of a metric, or met most deadlines; of those that served everybody, if there are any."""
-    sign = -1 if metric == "deadlines_met" else 1
-    known = [policy for policy in means if metric in means[policy]]
-    fair = [policy for policy in known if not left[policy] or metric == "deadlines_met"] or known
-    return min(fair, key=lambda policy: sign * _value(means[policy], metric), default=None)
+def _mean(samples: Samples, policy: str, name: str, metric: Metric) -> Measured | None:
+    return samples.mean(name, policy, *((0.0, 100.0) if metric is SHARE else metric.limits))
+
+
+def _best(
+    means: Mapping[str, Mapping[str, Measured]], name: str, metric: Metric, left: Mapping[str, int]
+) -> str | None:
+    """Return the policy with the best mean of a metric, among the policies that served every job if there are any.
+
+    Returns None for a metric without a better direction. Deadlines that are met count for all policies.
+    """
+    if metric.better == NEITHER:
+        return None
+    sign = -1 if metric.better == MORE else 1
+    known = [policy for policy in means if name in means[policy]]
+    fair = [policy for policy in known if not left[policy] or metric is SHARE] or known
+    return min(fair, key=lambda policy: sign * _value(means[policy], name), default=None)
 
 
 def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> Iterator[tuple[str, Measured]]:
     for metric, other in best.items():
         if other is None or other == policy or metric in CLOCKS:
             continue
-        baseline = samples.measured((metric, other, ""))
-        if baseline is not None and baseline.estimate.value:
-            change = samples.measured((metric, policy, other))
-            if change is not None:
-                yield metric, change
+        change = samples.change(metric, policy, other)
+        if change is not None and change.is_known:
+            yield metric, change
 
 
 def _value(means: Mapping[str, Measured], metric: str) -> float:
@@ -136,8 +151,8 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
     wins: dict[tuple[str, str], tuple[str, float]] = {}
     for name, policies in served.items():
         for winner, loser in combinations(policies, 2):
-            change = samples[name].measured((RANKED, winner, loser))
-            if change is None or not is_real(change.estimate):
+            change = samples[name].change(RANKED, winner, loser)
+            if change is None or not change.is_real:
                 continue
             if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
                 wins[winner, loser] = name, change.estimate.value
@@ -173,4 +188,4 @@ def _change(change: Measured | None) -> dict[str, object]:
     parts = ("change", "change_low", "change_high", "is_real")
     if change is None:
         return dict.fromkeys(parts)
-    return dict(zip(parts, (*change.estimate, is_real(change.estimate)), strict=True))
+    return dict(zip(parts, (*change.estimate, change.is_real), strict=True))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from polluxsim import __version__
-from polluxsim.arena.leaderboard import METRICS, RANKED
-from polluxsim.arena.words import absences, change_in_words, mean_in_words, name_of, verdicts
-from polluxsim.look.settings_text import is_real
+from polluxsim.arena.leaderboard import RANKED
+from polluxsim.arena.words import absences, change_in_words, interval_words, mean_in_words, name_of, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +53,7 @@ class Panel(NamedTuple):
 def page(board: Leaderboard, suite: Suite) -> str:
     """Return the text of an HTML file that needs no other, no network and no script."""
     titles = {scenario.name: scenario.title for scenario in suite.scenarios}
-    panels = [_panel(name, titles[name], found) for name, found in board.standings.items()]
+    panels = [_panel(name, titles[name], found, list(board.metrics)) for name, found in board.standings.items()]
     source = files("polluxsim.arena").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True).from_string(source)
     count = len({one.policy for found in board.standings.values() for one in found})
@@ -62,7 +61,7 @@ def page(board: Leaderboard, suite: Suite) -> str:
         title=f"{count} policies on {len(panels)} scenarios",
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {len(suite.seeds)} seeds.",
         board=board,
-        sentences=list(verdicts(board)),
+        sentences=[*verdicts(board), *interval_words(board)],
         absences=list(absences(board)),
         panels=panels,
         name_of=name_of,
@@ -72,7 +71,7 @@ def page(board: Leaderboard, suite: Suite) -> str:
     )
 
 
-def _panel(name: str, title: str, standings: Sequence[Standing]) -> Panel:
+def _panel(name: str, title: str, standings: Sequence[Standing], compared: Sequence[str]) -> Panel:
     known = [one for one in standings if RANKED in one.means]
     ends = [one.changes[RANKED].estimate for one in known if RANKED in one.changes]
     reach = min(max([0.1, *(estimate.high or estimate.value for estimate in ends)]), MOST)
@@ -84,7 +83,7 @@ def _panel(name: str, title: str, standings: Sequence[Standing]) -> Panel:
     dots = [_dot(one, ROW * row + 16, place) for row, one in enumerate(known)]
     step = next(step for step in STEPS if (reach - back) / step <= 7)
     ticks = [(place(number * step), f"+{100 * number * step:.0f} %") for number in range(int(reach / step) + 1)]
-    metrics = [metric for metric in METRICS if any(metric in one.means for one in standings)]
+    metrics = [metric for metric in compared if any(metric in one.means for one in standings)]
     return Panel(name, title, metrics, standings, dots, ticks, ROW * len(known) + 34)
 
 
@@ -93,6 +92,6 @@ def _dot(one: Standing, y: float, place: Callable[[float], float]) -> Dot:
     if (change := one.changes.get(RANKED)) is None:
         return Dot(one.policy, place(0.0), None, None, y, "chance", told)
     value, low, high = change.estimate
-    kind = "real" if is_real(change.estimate) else "chance"
+    kind = "real" if change.is_real else "chance"
     left, right = (None if end is None else place(end) for end in (low, high))
     return Dot(one.policy, place(value), left, right, y, kind, told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
@@ -16,6 +17,7 @@ from polluxsim.errors import (
     SweepError,
 )
 from polluxsim.folders import info_of
+from polluxsim.metrics.declared import Metric, values_in
 from polluxsim.run.named_policy import NamedPolicy, named_policy
 from polluxsim.storage import flat, read_timings
 from polluxsim.sweeps.complete import run_entries
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from polluxsim.arena.scenarios import Suite
+    from polluxsim.metrics.declared import UserValues
     from polluxsim.sweeps.plan import Entry
 
 CONFIGS, RUNS = "policies", "runs"
@@ -49,14 +52,19 @@ class Played(NamedTuple):
     runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
     absent: Mapping[Player, str]  # why a policy could not play a scenario
     failed: Collection[Player] = ()  # those of the absent whose policy failed, instead of not being made for the jobs
+    metrics: Mapping[str, Metric] = MappingProxyType({})  # the user's, by name
 
 
 class Place(NamedTuple):
-    """Where runs are made: the arena's folder, processes on this machine, and overrides that choose a launcher."""
+    """How runs are made: the arena's folder, processes on this machine, overrides that choose a launcher, and metrics.
+
+    `metrics` has the user's metrics as NAME=MODULE.ATTRIBUTE.
+    """
 
     folder: Path
     workers: int | None = None
     launcher: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
 
 
 def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
@@ -65,7 +73,7 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     Raises
     ------
     InvalidConfigError
-        If there is no such policy, or two are called alike.
+        If a policy does not exist, or two policies have the same name.
     SweepError
         If runs failed for another reason than the policy's.
     """
@@ -81,14 +89,15 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
             raise
         _sweep({player: runs for player, runs in plan.items() if player not in absent}, place, config_dirs)
     folders = finished_runs(place.folder / RUNS)
-    rows = [
-        _row(player, seed, folders[entry.key])
-        for player, runs in plan.items()
-        if player not in absent
-        for seed, entry in runs.items()
-    ]
+    rows = list[dict[str, Any]]()
+    metrics = dict[str, Metric]()
+    for player, runs in plan.items():
+        for seed, entry in runs.items() if player not in absent else ():
+            user_values = values_in(info_of(folders[entry.key]))
+            rows.append(_row(player, seed, folders[entry.key], user_values))
+            metrics |= {name: metric for name, (metric, _) in user_values.items()}
     failed = [player for player, error in absent.items() if isinstance(error, FAILURES)]
-    return Played(rows, {player: str(error) for player, error in absent.items()}, failed)
+    return Played(rows, {player: str(error) for player, error in absent.items()}, failed, metrics)
 
 
 def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
@@ -96,7 +105,7 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
     policies = [named_policy(name) for name in dict.fromkeys(names)]
     labels = [policy.label for policy in policies]
     if twice := [label for label in labels if labels.count(label) > 1]:
-        raise InvalidConfigError(f"two policies are called {twice[0]!r}, allowed are classes with different names")
+        raise InvalidConfigError(f"two policies are called {twice[0]!r}; give classes with different names")
     entries = {policy.entry: policy for policy in policies if policy.module is not None}
     if alike := [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]:
         raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")
@@ -132,7 +141,7 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[P
         for policy in policies:
             for seed in suite.seeds:
                 ours = (*policy.overrides, f"seed={seed}", "engine.reasons=none")
-                overrides = (*scenario.overrides, *ours)
+                overrides = (*scenario.overrides, *ours, *(f"+metrics.{metric}" for metric in place.metrics))
                 entry = entry_of(overrides, composing.compose(overrides), place.folder / RUNS)
                 plan.setdefault(Player(policy.label, scenario.name), {})[seed] = entry
     return plan
@@ -159,7 +168,7 @@ def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> di
     return reasons
 
 
-def _row(player: Player, seed: int, folder: Path) -> dict[str, Any]:
+def _row(player: Player, seed: int, folder: Path, user_values: UserValues) -> dict[str, Any]:
     summary = flat(info_of(folder)["summary"] or {})
     deadlines = summary.get("deadlines")
     times = [record.seconds for record in read_timings(folder) if record.phase == "decide"]
@@ -169,6 +178,7 @@ def _row(player: Player, seed: int, folder: Path) -> dict[str, Any]:
         "seed": seed,
         "folder": folder.name,
         **{name: len(value) if isinstance(value, list) else value for name, value in summary.items()},
+        **{name: value for name, (_, value) in user_values.items()},
         "deadlines_met": 100 * summary["deadlines_met"] / deadlines if deadlines else None,
         "decision_time": sum(times) / max(len(times), 1),
     }

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.arena.leaderboard import CLOCKS, METRICS, RANKED
-from polluxsim.look.bootstrap import LEAST_UNITS
-from polluxsim.look.metric_names import unit_of
-from polluxsim.look.settings_text import is_real
+from polluxsim.arena.leaderboard import CLOCKS, RANKED, SHARE
+from polluxsim.look.intervals import LEAST_FOR_VERDICT
+from polluxsim.look.settings_text import QUANTITY, change_text, interval_notes, signed
 from polluxsim.look.why.phrases import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from polluxsim.arena.leaderboard import Flip, Leaderboard, Standing
-    from polluxsim.look.bootstrap import Estimate
+    from polluxsim.look.intervals import Estimate
 
 MOST_FLIPS = 8
 """Of them, told."""
@@ -22,22 +21,17 @@ MOST_FLIPS = 8
 MOST_NAMES = 6
 """Of policies that are not told apart from the best, named."""
 
-FAR = 9.99
-"""Changes that are no longer told in full."""
 
-
-def name_of(metric: str) -> str:
-    """Return a metric's name and unit, for a heading."""
-    if metric in CLOCKS:
+def name_of(board: Leaderboard, name: str) -> str:
+    """Return a metric's title, unit and direction, for a heading."""
+    if name in CLOCKS:
         return "decision [ms]"
-    if metric == "deadlines_met":
-        return "deadlines met [%]"
-    name, unit = unit_of(metric)
-    return f"{name} [{unit}]" if unit else name
+    metric = board.metrics[name]
+    return f"{f'{metric.title} [%]' if metric is SHARE else metric.heading}{metric.arrow}"
 
 
 def verdicts(board: Leaderboard) -> Iterator[str]:
-    """Yield what an arena shows, in sentences: who is best where, where the ranking flips, who could not play."""
+    """Yield sentences about the best policy of each scenario, and about rankings that flip."""
     best: dict[str, list[str]] = {}
     for scenario, found in board.standings.items():
         best.setdefault(found[0].policy, []).append(scenario)
@@ -46,7 +40,8 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
     if not board.flips:
-        yield f"No two policies change places between scenarios, by 95 % intervals of {LEAST_UNITS} seeds or more."
+        least = f"{LEAST_FOR_VERDICT} seeds or more"
+        yield f"No two policies change places between scenarios, by 95 % intervals of {least}."
     elif len(board.flips) > MOST_FLIPS:
         yield f"{len(board.flips) - MOST_FLIPS} more pairs of policies change places between scenarios."
 
@@ -61,8 +56,16 @@ def absences(board: Leaderboard) -> Iterator[str]:
         yield f"{policy} did not play {where}: {why}."
 
 
+def interval_words(board: Leaderboard) -> Iterator[str]:
+    """Yield what the changes and their intervals are."""
+    changes = [change for found in board.standings.values() for one in found for change in one.changes.values()]
+    if changes:
+        yield f"Changes are against the best policy of each metric (baseline): {QUANTITY}."
+    yield from interval_notes(changes, "pairs", "log ratios")
+
+
 def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
-    """Return with whom the best shares a scenario, as no interval tells them apart."""
+    """Return the policies that no interval tells apart from the best one, by scenario."""
     shared = []
     for scenario in scenarios:
         near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]
@@ -75,22 +78,13 @@ def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
 def _is_told_apart(one: Standing) -> bool:
     """Return whether a policy is worse than the best by its interval, or has none."""
     change = one.changes.get(RANKED)
-    return change is None or change.estimate.low is None or is_real(change.estimate)
+    return change is None or not change.is_judged or change.is_real
 
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({_percent(much)} mean JCT)"
-    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {_percent(more)})."
-
-
-def _end(share: float) -> str:
-    """Return an end of an interval in %; no mean falls by more than all, and beyond tenfold it does not matter."""
-    return ">+999" if share > FAR else f"{100 * max(share, -1.0):+.0f}".replace("-", "−")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:+.0f} %".replace("-", "−")
+    wins = f"{flip.first} beats {flip.second} on {where} ({signed(much, 0)} % mean JCT)"
+    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {signed(more, 0)} %)."
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
@@ -107,20 +101,19 @@ def change_in_words(one: Standing, metric: str) -> str:
         return "best"
     if (change := one.changes.get(metric)) is None:
         return ""
-    value, low, high = change.estimate
-    interval = "" if low is None or high is None else f" [{_end(low)}, {_end(high)}]"
-    return f"{'' if is_real(change.estimate) else '≈ '}{_percent(value)}{interval}"
+    return f"{'' if change.is_real else '≈ '}{change_text(change, 0)}"
 
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
     lines = ["| policy | times the best's mean JCT | scenarios |", "|---|---:|---:|"]
     lines += [f"| {policy} | {ratio:.2f} | {count} |" for policy, (ratio, count) in board.overall.items()]
-    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board)))]
+    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board)))]
     for scenario, found in board.standings.items():
-        shown = [metric for metric in METRICS if metric not in CLOCKS and any(metric in one.means for one in found)]
+        compared = [metric for metric in board.metrics if metric not in CLOCKS]
+        shown = [metric for metric in compared if any(metric in one.means for one in found)]
         lines += ["", f"### {scenario}: {titles[scenario]}", ""]
-        lines += [f"| | {' | '.join(map(name_of, shown))} |", f"|---|{'---:|' * len(shown)}"]
+        lines += [f"| | {' | '.join(name_of(board, metric) for metric in shown)} |", f"|---|{'---:|' * len(shown)}"]
         lines += [f"| {_called(one)} | {' | '.join(_cell(one, metric) for metric in shown)} |" for one in found]
     return "\n".join(lines) + "\n"
 

@@ -29,6 +29,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--suite", choices=SUITES, default=SUITES[0], help="default: %(default)s")
     parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="some of the suite's (default: all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="draws of each scenario (default: 6; full: 10)")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME=MODULE.ATTRIBUTE",
+                        help="a metric of your own; may be given several times")  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
     parser.add_argument("-o", "--output", type=Path, default=Path("arena"), metavar="DIR", help="default: %(default)s")
     parser.set_defaults(action=_arena)
@@ -51,7 +53,9 @@ def _arena(options: Namespace) -> int:
     suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
     if other := [word for word in options.names if not word.startswith("hydra")]:
         raise InvalidConfigError(f"{other[0]!r} is not for an arena, allowed are settings of hydra's launcher")
-    place = Place(options.output, options.workers, tuple(options.names))
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # metrics in a module of the current folder
+    place = Place(options.output, options.workers, tuple(options.names), tuple(options.metric))
     policies = [name for text in options.policies for name in split_list(text)] or default_policies()
     played = play(policies, suite, place)
     board = leaderboard(played)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.table import BASELINE_HELP
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
@@ -17,10 +19,11 @@ def add(parser: ArgumentParser) -> None:
         "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
         help="HTML file to write (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=BASELINE_HELP)
     parser.set_defaults(action=_report)
 
 
 def _report(options: Namespace) -> None:
     from polluxsim.look.report.writing import write_report
 
-    write_report(options.runs, options.output)
+    write_report(options.runs, options.output, options.baseline)

@@ -25,6 +25,7 @@ from polluxsim.look.console import console
 from polluxsim.look.remarks import engine_waits, print_remarks
 from polluxsim.look.run_cluster import steady_gpus
 from polluxsim.look.table import SideBySide
+from polluxsim.metrics.declared import values_in
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.config_folders import report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
@@ -113,7 +114,8 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
         write_run(output, result, info)
         results_written()
     if summary is not None:
-        console().print(SideBySide({output.name: summary}, [steady_gpus(Run(output.name, info, result))]))
+        gpus = [steady_gpus(Run(output.name, info, result))]
+        console().print(SideBySide({output.name: summary}, gpus, user_values=[values_in(info)]))
     print(engine_waits(info["config"]["engine"]))
     print_remarks([output])
     print(f"wrote {output}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator, Mapping
 
-    from polluxsim.look.bootstrap import Estimate
+    from polluxsim.look.intervals import Estimate
     from polluxsim.metrics.target import Target
     from polluxsim.sweeps.sizing import Levels
 
@@ -165,8 +165,7 @@ def _estimate(known: Levels, level: float) -> Estimate:
     values = enumerate(known.values(level))
     measured = Samples(Sample("", "", value, seed=seed) for seed, value in values).measured(("", "", ""))
     assert measured is not None
-    estimate = measured.estimate
-    return estimate if estimate.low is None else estimate._replace(low=max(estimate.low, 0.0))
+    return measured.estimate
 
 
 def _low(estimate: Estimate) -> float:

@@ -14,6 +14,7 @@ from polluxsim.look.console import console
 from polluxsim.look.remarks import print_remarks
 from polluxsim.look.replication import settings_table
 from polluxsim.look.settings_text import as_text
+from polluxsim.metrics.declared import frame_of_table
 from polluxsim.sweeps.complete import complete
 from polluxsim.sweeps.dataset import DATASET
 from polluxsim.sweeps.launchers import chosen_workers
@@ -46,7 +47,7 @@ def sweep_by_command(
     done, entries, table = complete(planned, folder, doing, None if cache is None else Path(cache))
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)
-    _print_results(table.to_pandas())
+    _print_results(frame_of_table(table))
     print_remarks([entry.folder for entry in entries])
     found = f", {len(entries) - done} of them found finished" if done < len(entries) else ""
     print(f"wrote {folder / DATASET}: {len(entries)} runs{found}")

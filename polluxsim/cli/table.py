@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 TENANTS = ("user", "queue")
 
 LONGEST_NAME = 24
-"""Longer names of folders, as those of sweeps, are told by what differs."""
+"""Runs in folders with longer names, like those of sweeps, are named by the settings that differ."""
+
+BASELINE_HELP = "the baseline: a run's folder, or a setting like policy=fifo or policy.p=-1 (default: the first run)"
+"""Help of the option that all commands with a baseline have."""
 
 
 def add(parser: ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.description = (
-        "Print up to four runs side by side, in per cent against the first of the same jobs; of a sweep, a row for "
-        "each setting: means over seeds and workloads with 95 % intervals, their changes against one setting by "
-        "pairs, and which of these are real."
+        "Print up to four runs side by side, in per cent against the baseline. Of a sweep, print a row for each "
+        "setting: means over seeds and workloads with 95 % intervals, changes against the baseline over pairs, and "
+        "which changes are real. The baseline is the first run, or the setting of the first run."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
                         help="folder of a finished run or of a sweep, or a sweep's Parquet dataset")  # fmt: skip
     parser.add_argument("--metric", action="append", metavar="NAME",
                         help="a column, like p50_jct; may be given again (default: the usual six)")  # fmt: skip
-    parser.add_argument("--against", metavar="SETTING",
-                        help="what to compare with, like policy.p=-1 (default: nearest to the defaults)")  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=BASELINE_HELP)
     parser.add_argument("--by", choices=TENANTS, help="rank users or queues by how long their jobs wait")
     forms = parser.add_mutually_exclusive_group()
     kinds = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV, a column for each number", "json": "JSON"}
@@ -47,29 +49,31 @@ def _table(options: Namespace) -> None:
     from polluxsim.look.ranks import rank_table
     from polluxsim.look.run_cluster import steady_gpus
     from polluxsim.look.table import SideBySide
+    from polluxsim.metrics.declared import values_in
 
     if options.by:
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _runs(options.runs).items()}
         console().print(rank_table(results, options.by))
-    elif options.form or options.metric or options.against or not _are_few_runs(options.runs):
+    elif options.form or options.metric or not _are_few_runs(options.runs):
         _print_settings(options)
     else:
-        runs = _runs(options.runs)
+        runs = _runs(options.runs, options.baseline)
         bases = first_of_same_jobs([run.result for run in runs.values()])
         summaries = {name: _summary(run) for name, run in runs.items()}
-        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases))
+        user_values = [values_in(run.info) for run in runs.values()]
+        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases, user_values))
 
 
 def _refuse_beside_ranks(options: Namespace) -> None:
     from polluxsim.errors import InvalidConfigError
 
-    given = {"metric": "--metric", "against": "--against", "form": f"--{options.form}"}
+    given = {"metric": "--metric", "baseline": "--baseline", "form": f"--{options.form}"}
     other = [text for name, text in given.items() if getattr(options, name)]
     if other or not _are_few_runs(options.runs):
         what = other[0] if other else "a sweep"
-        words = "allowed are up to four runs; of a sweep, 'polluxsim compare --ranks' has them"
-        raise InvalidConfigError(f"--by with {what}, {words}")
+        words = "--by takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
+        raise InvalidConfigError(f"--by is given with {what}: {words}")
 
 
 def _are_few_runs(paths: Sequence[Path]) -> bool:
@@ -86,13 +90,14 @@ def _print_settings(options: Namespace) -> None:
     from polluxsim.look.replication import settings_table
     from polluxsim.look.settings_text import FORMS, as_text
 
-    table = settings_table(frame_at(options.runs), options.metric or (), options.against)
+    table = settings_table(frame_at(options.runs), options.metric or (), options.baseline)
     width = console().width if sys.stdout.isatty() else 80
     print(as_text(table, width) if options.form is None else FORMS[options.form](table))
 
 
-def _runs(folders: Sequence[Path]) -> dict[str, Run]:
-    """Return runs by their names; by what differs where these are long, by their folders where two have one name."""
+def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
+    """Return runs by unique names, the baseline first: folders, or the settings that differ where folders are long."""
+    from polluxsim.look.groups import baseline_first
     from polluxsim.look.report.titles import labels
     from polluxsim.storage import read_run
 
@@ -102,7 +107,8 @@ def _runs(folders: Sequence[Path]) -> dict[str, Run]:
         names = labels(runs)
     if len(set(names)) < len(names):
         names = list(map(str, folders))
-    return dict(zip(names, runs, strict=True))
+    named = {id(run): name for run, name in zip(runs, names, strict=True)}
+    return {named[id(run)]: run for run in baseline_first(runs, baseline)}
 
 
 def _summary(run: Run) -> Summary:

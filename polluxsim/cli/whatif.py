@@ -80,9 +80,10 @@ def _whatif(options: Namespace) -> None:
 def _fork(options: Namespace) -> None:
     from time import time
 
-    from polluxsim.look.comparing import as_text, compared
+    from polluxsim.look.comparing import compared
     from polluxsim.look.console import console
     from polluxsim.look.remarks import without_effect
+    from polluxsim.look.settings_text import comparison_text
     from polluxsim.look.table import SideBySide
     from polluxsim.metrics.summary import summarise
     from polluxsim.run.moment import Moment
@@ -110,7 +111,7 @@ def _fork(options: Namespace) -> None:
         stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}", started))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
-    print(as_text(compared([*others, *stayed])))
+    print(comparison_text(compared([*stayed, *others])))
     for sentence in without_effect([(others[0].name, others[0].info)]):
         print(sentence)
     print(f"wrote {folder}")

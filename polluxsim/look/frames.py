@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.folders import policy_name
 from polluxsim.look.groups import settings_of
+from polluxsim.metrics.declared import Metric, declare, values_in
 from polluxsim.metrics.summary import summarise
 from polluxsim.storage import flat
 
@@ -26,11 +28,16 @@ SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload."
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each run, of its settings and metrics [s; GPU h], like the dataset of a sweep."""
-    rows = []
+    rows, declared = [], dict[str, Metric]()
     for run in runs:
-        summary = summarise(run.result)
-        rows.append({"folder": run.name, **settings_of(run), **(counted(summary) if summary else {})})
-    return pd.DataFrame(rows)
+        summary, settings, values = summarise(run.result), settings_of(run), values_in(run.info)
+        named = {"folder": run.name, "policy": policy_name(settings)}
+        user_values = {name: value for name, (_, value) in values.items()}
+        rows.append(named | settings | (counted(summary) if summary else {}) | user_values)
+        declared |= {name: metric for name, (metric, _) in values.items()}
+    frame = pd.DataFrame(rows)
+    declare(frame, declared)
+    return frame
 
 
 def counted(summary: Summary) -> dict[str, Any]:
@@ -53,8 +60,8 @@ def _is_there(value: Any) -> bool:
 
 
 def settings_in(row: Row) -> dict[str, Any]:
-    """Return the settings among the columns of a run."""
-    return {key: value for key, value in row.items() if is_setting(key)}
+    """Return the settings among the columns of a run, without the policy's name, which follows from them."""
+    return {key: value for key, value in row.items() if is_setting(key) and key != "policy"}
 
 
 def is_setting(column: str) -> bool:
@@ -73,7 +80,9 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())
-        raise InvalidInputError(f"the runs have no {kind} {name!r}, allowed are {', '.join(known)}")
+        raise InvalidInputError(f"the runs have no {kind} {name!r}; give one of {', '.join(known)}")
     wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
     if kind == "metric" and wrong.any():
-        raise InvalidInputError(f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run, allowed are numbers")
+        raise InvalidInputError(
+            f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run; give a metric that has numbers"
+        )

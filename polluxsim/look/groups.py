@@ -1,4 +1,4 @@
-"""Which runs are drawn as one line, and what it is called: by what differs between the runs, not by their folders."""
+"""Groups of runs that replicate a setting, and their labels, which name the settings that differ."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import yaml
+
+from polluxsim.errors import InvalidInputError
+from polluxsim.folders import OBJECT, POLICY, policy_name
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
@@ -16,23 +20,16 @@ if TYPE_CHECKING:
     Settings = Mapping[str, Any]
 
 REPLICATES = ("seed", "workload.seed", "workload.path")
-"""Settings whose values stand for samples of the same thing: runs that differ in them alone are pooled."""
-
-POLICY = "policy._target_"
-OBJECT = "policy.object"
-"""Where a run made in Python says the class of a policy that was given as an object."""
-
-POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
-"""What a policy is called where that is not the name of its class."""
+"""Settings that replicate a run: runs that differ only in them are pooled."""
 
 CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
-"""What run.json calls such changes, and how they stand among the settings."""
+"""Names of changes of a fork: in run.json, and among the settings."""
 
 
 class Group(NamedTuple):
-    """Runs that are drawn as one line: one, or several that differ in seed or workload.
+    """Runs that a figure shows as one line. They differ only in seed or workload.
 
-    The label says what sets them apart from the other groups, the name of their policy decides the colour.
+    The label names the settings that differ from other groups. The policy decides the colour.
     """
 
     label: str
@@ -43,7 +40,7 @@ class Group(NamedTuple):
 def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
     """Return runs in groups, by policy in the order given and by value of the settings that differ.
 
-    By `each`, every run has a line of its own, named by seed and workload too.
+    With `each`, every run is a group, and its label has the seed and the workload too.
     """
     settings = [settings_of(run) for run in runs]
     twins = len({_hashable(row) for row in settings}) < len(settings)
@@ -59,29 +56,52 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of a run, flat: `policy.p` and so on; a run that tells none is named by its folder.
+    """Return the settings of a run, flat, like `policy.p`. The only setting of a run without any is its folder.
 
-    What else changed on the way of one that went another way from some time on is among them.
+    The changes of a fork are settings too.
     """
     config, descent = run.info.get("config"), run.info.get("descent", {})
     changes = {key: " ".join(map(str, descent[name])) for name, key in CHANGES.items() if descent.get(name)}
-    return flat(config) | changes if isinstance(config, Mapping) else {"run": run.name}
+    if not isinstance(config, Mapping):
+        return {"run": run.name}
+    return flat({name: part for name, part in config.items() if name != "metrics"}) | changes
 
 
-def policy_name(settings: Settings) -> str:
-    """Return what the policy of a run is called.
+def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
+    """Return whether a run is wanted: by one of its names, or by a setting as KEY=VALUE, like `policy=fifo`."""
+    if wanted in names:
+        return True
+    key, _, text = wanted.partition("=")
+    if key == "policy":
+        return policy_name(settings).lower() == text.lower()
+    return key in settings and bool(settings[key] == yaml.safe_load(text))
 
-    >>> policy_name({"policy._target_": "polluxsim.policies.fifo.Fifo"})
-    'FIFO'
+
+def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
+    """Return runs with those first that `baseline` names: a run's folder, or a setting as KEY=VALUE.
+
+    Raises
+    ------
+    InvalidInputError
+        If it names none of them.
     """
-    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
-    return POLICY_NAMES.get(name, name)
+    if baseline is None:
+        return list(runs)
+    chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]
+    if not any(chosen):
+        raise no_baseline(baseline, [run.name for run in runs])
+    return [run for first in (True, False) for run, named in zip(runs, chosen, strict=True) if named is first]
+
+
+def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
+    """Return the error about a baseline that is no run's."""
+    return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(names)}")
 
 
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
-    """Return a label for each row of settings: its policy if there are several, and what else differs.
+    """Return a label for each row of settings: its policy if there are several, and the other settings that differ.
 
-    What is pooled or ignored, like the setting along the x axis of a sweep, sets no runs apart. A setting that a row
+    Pooled and ignored settings, like the setting along the x axis of a sweep, are not in labels. A setting that a row
     does not have is None.
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT}
@@ -119,7 +139,7 @@ def _kind(row: Settings, target: str) -> object:
 
 
 def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
-    """Return one setting for a legend, by its last name unless another of `among` has the same.
+    """Return one setting for a legend. Its name is the last part of the key if that is unique in `among`.
 
     >>> in_words("policy.p", -1.0)
     'p = −1'

@@ -6,11 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from polluxsim.durations import HOUR
-from polluxsim.look.table import MOST_COLUMNS, metrics_in_words
+from polluxsim.look.metric_lines import baseline_note
+from polluxsim.look.table import MOST_COLUMNS, compared_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
     from polluxsim.records import RoundRecord
 
@@ -22,22 +24,28 @@ _CELL = "padding: 1px 10px; text-align:"
 NOTE = "font-size: 85%; opacity: 0.7"
 
 
-def runs_html(summaries: Mapping[str, Summary], gpus: Sequence[int | None] = ()) -> str:
-    """Return a table of runs by name side by side, or of a row for each where they are many.
+def runs_html(
+    summaries: Mapping[str, Summary],
+    gpus: Sequence[int | None] = (),
+    bases: Sequence[int] = (),
+    user_values: Sequence[UserValues] = (),
+) -> str:
+    """Return a table of runs by name side by side, or with a row for each of many runs.
 
-    The GPUs are those of each run's cluster, where they are known.
+    `gpus`, `bases` and `user_values` are as for `SideBySide`.
     """
     if not summaries:
         return "<p>a run without jobs</p>"
-    metrics = metrics_in_words(list(summaries.values()), gpus)
-    lines = [["", *summaries], *([label, *cells] for label, cells in metrics.items())]
+    metrics = compared_cells(list(summaries.values()), gpus, bases, user_values)
+    lines = [["", *summaries], *([label, *(cell.plain for cell in cells)] for label, cells in metrics.items())]
     if len(summaries) > MOST_COLUMNS:
         lines = [list(line) for line in zip(*lines, strict=True)]
-    return table_html(lines, "left; white-space: pre")
+    note = baseline_note(list(summaries), bases)
+    return table_html(lines, "left; white-space: pre") + (f'<div style="{NOTE}">{escape(note)}</div>' if note else "")
 
 
 def table_html(lines: Iterable[Sequence[str]], names: str = "left") -> str:
-    """Return lines of cells as a table: the first is its head, and the first cell of each a name, aligned as such."""
+    """Return lines of cells as a table. The first line is its head, and the first cell of each line is a name."""
     rows = "".join(_row(line, "td" if index else "th", names) for index, line in enumerate(lines))
     return f'<table style="{_TABLE}">{rows}</table>'
 

@@ -1,16 +1,19 @@
-"""The metrics of runs side by side, a line each: what the terminal, a notebook and the report list."""
+"""The metrics of runs side by side, a line each, for the terminal, notebooks and the report."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import floor, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.durations import HOUR, unit_of
-from polluxsim.look.metric_names import LESS, METRICS, MORE, UNDER_FAILURES, WHERE_ANY, Metric
+from polluxsim.look.metric_names import METRICS, UNDER_FAILURES, WHERE_ANY
+from polluxsim.metrics.declared import LESS, MORE, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
     from polluxsim.records import Result
 
@@ -41,8 +44,14 @@ class Line(NamedTuple):
         return f"{self.label} [{self.unit}]" if self.unit else self.label
 
 
-def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list[Line]:
-    """Return the metrics of runs; the GPUs of a run's cluster are None where that is not known, or changes."""
+def lines(
+    summaries: Sequence[Summary], gpus: Sequence[int | None] = (), user_values: Sequence[UserValues] = ()
+) -> list[Line]:
+    """Return the metrics of runs, and the user's metrics.
+
+    The GPUs of a run's cluster are None where their number is not known, or changes. `user_values` has the user's
+    metrics of each run with their values, by name.
+    """
     found: list[Line] = []
     fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
     for field, metric in METRICS.items():
@@ -50,9 +59,13 @@ def lines(summaries: Sequence[Summary], gpus: Sequence[int | None] = ()) -> list
             continue
         if field == "jct_by_application":
             for name in sorted({name for run in summaries for name in run.jct_by_application}):
-                found.append(_line(f"{field}.{name}", metric._replace(name=f"mean JCT {name}"), summaries, gpus))
+                found.append(_line(f"{field}.{name}", replace(metric, title=f"mean JCT {name}"), summaries, gpus))
         else:
             found.append(_line(field, metric, summaries, gpus))
+    declared = {name: metric for values in user_values for name, (metric, _) in values.items()}
+    for name, metric in declared.items():
+        known = [values[name][1] if name in values else None for values in user_values]
+        found.append(_line_of(name, metric, known, summaries))
     return [line for line in found if _is_worth_listing(line)]
 
 
@@ -64,6 +77,15 @@ def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
     keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records))
             for result in results]  # fmt: skip
     return [first.setdefault(key, number) for number, key in enumerate(keys)]
+
+
+def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
+    """Return which runs the differences of runs are against, or "" if there are no differences."""
+    found = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
+    if not found:
+        return ""
+    kind = "baseline: the first run" if len(found) == 1 else "baselines: each the first run of the same jobs"
+    return f"Per cent against {' and '.join(found)} ({kind})."
 
 
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
@@ -90,14 +112,21 @@ def _is_worth_listing(line: Line) -> bool:
 
 
 def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Line:
-    values = list(_values(field, runs, gpus))
+    line = _line_of(field, metric, list(_values(field, runs, gpus)), runs)
+    if field != "deadlines_met":
+        return line
+    texts = [
+        f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–"
+        for run, text in zip(runs, line.texts, strict=True)
+    ]
+    return line._replace(texts=texts)
+
+
+def _line_of(field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary]) -> Line:
     unit, texts = _texts(metric, values)
-    if field == "deadlines_met":
-        texts = [f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–"
-                 for run, text in zip(runs, texts, strict=True)]  # fmt: skip
     bounds = [metric.unit == "h" and metric.better != MORE and bool(run.cut_off) for run in runs]
     told = [f"≥ {text}" if bound and text != "–" else text for bound, text in zip(bounds, texts, strict=True)]
-    return Line(field, metric.name, unit, values, told, metric)
+    return Line(field, metric.title, unit, values, told, metric)
 
 
 def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:

@@ -1,25 +1,14 @@
-"""What metrics are called where people read them, the units they are shown in, and which way is better."""
+"""Declarations of the metrics that come with polluxsim: title, unit and better direction."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from polluxsim.durations import HOUR
+from polluxsim.metrics.declared import MORE, NEITHER, Metric
 
-LESS, MORE, NEITHER = "less", "more", ""
-
-
-class Metric(NamedTuple):
-    """How a metric is shown: its name for people, its unit, which way is better, and if it says more of the one before.
-
-    Shares of 1 are shown in %; which way is better is empty where that depends.
-    """
-
-    name: str
-    unit: str = ""
-    better: str = LESS
-    is_part: bool = False
-
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER),
@@ -56,7 +45,7 @@ METRICS = {
     "gpu_hours": Metric("GPU time", "GPU h"),
     "cost": Metric("cost of nodes", "$"),
 }
-"""All metrics, in the order in which they are listed."""
+"""All of them, in the order in which reports list them."""
 
 WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met", "cost"}
 """Metrics that are listed where a run has any of it."""
@@ -65,28 +54,19 @@ UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu
 """Those, with their parts, that are listed where nodes fail or jobs stop for checkpoints."""
 
 
-def unit_of(metric: str) -> tuple[str, str]:
-    """Return what a metric is called and its unit, in which a column of a table has it.
+def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metric:
+    """Return the declaration of a column of a table, from polluxsim's metrics and the user's declared ones.
 
-    >>> unit_of("jct_by_application.bert")
-    ('mean JCT of bert', 'h')
+    A column without a declaration is called by its name.
+
+    >>> metric_of("jct_by_application.bert").heading
+    'mean JCT of bert [h]'
     """
-    group, _, name = metric.partition(".")
-    found = METRICS.get(metric) or METRICS.get(group, Metric(metric))
-    title = f"{found.name} of {name}" if name and metric not in METRICS else found.name
-    return title, "" if found.unit == "%" else found.unit
-
-
-def in_unit(metric: str) -> str:
-    """Return a metric's name with its unit.
-
-    >>> in_unit("makespan")
-    'makespan [h]'
-    """
-    name, unit = unit_of(metric)
-    return f"{name} [{unit}]" if unit else name
-
-
-def factor_of(metric: str) -> float:
-    """Return what a column is divided by to be in its unit."""
-    return HOUR if unit_of(metric)[1] == "h" else 1.0
+    if declared and column in declared:
+        return declared[column]
+    if column == "deadlines_met":  # tables have the number of jobs, reports their share
+        return replace(METRICS[column], unit="jobs")
+    if column in METRICS:
+        return METRICS[column]
+    group, _, name = column.partition(".")
+    return replace(METRICS[group], title=f"{METRICS[group].title} of {name}") if group in METRICS else Metric(column)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from polluxsim.errors import InvalidInputError
 from polluxsim.folders import run_folders
 from polluxsim.look.frames import frame_of
+from polluxsim.metrics.declared import declare, declared_in
 from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
     frames = [_table(path) for path in tables]
     if folders := [path for path in paths if path not in tables]:
         frames.append(frame_of(runs_at(folders)))
-    return pd.concat(frames, ignore_index=True)
+    found = pd.concat(frames, ignore_index=True)
+    declare(found, {name: metric for frame in frames for name, metric in declared_in(frame).items()})
+    return found
 
 
 def _table(path: Path) -> pd.DataFrame:

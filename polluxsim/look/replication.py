@@ -1,20 +1,15 @@
-"""What varies between runs, told apart from what replicates, and the pairs that follow: settings by metrics."""
+"""Settings by metrics: means over the runs that replicate a setting, and changes against a baseline over pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Sized
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import yaml
-
-from polluxsim.errors import InvalidInputError
 from polluxsim.look.frames import check_column, rows_of, settings_in
-from polluxsim.look.groups import REPLICATES, labels_of, policy_name
-from polluxsim.look.metric_names import factor_of, unit_of
-from polluxsim.look.samples import Measured, Sample, Samples
-from polluxsim.shipped import shipped
-from polluxsim.storage import flat
+from polluxsim.look.groups import REPLICATES, is_named, labels_of, no_baseline
+from polluxsim.look.metric_names import metric_of
+from polluxsim.look.samples import Sample, Samples
+from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +17,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polluxsim.look.frames import Row
+    from polluxsim.look.samples import Measured
+    from polluxsim.metrics.declared import Metric
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
-"""The columns of a table where none are asked for."""
+"""Columns of a table by default, before the user's metrics."""
 
 
 class Cell(NamedTuple):
-    """A metric under a setting: a lower bound where jobs were cut off.
+    """A metric under a setting, which is a lower bound if jobs were cut off.
 
-    The mean is over all runs, with the interval of independent ones, in the unit the metric is shown in. The change is
-    against the baseline, by pairs of runs alike in workload and seed, as a share of it; None for the baseline, where
-    there are no pairs, and where jobs were cut off.
+    The mean is over all runs, in the unit in which the metric is shown. The change is the ratio of geometric means
+    over pairs of runs with the same workload and seed, minus 1. It is None for the baseline, without pairs, and if jobs
+    were cut off.
     """
 
     mean: Measured
@@ -41,42 +38,50 @@ class Cell(NamedTuple):
 
 
 class SettingsTable(NamedTuple):
-    """Settings side by side: cells by setting and metric where any run has it, and what each is compared with."""
+    """Settings side by side: cells by setting and metric, the metrics' declarations, and each setting's baseline."""
 
     cells: Mapping[str, Mapping[str, Cell]]
-    metrics: Sequence[str]
-    against: Mapping[str, str]
+    metrics: Mapping[str, Metric]
+    baselines: Mapping[str, str]
 
 
-def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), against: str | None = None) -> SettingsTable:
-    """Return the mean of metrics under every setting, and their change against one of them.
+def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
+    """Return the mean of metrics under every setting, and their change against a baseline.
 
-    Runs that differ in seed or workload alone replicate a setting; all else sets runs apart.
+    Runs that differ only in seed or workload replicate a setting.
 
     Parameters
     ----------
     frame
         A row for each run: settings by their path, like `policy.p`, and metrics [s].
     metrics
-        Columns of it; by default those of `SHOWN` that any run has.
-    against
-        The setting to compare with, as `policy.p=-1` or by its label; by default the nearest to polluxsim's defaults.
+        Columns of the frame; by default those of `SHOWN` that a run has, and the user's metrics.
+    baseline
+        The baseline: KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run. By default it is
+        the setting of the first run.
 
     Raises
     ------
     InvalidInputError
-        If no run has a metric, or none the setting to compare with.
+        If no run has a metric, or no run is the baseline.
     """
-    shown = metrics or [name for name in SHOWN if name in frame and frame[name].notna().any()]
-    for name in shown:
+    declared = declared_in(frame)
+    names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
+    for name in names:
         check_column(frame, name, "metric")
+    shown = {name: metric_of(name, declared) for name in names}
     rows = rows_of(frame)
     labels = told_apart(rows)
-    pairs = baselines(dict(zip(reversed(labels), reversed(rows), strict=True)), labels, against)
+    pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, shown)
-    cut_off = {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
+    cut_off = with_jobs_cut_off(rows, labels)
     cells = {label: _cells(samples, shown, (label, pairs[label]), cut_off) for label in pairs}
     return SettingsTable(cells, shown, pairs)
+
+
+def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
+    """Return the labels of runs in which jobs were cut off, so that times are lower bounds."""
+    return {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
 
 
 def _has_any(cell: object) -> bool:
@@ -84,45 +89,45 @@ def _has_any(cell: object) -> bool:
     return len(cell) > 0 if isinstance(cell, Sized) else isinstance(cell, int) and cell > 0
 
 
-def _cells(samples: Samples, metrics: Sequence[str], pair: tuple[str, str], cut_off: Iterable[str]) -> dict[str, Cell]:
-    label, against = pair
-    found = {}
-    for metric in metrics:
-        if (mean := samples.measured((metric, label, ""))) is None:
+def _cells(
+    samples: Samples, metrics: Mapping[str, Metric], pair: tuple[str, str], cut_off: Iterable[str]
+) -> dict[str, Cell]:
+    label, baseline = pair
+    cells = {}
+    for metric, declared in metrics.items():
+        if (mean := samples.mean(metric, label, *declared.limits)) is None:
             continue
-        bound = label in cut_off and unit_of(metric)[1] == "h"
-        is_known = label != against and not (unit_of(metric)[1] == "h" and {label, against} & set(cut_off))
-        found[metric] = Cell(mean, change_of(samples, metric, pair) if is_known else None, bound)
-    return found
-
-
-def change_of(samples: Samples, metric: str, pair: tuple[str, str]) -> Measured | None:
-    """Return the change of the first setting against the second; None without pairs, or against a mean of 0."""
-    baseline = samples.measured((metric, pair[1], ""))
-    return samples.measured((metric, *pair)) if baseline is not None and baseline.estimate.value else None
+        is_time = declared.unit == "h"
+        is_compared = label != baseline and not (is_time and {label, baseline} & set(cut_off))
+        change = samples.change(metric, label, baseline) if is_compared else None
+        cells[metric] = Cell(mean, change, is_bound=label in cut_off and is_time)
+    return cells
 
 
 def samples_of(
-    rows: Sequence[Row], labels: Sequence[str], metrics: Sequence[str], pooled: Sequence[str] = REPLICATES
+    rows: Sequence[Row], labels: Sequence[str], metrics: Mapping[str, Metric], pooled: Sequence[str] = REPLICATES
 ) -> Samples:
-    """Return metrics of runs by setting, in the units they are shown in; runs alike in what is pooled are pairs."""
+    """Return metrics of runs by setting, in the units in which they are shown.
+
+    Runs with equal values of the `pooled` settings are pairs.
+    """
     kept = [name for name in pooled if name != "seed"]
     return Samples(
         Sample(
             metric,
             label,
-            float(row[metric]) / factor_of(metric),
+            float(row[metric]) / declared.factor,
             " ".join(str(row.get(name)) for name in kept),
             row.get("seed", 0) if "seed" in pooled else 0,
         )
         for label, row in zip(labels, rows, strict=True)
-        for metric in metrics
+        for metric, declared in metrics.items()
         if metric in row
     )
 
 
 def told_apart(rows: Sequence[Row]) -> list[str]:
-    """Return a label for each run, of what sets it apart; by their folders too where runs are alike in all settings."""
+    """Return a label for each run from the settings that differ, with its folder if runs have equal settings."""
     settings = [settings_in(row) for row in rows]
     labels = labels_of(settings)
     keys = [repr(sorted(row.items(), key=str)) for row in settings]
@@ -133,47 +138,27 @@ def told_apart(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def baselines(settings: Mapping[str, Row], order: Iterable[str], against: str | None) -> dict[str, str]:
-    """Return the label that each label is compared with, in order: of several that match, the one most alike.
+def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
+    """Return the label of the baseline of each label, in order of first appearance.
+
+    By default the baseline is the first label. `baseline` names another one, as a label, KEY=VALUE, or the folder of a
+    run. If it names several labels, the baseline of a label is the most similar of these.
 
     Raises
     ------
     InvalidInputError
-        If none matches.
+        If no run is the baseline.
     """
-    labels = list(dict.fromkeys(order))
-    if against is None:
-        chosen = [_nearest_to_defaults(settings, labels)]
-    else:
-        chosen = [label for label in labels if label == against or _matches(settings[label], against)]
-    if not chosen:
-        raise InvalidInputError(f"no setting is {against!r}, allowed are KEY=VALUE and {'; '.join(labels)}")
-    return {label: min(chosen, key=lambda other: _distance(settings[label], settings[other])) for label in labels}
-
-
-def _nearest_to_defaults(settings: Mapping[str, Row], labels: Sequence[str]) -> str:
-    keys = {key for row in settings.values() for key in settings_in(row)} - set(REPLICATES)
-    varying = {key for key in keys if len({repr(row.get(key)) for row in settings.values()}) > 1}
-    defaults = _defaults()
-    return min(labels, key=lambda label: sum(settings[label].get(key) != defaults.get(key) for key in varying))
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    """Return the settings of a run where nothing is chosen."""
-    configs = shipped("configs")
-    chosen = yaml.safe_load((configs / "run.yaml").read_text(encoding="utf-8"))["defaults"]
-    entries = [item for entry in chosen if isinstance(entry, dict) for item in entry.items()]
-    files = {name: configs / name / f"{file}.yaml" for name, file in entries if file is not None and " " not in name}
-    return flat({name: yaml.safe_load(file.read_text(encoding="utf-8")) for name, file in files.items()})
+    settings = dict(zip(reversed(labels), reversed(rows), strict=True))
+    order = list(dict.fromkeys(labels))
+    chosen = order[:1]
+    if baseline is not None:
+        named = zip(labels, rows, strict=True)
+        chosen = [label for label, row in named if is_named(row, (label, row.get("folder")), baseline)]
+    if baseline is not None and not chosen:
+        raise no_baseline(baseline, order)
+    return {label: min(chosen, key=lambda other: _distance(settings[label], settings[other])) for label in order}
 
 
 def _distance(row: Row, other: Row) -> int:
     return sum(row.get(key) != other.get(key) for key in {*settings_in(row), *settings_in(other)} - set(REPLICATES))
-
-
-def _matches(row: Row, wanted: str) -> bool:
-    key, _, text = wanted.partition("=")
-    if key == "policy":
-        return policy_name(row).lower() == text.lower()
-    return key in row and row[key] == yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""A metric of many runs against one setting, with intervals: what the figure of a sweep shows."""
+"""A metric of many runs against one setting, with intervals, for the figure of a sweep."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.bootstrap import Estimate
+from polluxsim.folders import POLICY, policy_name
 from polluxsim.look.frames import check_column, every_row_of, rows_of, settings_in
-from polluxsim.look.groups import POLICY, REPLICATES, in_words, labels_of, policy_name
-from polluxsim.look.replication import baselines, change_of, samples_of
+from polluxsim.look.groups import REPLICATES, in_words, labels_of
+from polluxsim.look.intervals import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate
+from polluxsim.look.metric_names import metric_of
+from polluxsim.look.replication import baselines, samples_of
+from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
 
     from polluxsim.look.frames import Row
-    from polluxsim.look.samples import Samples
+    from polluxsim.look.samples import Measured
 
     Array = NDArray[np.float64]
 
@@ -50,7 +53,7 @@ class Series(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What a figure of a sweep shows: lines, names along the axis unless it has numbers, and what the bars are."""
+    """Contents of a figure of a sweep: lines, names along the axis unless it has numbers, and a note on the bars."""
 
     series: Sequence[Series]
     names: Sequence[str]
@@ -79,29 +82,28 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     places, names = _places([row.get(x) for row in rows], x)
     lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
-    samples = samples_of(rows, arms, [metric], _pooled(rows, x, by))
+    shown = {metric: metric_of(metric, declared_in(frame))}
+    samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
-    baseline = baselines(first, arms, None)[arms[0]]
-    changes = {arm: _change(samples, metric, (arm, baseline)) for arm in first}
-    is_paired = any(change.low is not None for change in changes.values())
+    baseline = baselines(rows, arms)[arms[0]]
+    means = {arm: mean for arm in first if (mean := samples.mean(metric, arm, *shown[metric].limits)) is not None}
+    changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
+    known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        found = samples.measured((metric, arm, ""))
-        assert found is not None
-        points[line, arm] = _point(place, found.estimate, changes[arm] if is_paired else None)
+        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
     row = first[baseline]
     against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
-    return Drawn(_series(points), names, _note(points.values(), against if is_paired else ""))
+    return Drawn(_series(points), names, _note(known or list(means.values()), against if known else ""))
 
 
-def _change(samples: Samples, metric: str, pair: tuple[str, str]) -> Estimate:
-    """Return the change against the baseline; where there is none, no interval of it is known."""
-    change = None if pair[0] == pair[1] else change_of(samples, metric, pair)
-    return Estimate(0.0, None, None) if change is None else change.estimate
+def _estimate(change: Measured | None) -> Estimate:
+    """Return the change, or a change of 0 without an interval if it is unknown."""
+    return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
 
 def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
-    """Return the mean with the interval of its change, or with its own where there are no pairs at all."""
+    """Return the mean with the interval of its change, or with its own interval if the sweep has no pairs."""
     mean, *ends = found
     if change is not None:
         baseline = mean / (1 + change.value) if change.value > -1 else 0.0
@@ -121,10 +123,14 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series
     return found
 
 
-def _note(points: Iterable[_Point], baseline: str) -> str:
-    if baseline:
-        return f"bars: 95 % interval of the change against {baseline}, by pairs"
-    return "bars: 95 % interval of the mean" if any(np.isfinite(point.low) for point in points) else ""
+def _note(shown: Sequence[Measured], baseline: str) -> str:
+    """Return a note on the bars, from the means or changes whose intervals they are."""
+    if all(one.estimate.low is None for one in shown):
+        return ""
+    what = f"change against {baseline}, by pairs" if baseline else "mean"
+    few = any(LEAST_UNITS <= one.num_units < LEAST_FOR_VERDICT for one in shown)
+    assumption = f"\nassuming normal {'log ratios' if baseline else 'values'}, for fewer than {LEAST_FOR_VERDICT}"
+    return f"bars: 95 % interval of the {what}{assumption if few else ''}"
 
 
 def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
@@ -155,7 +161,7 @@ def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -
 
 def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
     settings = [settings_in(row) for row in rows]
-    if x == POLICIES:  # what else differs between policies is theirs
+    if x == POLICIES:  # other settings of policies belong to the policy
         settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
         differing = labels_of([row | {POLICY: ""} for row in settings])
         return ["" if len(set(differing)) == 1 else label for label in differing]

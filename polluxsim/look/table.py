@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polluxsim.look.console import UNBOUNDED
-from polluxsim.look.metric_lines import difference, lines
+from polluxsim.look.metric_lines import baseline_note, difference, lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,32 +17,34 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from polluxsim.look.metric_lines import Line
+    from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
 
 MOST_NAMES = 3
 MOST_COLUMNS = 4
-"""More runs than this are told by their settings."""
+"""Most runs side by side; more runs are shown by their settings."""
 
 COLOURS = {"better": "green", "worse": "red"}
 
 
 class SideBySide:
-    """A table of runs by name side by side, folded into blocks of as many runs as fit.
+    """A table of runs side by side, in blocks that fit the width of the screen.
 
-    The GPUs are those of each run's cluster, where they are known. Each run is compared, in per cent, with the one at
-    the place that is its base; by default none is.
+    `gpus` has the GPUs of each run's cluster, or None where they are not known. `bases` has the place of the run that
+    each run is compared with, in per cent; by default runs are not compared. `user_values` has the user's metrics.
     """
 
     def __init__(
-        self, summaries: Mapping[str, Summary], gpus: Sequence[int | None] = (), bases: Sequence[int] = ()
+        self,
+        summaries: Mapping[str, Summary],
+        gpus: Sequence[int | None] = (),
+        bases: Sequence[int] = (),
+        user_values: Sequence[UserValues] = (),
     ) -> None:
-        runs = list(summaries.values())
-        self._labels, texts = list(words := metrics_in_words(runs, gpus)), list(words.values())
-        found = lines(runs, gpus)
-        self._columns = [
-            (name, [_told(line, text[run], run, bases) for line, text in zip(found, texts, strict=True)])
-            for run, name in enumerate(summaries)
-        ]
+        cells = compared_cells(list(summaries.values()), gpus, bases, user_values)
+        self._labels = list(cells)
+        self._columns = [(name, [texts[run] for texts in cells.values()]) for run, name in enumerate(summaries)]
+        self._note = baseline_note(list(summaries), bases)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the blocks."""
@@ -56,6 +58,8 @@ class SideBySide:
                 block = []
             block.append(column)
         yield self._block(block)
+        if self._note:
+            yield Text(self._note)
 
     def _block(self, columns: Sequence[tuple[str, list[Text]]]) -> Table:
         table = Table()
@@ -68,19 +72,27 @@ class SideBySide:
 
 
 def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
-    """Return a number, and how far it is from that of the run it is compared with."""
+    """Return a number, and its difference from the run that it is compared with."""
     change, verdict = difference(line, run, bases[run]) if bases else ("", "")
     return Text.assemble(text, (f" {change:>8}", COLOURS.get(verdict, "")) if change else "")
 
 
-def metrics_in_words(runs: Sequence[Summary], gpus: Sequence[int | None] = ()) -> dict[str, list[str]]:
-    """Return each metric of all runs in words, by its label; jobs that are missing are named."""
-    return {
-        f"{'  ' * line.metric.is_part}{line.title}": [
-            text + _named(run, line) for run, text in zip(runs, line.texts, strict=True)
-        ]
-        for line in lines(runs, gpus)
-    }
+def compared_cells(
+    runs: Sequence[Summary],
+    gpus: Sequence[int | None] = (),
+    bases: Sequence[int] = (),
+    user_values: Sequence[UserValues] = (),
+) -> dict[str, list[Text]]:
+    """Return each metric of all runs in words, by its label; with differences from the runs at the places in `bases`.
+
+    Jobs that are missing are named.
+    """
+    found = {}
+    for line in lines(runs, gpus, user_values):
+        texts = [text + _named(run, line) for run, text in zip(runs, line.texts, strict=True)]
+        label = f"{'  ' * line.metric.is_part}{line.title}"
+        found[label] = [_told(line, text, run, bases) for run, text in enumerate(texts)]
+    return found
 
 
 def _named(run: Summary, line: Line) -> str:

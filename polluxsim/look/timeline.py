@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polluxsim.look.groups import policy_name, settings_of
+from polluxsim.folders import policy_name
+from polluxsim.look.groups import settings_of
 from polluxsim.look.pauses import Pauses
 from polluxsim.look.run_cluster import cluster_of, is_rented
 from polluxsim.look.series import active_jobs, lifetime, submitted, waiting_jobs

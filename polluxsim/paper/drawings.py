@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from polluxsim.applications.card_profile import CardProfile
-from polluxsim.look.groups import POLICY, Group
+from polluxsim.folders import POLICY
+from polluxsim.look.groups import Group
 from polluxsim.look.plot import batch_sizes, cdf, job_life, nodes, throughput, usage
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.paper.dumbbell import dumbbell

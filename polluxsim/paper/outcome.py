@@ -7,8 +7,8 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
 from polluxsim.files import appearing_whole
-from polluxsim.look.bootstrap import LEAST_UNITS
 from polluxsim.look.console import console
+from polluxsim.look.intervals import LEAST_FOR_VERDICT
 from polluxsim.look.plot.style import save
 from polluxsim.look.samples import Samples
 from polluxsim.paper.drawings import draw
@@ -103,7 +103,7 @@ def sure_enough(plan: Plan, request: Request) -> Outcome:
 def _still(widest: float) -> str:
     if isfinite(widest):
         return f"the widest interval is still ±{100 * widest:.0f} % of its difference"
-    return f"a difference still has no interval, as it is 0 or of fewer than {LEAST_UNITS} units"
+    return f"a difference still has no interval, as it is 0 or of fewer than {LEAST_FOR_VERDICT} units"
 
 
 def _compared(runs: Runs) -> Outcome:

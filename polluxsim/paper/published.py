@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from polluxsim.look.bootstrap import Estimate
+    from polluxsim.look.intervals import Estimate
     from polluxsim.tables import Row
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 
-from polluxsim.look.groups import Group, policy_name, settings_of
+from polluxsim.folders import policy_name
+from polluxsim.look.groups import Group, settings_of
 from polluxsim.paper.experiment import CONFIG_DIRS
 from polluxsim.storage import read_run
 from polluxsim.sweeps.complete import run_entries

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.look.bootstrap import Estimate
+from polluxsim.look.intervals import Estimate
 from polluxsim.look.samples import Measured
 from polluxsim.paper.published import BOUNDS, NOT_JUDGED, UNITS, Kind, Verdict, difference, judge
 

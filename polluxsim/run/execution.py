@@ -18,12 +18,14 @@ from polluxsim.columns import Records
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, driven
 from polluxsim.errors import InvalidConfigError, did_you_mean, short
+from polluxsim.metrics.declared import computed
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
 from polluxsim.run.building import build, in_words, load, missing, with_present_names
 from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.hydra_words import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
+from polluxsim.run.user_metrics import checked, user_metrics
 from polluxsim.shipped import shipped
 from polluxsim.storage import flat
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Workload
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
-TOP_LEVEL = ("agent", *GROUPS, "seed")
+TOP_LEVEL = ("agent", *GROUPS, "metrics", "seed")
 NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
@@ -54,7 +56,8 @@ class Execution:
     """A run that is ready to be simulated: its configuration, without Hydra's own, checked, its files read.
 
     Objects by group in `given` stand for what the configuration would build; it describes them by `_target_` and
-    parameters where these would make the same, and a run with any other has no key.
+    parameters where these would make the same, and a run with any other has no key. `given["metrics"]` has more of the
+    user's metrics by name.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -64,7 +67,12 @@ class Execution:
         self._resolved: dict[str, Any] = resolved(config)
         _check_groups(self._resolved)
         self._given = dict(given or {})
-        can_be_built = all("_target_" in part for part in self._resolved.values() if isinstance(part, dict))
+        self._metrics = user_metrics(self._resolved) | {
+            name: checked(name, metric) for name, metric in self._given.get("metrics", {}).items()
+        }
+        self._user_values: dict[str, Any] = {}
+        parts = [part for name, part in self._resolved.items() if isinstance(part, dict) and name != "metrics"]
+        can_be_built = all("_target_" in part for part in parts)
         self._key = key_of(self._resolved) if can_be_built else None
         self._profiles, self.workload = self._load()
         self.cluster: Cluster = self._part("cluster")
@@ -87,7 +95,9 @@ class Execution:
             raise InvalidConfigError(what) from None
         load = TimingRecord("load", None, self._load_time)
         result = replace(result, timing_records=Records(TimingRecord, (load, *result.timing_records)))
-        return result, summarise(result)
+        summary = summarise(result)
+        self._user_values = {} if summary is None else computed(self._metrics, result)
+        return result, summary
 
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
@@ -119,6 +129,7 @@ class Execution:
             "git_commit": git_commit(),
             "summary": None if summary is None else asdict(summary),
             **unused,
+            **({"metrics": self._user_values} if self._user_values else {}),
         }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from polluxsim import __version__
 from polluxsim.run.digests import digest_of, file_digest, folder_digest
 from polluxsim.run.own_code import module_digest
+from polluxsim.run.user_metrics import modules
 from polluxsim.shipped import shipped
 from polluxsim.storage import ALLOCATIONS_FILE
 
@@ -44,7 +45,7 @@ def key_of(config: Mapping[str, Json]) -> str:
         "config": _plain(config),
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
-        "guests": {name: module_digest(name) for name in sorted(own_modules(config))},
+        "guests": {name: module_digest(name) for name in sorted(own_modules(config) | modules(config))},
         "versions": library_versions(),
         "python": platform.python_version(),
     }

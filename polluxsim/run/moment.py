@@ -61,7 +61,9 @@ class Moment(Generic[RunT]):
         if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
             what = f"its {given[0]} was an object in Python, allowed are choices by name"
             raise InvalidInputError(f"{run.name} cannot be made again: {what}")
-        self.origin, self.config = run, OmegaConf.create(config)
+        # A run folder is data: no function that it names is loaded.
+        self.origin = run
+        self.config = OmegaConf.create({name: part for name, part in config.items() if name != "metrics"})
         self._execution = Execution(self.config)
         self._run, self._policy = self._execution.start()
         interval = self._run.scenario.settings.round_interval

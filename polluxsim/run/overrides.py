@@ -121,10 +121,12 @@ def has_settings(text: str) -> bool:
 def is_in_mapping(key: str) -> bool:
     """Return whether a setting is inside a mapping that is empty in some configuration file.
 
-    >>> is_in_mapping("policy.gpus.vision"), is_in_mapping("policy.inner.backfill")
-    (True, False)
+    >>> [is_in_mapping(key) for key in ("policy.gpus.vision", "policy.inner.backfill", "metrics.energy")]
+    [True, False, True]
     """
     group, *path = key.split(".")
+    if group == "metrics":  # a mapping that no configuration file has
+        return bool(path)
     if len(path) < 2:
         return False
     empty = re.compile(rf"^({'|'.join(map(re.escape, path[:-1]))}): *\{{\}}", re.MULTILINE)

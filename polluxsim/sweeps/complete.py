@@ -11,6 +11,7 @@ from hydra.types import HydraContext, RunMode
 from polluxsim.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.files import lock
 from polluxsim.folders import remove_if_empty
+from polluxsim.metrics.declared import frame_of_table
 from polluxsim.run.composing import CONFIG_NAME
 from polluxsim.run.config_folders import report_replaced
 from polluxsim.run.hydra_inside import Callbacks
@@ -79,9 +80,9 @@ def run_sweep(
     Returns
     -------
     pandas.DataFrame
-        A row per distinct run, in the order of the plan: `folder`, the settings by dotted names (`policy.p`), the
-        metrics of `Summary`, and the run's `key`. All but the `folder` is what `sweep.parquet` in the sweep's folder
-        holds, where folders are relative to it.
+        A row per distinct run, in the order of the plan: `folder`, the policy's name, the settings by dotted names
+        (`policy.p`), the metrics of `Summary`, the user's metrics, and the run's `key`. `sweep.parquet` in the sweep's
+        folder has the same columns, with folders relative to it.
 
     Raises
     ------
@@ -115,7 +116,7 @@ def run_entries(
     """Do runs that are composed already and not finished yet, and return the results of all, as `run_sweep` does."""
     processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
     completed = complete(entries, folder, processes, cache)
-    frame: pd.DataFrame = completed.table.to_pandas()
+    frame = frame_of_table(completed.table)
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
 

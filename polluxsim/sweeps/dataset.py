@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.files import appearing_whole
-from polluxsim.folders import info_of
+from polluxsim.folders import SWEEP_FILE, info_of, policy_name
+from polluxsim.metrics.declared import as_metadata, values_in
 from polluxsim.metrics.summary import Summary
 from polluxsim.run.building import declared_types
 from polluxsim.storage import flat
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
 
     from polluxsim.sweeps.plan import Entry
 
-DATASET = "sweep.parquet"
+DATASET = SWEEP_FILE
 TIMING = "sweep-timing.parquet"
 
 
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     """Write and return the results of finished runs, in their order; wall-clock times go into a file apart."""
-    rows = [_row(entry, folder) for entry in entries]
+    infos = [info_of(entry.folder) for entry in entries]
+    rows = [_row(entry, folder, info) for entry, info in zip(entries, infos, strict=True)]
     declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
     declared |= {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
-    table = table_of(rows, declared)
+    metrics = {name: metric for info in infos for name, (metric, _) in values_in(info).items()}
+    declared |= dict.fromkeys(metrics, pa.float64())
+    table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
     names = [{name: row[name] for name in ("folder", "key")} for row in rows]
     times = [name | _times(entry) for name, entry in zip(names, entries, strict=True)]
     _write(table_of(times, {}), folder / TIMING)
@@ -39,20 +43,22 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return rows as a table with every column that any of them has; what a row has not is null.
+    """Return rows as a table with the columns of all rows. Missing values are null.
 
-    Types of columns that are known are declared, so that they do not hang on the values there happen to be.
+    Declared types make the type of a column independent of its values.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     return pa.table({name: _array(values, declared.get(name)) for name, values in columns.items()})
 
 
-def _row(entry: Entry, folder: Path) -> dict[str, Any]:
-    summary = info_of(entry.folder)["summary"] or {}
+def _row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    summary = info["summary"] or {}
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
-    name = entry.folder.relative_to(folder).as_posix()
-    return {"folder": name, **flat(entry.config), **flat(metrics), "key": entry.key}
+    user_values = {name: value for name, (_, value) in values_in(info).items()}
+    settings = flat({name: part for name, part in entry.config.items() if name != "metrics"})
+    named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
+    return {**named, **settings, **flat(metrics), **user_values, "key": entry.key}
 
 
 def _times(entry: Entry) -> dict[str, float]:

@@ -37,7 +37,7 @@ def png_of(figure: Any) -> bytes:
 
 def test_a_sweep_is_all_combinations_and_seeds_replicate_them(sweep: polluxsim.Sweep) -> None:
     assert len(sweep.frame) == 18
-    table = sweep.table(["avg_jct"], against="policy=OneEach").frame()["average JCT [h]"]
+    table = sweep.table(["avg_jct"], baseline="policy=OneEach").frame()["average JCT [h]"]
     assert table.index.tolist() == ["FIFO", "Tiresias", "OneEach"]
     assert table["change"]["FIFO"] == 0
     assert "Means over 6 workloads" in repr(sweep)

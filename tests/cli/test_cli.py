@@ -168,7 +168,7 @@ BAD = [
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
     (
         ["+horizon=300"],
-        "there is no setting 'horizon', allowed are agent, cluster, engine, policy, profiles, workload, seed",
+        "there is no setting 'horizon', allowed are agent, cluster, engine, policy, profiles, workload, metrics, seed",
     ),
     (["+horizon=300"], "did you mean engine.horizon?"),
     (["policy=polux"], "; did you mean pollux?"),

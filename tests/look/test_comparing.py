@@ -1,4 +1,4 @@
-"""One setting against others: changes are those of the table of settings, and jobs those of the runs."""
+"""Comparisons have the changes of the table of settings, and the jobs of the runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.comparing import as_frame, as_text, by_setting, compared
+from polluxsim.look.comparing import as_frame, by_setting, compared
 from polluxsim.look.frames import frame_of
 from polluxsim.look.replication import settings_table
 from polluxsim.look.settings_text import as_frame as settings_frame
+from polluxsim.look.settings_text import comparison_text
 from polluxsim.look.sweep_series import drawn_of
 from polluxsim.records import JobRecord, Result, Status
 from polluxsim.storage import Run
@@ -38,30 +39,44 @@ RUNS = [run(policy, seed, factor) for policy, factor in (("Pollux", 1.0), ("Fifo
 
 def test_changes_are_those_of_the_table_of_settings() -> None:
     rows = as_frame(compared(RUNS))
-    table = settings_frame(settings_table(frame_of(RUNS), ["avg_jct", "makespan"], "policy=fifo"))
+    table = settings_frame(settings_table(frame_of(RUNS), ["avg_jct", "makespan"]))
     for metric, title in (("avg_jct", "average JCT [h]"), ("makespan", "makespan [h]")):
         row = rows.loc[("FIFO", metric)]
-        expected = table.loc["Pollux", title][["change", "change low", "change high"]]
+        assert row["baseline"] == "Pollux"
+        expected = table.loc["FIFO", title][["change", "change low", "change high"]]
         np.testing.assert_allclose(row[["change", "low", "high"]].astype(float), expected.astype(float))
         assert row["pairs"] == 7
-    assert rows.loc[("FIFO", "makespan"), "change"] == pytest.approx(-0.5)
+    assert rows.loc[("FIFO", "makespan"), "change"] == pytest.approx(1.0)
     assert rows.loc[("FIFO", "jct_by_application.b"), "change"] == 0
 
 
 def test_jobs_are_told_by_how_much_they_lose() -> None:
-    (found,) = compared([*RUNS[7:], *RUNS[:7]])
-    assert (found.setting, found.other) == ("FIFO", "Pollux")
+    (found,) = compared(RUNS)
+    assert (found.setting, found.baseline) == ("FIFO", "Pollux")
+    (turned,) = compared(RUNS, baseline="policy=fifo")
+    assert (turned.setting, turned.baseline) == ("Pollux", "FIFO")
     assert [gain.seconds for gain in found.jobs[-3:]] == [500.0, 600.0, 700.0]
-    text = as_text([found])
+    text = comparison_text([found])
     assert "7 of 14 jobs take no longer, these lose most:" in text
     assert "    a by 11.7 min, in Fifo-6-60" in text
-    assert re.search(r"makespan +\+100\.0 % \[\+100\.0, \+100\.0\], 7 pairs", text)
+    assert re.search(r"makespan ↓ +\+100 % \[\+100, \+100\], 7 pairs", text)
+
+
+def test_times_of_runs_with_jobs_that_were_cut_off_are_not_compared() -> None:
+    """The table of settings does not compare them either."""
+    cut = RUNS[7].result.job_records[0]._replace(status=Status.CUT_OFF, jct=None, completion_time=None)
+    result = Result((cut, RUNS[7].result.job_records[1]), (), (), end_time=1e4)
+    runs = [*RUNS[:7], Run(RUNS[7].name, RUNS[7].info, result), *RUNS[8:]]
+    text = comparison_text(compared(runs))
+    assert "times are not compared, because jobs were cut off" in text
+    assert "average JCT" not in text
+    assert "restarts" in text
 
 
 def test_a_run_that_is_given_twice_counts_once() -> None:
     """A copy in another folder has the same name, settings and results."""
     doubled = [RUNS[0], *RUNS]
-    assert as_text(compared(doubled)) == as_text(compared(RUNS))
+    assert comparison_text(compared(doubled)) == comparison_text(compared(RUNS))
     assert by_setting(doubled) == by_setting(RUNS)
     drawn = [repr(drawn_of(frame_of(runs), "policy", "avg_jct")) for runs in (doubled, RUNS)]
     assert drawn[0] == drawn[1]
@@ -71,20 +86,20 @@ def test_by_one_setting_pairs_are_alike_in_all_others() -> None:
     more = [*RUNS[:2], *RUNS[7:9], run("Pollux", 0, 3.0, 120.0), run("Fifo", 0, 4.0, 120.0)]
     (found,) = compared(more, "policy")
     assert found.changes["makespan"].num_units == 3
-    assert found.changes["makespan"].estimate.value == pytest.approx((100 + 200 + 300) / (200 + 400 + 400) - 1)
+    assert found.changes["makespan"].estimate.value == pytest.approx((2 * 2 * 4 / 3) ** (1 / 3) - 1)
     (found,) = compared(more, "engine.round_interval")
-    assert (found.setting, found.other) == ("round interval = 60", "round interval = 120")
+    assert (found.setting, found.baseline) == ("round interval = 120", "round interval = 60")
     assert found.changes["makespan"].num_units == 2
 
 
 def test_what_cannot_be_compared_is_said_in_a_line(sweep_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InvalidInputError, match="all runs have the same settings, needed are two"):
+    with pytest.raises(InvalidInputError, match="nothing to compare: all runs have the same settings"):
         compared(RUNS[:7])
-    assert "no two runs with the same workload and seed" in as_text(compared([RUNS[0], RUNS[8]]))
+    assert "no two runs have the same workload and seed" in comparison_text(compared([RUNS[0], RUNS[8]]))
     assert main(["compare", str(sweep_folder), "--by", "policy.z"]) == 2
-    assert "no setting 'policy.z', allowed are policy, " in capsys.readouterr().err
+    assert "no setting 'policy.z'; give policy or one of " in capsys.readouterr().err
     assert main(["compare", str(sweep_folder)]) == 0
-    assert capsys.readouterr().out.startswith("Pollux against Tiresias\n  average JCT")
+    assert capsys.readouterr().out.startswith("Tiresias against Pollux (baseline)\n  average JCT")
 
 
 def test_runs_with_long_names_are_told_by_what_differs(sweep_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

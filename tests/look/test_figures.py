@@ -224,8 +224,8 @@ def test_a_sweep_by_hand() -> None:
     assert lines(figure)[0][1].tolist() == [0.5, 1.5]
     assert figure.axes[0].get_ylabel() == "average JCT [h]"
     for arguments, message in (
-        (("policy.q", "avg_jct"), r"no setting 'policy.q', allowed are policy._target_, policy.p, seed"),
-        (("policy.p", "speed"), r"no metric 'speed', allowed are avg_jct"),
+        (("policy.q", "avg_jct"), r"no setting 'policy.q'; give one of policy._target_, policy.p, seed"),
+        (("policy.p", "speed"), r"no metric 'speed'; give one of avg_jct"),
         (("policy.p", "policy.p"), r"no metric 'policy.p'"),
         (("policy.p", "avg_jct", ["policy.z"]), r"no setting 'policy.z'"),
     ):
@@ -261,24 +261,26 @@ def test_runs_and_their_sweep_draw_the_same(runs: list[Run]) -> None:
 
 
 def test_a_sweep_has_the_intervals_of_the_table_of_findings() -> None:
-    """Workloads are the units, runs where there are fewer than six; of fewer than six runs there is no interval."""
+    """Workloads are the units, or runs if there are fewer than six workloads; two runs have no interval."""
     rng = np.random.default_rng(7)
-    for workloads, seeds in ((8, 3), (2, 4), (5, 1)):
+    for workloads, seeds in ((8, 3), (2, 4), (5, 1), (2, 1)):
         runs = [(f"{name}.csv", seed) for name in range(workloads) for seed in range(seeds)]
         jcts = 3600 * np.exp(rng.normal(0, 0.3, len(runs)))
         frame = pd.DataFrame(runs, columns=["workload.path", "seed"]).assign(avg_jct=jcts)
         frame["policy._target_"], frame["policy.p"] = "a.Pollux", -1.0
         samples = [Sample("jct", "a", jct, *run) for run, jct in zip(runs, jcts / 3600, strict=True)]
         (drawn,) = drawn_of(frame, "policy.p", "avg_jct").series
-        measured = Samples(samples).measured(("jct", "a", ""))
+        measured = Samples(samples).mean("jct", "a")
         assert measured is not None
         np.testing.assert_allclose(
             [drawn.mean[0], drawn.low[0], drawn.high[0]],
             np.array(measured.estimate, dtype=float),
             err_msg=f"{workloads}",
         )
-        bars = [bar for bar in sweep(frame, "policy.p").axes[0].collections if len(bar.get_paths())]
-        assert bool(bars) == (workloads * seeds >= 6)
+        axes = sweep(frame, "policy.p").axes[0]
+        bars = [bar for bar in axes.collections if len(bar.get_paths())]
+        assert bool(bars) == (workloads * seeds >= 3)
+        assert ("assuming normal values" in axes.get_title(loc="left")) == (workloads * seeds == 5)
 
 
 def test_decision_times_by_hand() -> None:

@@ -54,7 +54,7 @@ def test_ranks_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["compare", *runs, "--ranks", "queue"]) == 0
     assert "By queue, longest mean wait first" in capsys.readouterr().out
     assert main(["table", *runs, "--by", "user", "--csv"]) == 2
-    assert "--by with --csv, allowed are up to four runs" in capsys.readouterr().err
+    assert "--by is given with --csv: --by takes up to four runs" in capsys.readouterr().err
 
 
 def test_runs_without_names_have_no_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,10 @@
-"""What varies is told apart from what replicates, and differences are taken in pairs."""
+"""Tables of settings: means over replicates, changes over pairs, the baseline and the verdict."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,8 @@ import pytest
 
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
-from polluxsim.look.replication import settings_table
-from polluxsim.look.settings_text import as_csv, as_frame, as_json, as_latex, as_markdown, as_text, verdict
+from polluxsim.look.replication import SettingsTable, settings_table
+from polluxsim.look.settings_text import as_csv, as_frame, as_html, as_json, as_latex, as_markdown, as_text, verdict
 
 JCT = "average JCT [h]"
 FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}
@@ -33,65 +34,107 @@ def sweep(workloads: int = 8, noise: float = 0.01) -> pd.DataFrame:
 
 
 def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
-    table = as_frame(settings_table(sweep()))[JCT]
+    table = as_frame(settings_table(sweep(), baseline="policy.p=-1"))[JCT]
     assert table.index.tolist() == ["p = 1", "p = −1", "p = −10"]
     np.testing.assert_allclose(table["change"].dropna(), [0.10, 0.05], atol=0.02)
     for setting in ("p = 1", "p = −10"):
         assert table.low["p = 1"] < table["mean"]["p = −1"] < table.high["p = 1"]  # bars overlap
         assert table["change low"][setting] > 0  # and yet the change is real
     assert np.isnan(table["change"]["p = −1"])
-    assert "average JCT: p = 1 (+10 %), p = −10 (+5 %)" in verdict(settings_table(sweep()))
+    assert "average JCT: p = 1 (+10 %), p = −10 (+5 %)" in verdict(settings_table(sweep(), baseline="policy.p=-1"))
 
 
 def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
     frame = sweep()
     shuffled = frame.sample(frac=1, random_state=1)
+    whole = as_frame(settings_table(frame, baseline="p = −1"))
     pd.testing.assert_frame_equal(
-        as_frame(settings_table(frame)).sort_index(), as_frame(settings_table(shuffled)).sort_index()
+        whole.sort_index(), as_frame(settings_table(shuffled, baseline="p = −1")).sort_index()
     )
-    few = as_frame(settings_table(frame[frame["policy.p"] != 1]))
-    pd.testing.assert_frame_equal(few, as_frame(settings_table(frame)).loc[few.index])
+    few = as_frame(settings_table(frame[frame["policy.p"] != 1], baseline="p = −1"))
+    pd.testing.assert_frame_equal(few, whole.loc[few.index])
 
 
-def test_the_baseline_is_the_default_or_what_is_asked_for() -> None:
+def test_the_baseline_is_the_setting_of_the_first_run_or_the_one_that_is_named() -> None:
     frame = sweep()
-    against = settings_table(frame, against="policy.p=1").against
-    assert set(against.values()) == {"p = 1"}
-    first = frame[frame["policy.p"] != -1]
-    assert set(settings_table(first).against.values()) == {"p = 1"}  # none is the default: the first
-    with pytest.raises(InvalidInputError, match=r"no setting is 'policy.p=3', allowed are KEY=VALUE and p = 1"):
-        settings_table(frame, against="policy.p=3")
-    with pytest.raises(InvalidInputError, match=r"no metric 'speed', allowed are avg_jct"):
+    assert set(settings_table(frame).baselines.values()) == {"p = 1"}
+    for name in ("policy.p=-1", "p = −1"):
+        assert set(settings_table(frame, baseline=name).baselines.values()) == {"p = −1"}
+    last = frame.assign(folder=[f"run-{number}" for number in range(len(frame))]).iloc[::-1]
+    assert set(settings_table(last).baselines.values()) == {"p = −10"}
+    assert set(settings_table(last, baseline="run-1").baselines.values()) == {"p = −1"}
+    with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=3'; give KEY=VALUE or one of p = 1"):
+        settings_table(frame, baseline="policy.p=3")
+    with pytest.raises(InvalidInputError, match=r"no metric 'speed'; give one of avg_jct"):
         settings_table(frame, ["speed"])
 
 
 def test_of_several_baselines_each_is_compared_with_the_one_like_it() -> None:
     frame = pd.concat([sweep().assign(**{"cluster.num_nodes": nodes}) for nodes in (8, 16)])
-    against = settings_table(frame, against="policy.p=-1").against
+    against = settings_table(frame, baseline="policy.p=-1").baselines
     assert against["p = 1, num nodes = 8"] == "p = −1, num nodes = 8"
     assert against["p = 1, num nodes = 16"] == "p = −1, num nodes = 16"
 
 
-def test_few_workloads_have_no_interval_and_nothing_is_called_real() -> None:
-    table = settings_table(sweep(5))
-    assert "no intervals, as these need 6" in as_text(table)
-    assert verdict(table).startswith("Which differences are real cannot be said")
+@pytest.mark.parametrize("write", [as_text, as_markdown, as_latex, as_html])
+def test_every_form_names_the_baseline_and_says_what_few_pairs_mean(write: Callable[[SettingsTable], str]) -> None:
+    def words(workloads: int) -> str:
+        return " ".join(write(settings_table(sweep(workloads))).split())
+
+    assert "against p = 1 (baseline)" in words(8)
+    assert "ratio of geometric means over pairs, minus 1" in words(8)
+    assert "assume normal" not in words(8)
+    assert "The intervals of 5 pairs assume normal log ratios." in words(5)
+    assert "No verdict on differences: it needs 6 pairs with the same workload and seed, 1 more than" in words(5)
+    assert "An interval needs 3 pairs: 1 is missing." in words(2)
+    assert "An interval needs 3 pairs: 2 are missing." in words(1)
+    assert "95 % interval]" not in words(2)
+
+
+def test_a_change_is_the_ratio_of_geometric_means() -> None:
+    frame = sweep(6)
+    jct = frame.pivot_table(index="seed", columns="policy.p", values="avg_jct")
+    expected = np.exp(np.log(jct[1.0] / jct[-1.0]).mean()) - 1
+    table = as_frame(settings_table(frame, baseline="policy.p=-1"))[JCT]
+    assert table["change"]["p = 1"] == pytest.approx(expected, rel=1e-9)
+    assert table["pairs"]["p = 1"] == 6
+
+
+def test_a_metric_that_is_zero_in_one_run_of_a_pair_has_no_change() -> None:
+    frame = sweep(6)
+    frame["restarts"] = [3, 2, 0] * 5 + [3, 0, 0]
+    text = as_text(settings_table(frame, ["restarts"], "policy.p=1"))
+    words = " ".join(text.split())
+    assert "p = −1: restarts has no ratio, because it is 0 in only one of the two runs in 1 pair." in words
+    assert "p = −10: restarts is 0 in every run, so its change is −100 %." in words
+    assert "−100.0 % [−100.0, −100.0]" in words or "−100 % [−100, −100]" in words
+
+
+def test_ends_of_intervals_are_possible_values() -> None:
+    """One run in six is a thousand times as long, as the 99th percentile of FIFO's ρ can be."""
+    frame = sweep(6, noise=0.0)
+    frame.loc[frame["policy.p"] == 1, "avg_jct"] *= [1, 1, 1000, 1, 1, 1]
+    for few in (frame, frame[frame["seed"] < 4]):
+        table = as_frame(settings_table(few, ["avg_jct"], "policy.p=-1"))[JCT]
+        assert (table["low"] >= 0).all()
+        assert table["change low"]["p = 1"] >= -1
+        assert table["change high"]["p = 1"] > 0
 
 
 def test_what_does_not_differ_is_not_called_real() -> None:
     frame = sweep(noise=0.5)
     frame["avg_jct"] = frame.groupby("seed")["avg_jct"].transform("mean")
-    table = settings_table(frame, ["avg_jct"])
-    assert verdict(table) == "No difference against p = −1 is real by 95 % intervals of pairs."
+    table = settings_table(frame, ["avg_jct"], "policy.p=-1")
+    assert verdict(table) == "No difference against p = −1 (baseline) is real by the 95 % intervals."
 
 
 def test_times_of_jobs_cut_off_are_bounds_and_not_compared() -> None:
     frame = sweep()
     frame["cut_off"] = [["a"] if row == 0 else [] for row in range(len(frame))]
-    text = as_text(settings_table(frame, ["avg_jct"]))
+    text = as_text(settings_table(frame, ["avg_jct"], "policy.p=-1"))
     line = next(line for line in text.splitlines() if line.startswith("p = 1 "))
     assert "≥" in line
-    assert "p = 1 (" not in verdict(settings_table(frame, ["avg_jct"]))
+    assert "p = 1 (" not in verdict(settings_table(frame, ["avg_jct"], "policy.p=-1"))
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -110,9 +153,11 @@ def test_every_form_has_the_frame_s_numbers() -> None:
     table = settings_table(sweep(), ["avg_jct"])
     frame = as_frame(table)
     read = pd.read_csv(io.StringIO(as_csv(table)), index_col="setting")
+    assert set(read.pop("baseline")) == {"p = 1"}
     np.testing.assert_allclose(read.to_numpy(), frame.to_numpy(), rtol=1e-12)
     again = json.loads(as_json(table))
     for label, row in frame.iterrows():
+        assert again[label]["baseline"] == "p = 1"
         assert again[label][JCT] == {part: value for (_, part), value in row.items() if np.isfinite(value)}
     for text in (as_markdown(table), as_latex(table), as_text(table)):
         for value in frame[JCT]["mean"]:
@@ -124,10 +169,10 @@ def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:
     drawn = drawn_of(frame, "policy.p", "avg_jct")
     table = as_frame(settings_table(frame))[JCT]
     (series,) = drawn.series
-    baseline = table["mean"]["p = −1"]
-    np.testing.assert_allclose(series.low[[0, 2]] / baseline - 1, table["change low"][["p = −10", "p = 1"]])
-    assert np.isnan(series.low[1])
-    assert "against p = −1, by pairs" in drawn.note
+    means = table["mean"][["p = −10", "p = −1"]] / (1 + table["change"][["p = −10", "p = −1"]])
+    np.testing.assert_allclose(series.low[:2] / means - 1, table["change low"][["p = −10", "p = −1"]])
+    assert np.isnan(series.low[2])
+    assert "against p = 1, by pairs" in drawn.note
 
 
 def test_names_stand_along_the_axis() -> None:

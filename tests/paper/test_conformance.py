@@ -14,7 +14,7 @@ from perturbed_schedulers import CASES, UNCHANGED, WIDTHS, Case, Job, run, study
 from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
-from polluxsim.look.bootstrap import Estimate
+from polluxsim.look.intervals import Estimate
 from polluxsim.metrics.summary import summarise
 from polluxsim.paper.experiment import CONFIG_DIRS, names, read_experiment, systems
 from polluxsim.paper.inputs import Inputs

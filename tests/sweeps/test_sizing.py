@@ -20,7 +20,7 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidInputError
 from polluxsim.logs.schema import TraceInfo
 from polluxsim.logs.trace_table import write_trace
-from polluxsim.look.bootstrap import Estimate
+from polluxsim.look.intervals import Estimate
 from polluxsim.metrics.target import read_target
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf

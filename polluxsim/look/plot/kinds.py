@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.folders import run_folders
+from polluxsim.folders import policy_name, run_folders
 from polluxsim.look.frames import frame_of
-from polluxsim.look.groups import Group, grouped, policy_name, settings_of
+from polluxsim.look.groups import Group, grouped, settings_of
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.plot.by_application import jct_by_application
 from polluxsim.look.plot.cdf import fairness_cdf, jct_cdf

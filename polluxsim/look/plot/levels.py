@@ -13,7 +13,7 @@ from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, styled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polluxsim.look.bootstrap import Estimate
+    from polluxsim.look.intervals import Estimate
     from polluxsim.look.plot.style import Drawing
     from polluxsim.metrics.target import Target
 

@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from polluxsim.look.colours import looks
-from polluxsim.look.metric_names import in_unit
+from polluxsim.look.metric_names import metric_of
 from polluxsim.look.plot.lines import name_lines
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, styled
 from polluxsim.look.sweep_series import POLICIES, drawn_of
+from polluxsim.metrics.declared import declared_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,7 @@ def sweep(
     }
     if x == POLICIES:
         _colour_by_policy(axes, drawn)
-    axes.set_ylabel(in_unit(metric))
+    axes.set_ylabel(metric_of(metric, declared_in(frame)).heading)
     axes.set_ylim(0, 1.03 * axes.get_ylim()[1])
     if drawn.note:
         axes.set_title(drawn.note, loc="left", fontsize=6.5, color=GREY)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from polluxsim.folders import policy_name
 from polluxsim.look.colours import application_colour, looks, on_page
-from polluxsim.look.groups import grouped, policy_name, settings_of
+from polluxsim.look.groups import grouped, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
-from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
+from polluxsim.look.metric_lines import baseline_note, difference, first_of_same_jobs, lines
 from polluxsim.look.report import titles
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.occupancy import occupancy
@@ -26,6 +27,7 @@ from polluxsim.look.report.payload import (
 )
 from polluxsim.look.run_cluster import cluster_of, is_rented, steady_gpus
 from polluxsim.look.series import fairness, is_adaptive
+from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import summarise
 
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ def report(subjects: Sequence[Subject]) -> str:
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
     bases = first_of_same_jobs([run.result for run in runs])
-    metrics = [(line, _cells(line, bases)) for line in lines(summaries, list(map(steady_gpus, runs)))]
+    found = lines(summaries, list(map(steady_gpus, runs)), [values_in(run.info) for run in runs])
+    metrics = [(line, _cells(line, bases)) for line in found]
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
         title=_title(runs, summaries),
@@ -93,6 +96,7 @@ def report(subjects: Sequence[Subject]) -> str:
         tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
         lines=metrics,
         pooled=_pooled(runs),
+        baseline=baseline_note([card["label"] for card in cards], bases),
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
         has_rho=any(len(fairness(run.result)) for run in runs),

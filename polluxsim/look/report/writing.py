@@ -10,7 +10,7 @@ from rich.progress import track
 from polluxsim.errors import InvalidInputError
 from polluxsim.files import appearing_whole
 from polluxsim.folders import run_folders
-from polluxsim.look.groups import settings_of
+from polluxsim.look.groups import baseline_first, settings_of
 from polluxsim.look.lives import NO_LIVES, Lives
 from polluxsim.look.own_profiles import own_profiles
 from polluxsim.look.report import Subject, report
@@ -28,21 +28,23 @@ SUFFIXES = (".html", ".htm")
 
 
 @nothing_collected()
-def write_report(folders: Sequence[Path], output: Path) -> None:
+def write_report(folders: Sequence[Path], output: Path, baseline: str | None = None) -> None:
     """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
-    The folder of the HTML file is made if it is not there.
+    The folder of the HTML file is made if it is not there. The baseline comes first; by default it is the first run.
 
     Raises
     ------
     InvalidInputError
-        If a folder holds no finished run, a run has no jobs, or the name of the output is not that of an HTML file.
+        If a folder holds no finished run, a run has no jobs, no run is the baseline, or the name of the output is not
+        that of an HTML file.
     """
     check_output(output)
     screen = Console(stderr=True)
     found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
-    subjects = [subject_of(read_run(folder), read_reasons(folder) or ()) for folder in found]
-    write_subjects(subjects, output)
+    subjects = {id(run := read_run(folder)): subject_of(run, read_reasons(folder) or ()) for folder in found}
+    ordered = baseline_first([subject.run for subject in subjects.values()], baseline)
+    write_subjects([subjects[id(run)] for run in ordered], output)
     print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
 
 

@@ -1,0 +1,187 @@
+"""Declarations of metrics: name, unit, direction and function of a result; and the values that run.json keeps."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import dataclass
+from math import inf, isfinite
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.durations import HOUR
+from polluxsim.errors import InvalidInputError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from polluxsim.records import Result
+
+LESS, MORE, NEITHER = "less", "more", ""
+ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}
+
+IN_FILES = ("title", "unit", "better", "can_be_negative")
+"""Parts of a declaration that run.json and sweep.parquet keep."""
+
+PANDAS_ATTRIBUTES = b"PANDAS_ATTRS"
+"""Key under which pandas keeps a frame's attributes in the schema of a Parquet table."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: its title, its unit, its better direction, and its function.
+
+    Parameters
+    ----------
+    title
+        Name in tables, figures and reports.
+    unit
+        Unit in tables. For "h" the values are in seconds, for "%" they are shares of 1; for other units tables have the
+        values as they are.
+    better
+        "less", "more", or "" if neither is better.
+    can_be_negative
+        Whether values can be below 0; otherwise no end of an interval is below 0.
+    is_part
+        Whether reports list it as a part of the metric before it.
+    value
+        Function of a finished run's result that returns the metric in seconds, as a share or in its unit, or None if
+        the run has none. Metrics that come with polluxsim are computed by `summarise` instead.
+
+    Examples
+    --------
+    >>> Metric("mean slowdown", better="less").heading
+    'mean slowdown'
+    >>> Metric("makespan", "h").heading
+    'makespan [h]'
+    """
+
+    title: str
+    unit: str = ""
+    better: str = LESS
+    can_be_negative: bool = False
+    is_part: bool = False
+    value: Callable[[Result], float | None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("title", "unit", "better"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidInputError(f"a metric's {name} is {short(getattr(self, name))}, but it must be text")
+        if not self.title:
+            raise InvalidInputError("a metric's title is empty; give the name that tables are to show")
+        if self.better not in ARROWS:
+            raise InvalidInputError(f"a metric's better is {short(self.better)}; give 'less', 'more' or ''")
+
+    @property
+    def column_unit(self) -> str:
+        """Return the unit of the metric's column in tables, which have shares as shares of 1."""
+        return "" if self.unit == "%" else self.unit
+
+    @property
+    def heading(self) -> str:
+        """Return the title with the unit of the column."""
+        return f"{self.title} [{self.column_unit}]" if self.column_unit else self.title
+
+    @property
+    def arrow(self) -> str:
+        """Return an arrow down if less is better, up if more is better, with a space before it."""
+        return ARROWS[self.better]
+
+    @property
+    def factor(self) -> float:
+        """Return the divisor from the metric's values to its column."""
+        return HOUR if self.unit == "h" else 1.0
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return the smallest and largest possible value in the column."""
+        return -inf if self.can_be_negative else 0.0, 1.0 if self.unit == "%" else inf
+
+
+UserValues = dict[str, tuple[Metric, float | None]]
+"""The user's metrics of a run and their values, by name."""
+
+
+def values_in(info: Mapping[str, Any]) -> UserValues:
+    """Return the user's metrics that a run.json has, with their values, by name.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are not as polluxsim writes them.
+    """
+    entries = info.get("metrics", {})
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise InvalidInputError(f"metrics in run.json is {short(entries)}, but polluxsim writes a mapping of mappings")
+    found = {}
+    for name, entry in entries.items():
+        value = entry.get("value")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InvalidInputError(f"metric {name!r} in run.json is {short(value)}, but it must be a number or null")
+        title, unit, better = (entry.get(part, "") for part in ("title", "unit", "better"))
+        found[name] = (Metric(title, unit, better, entry.get("can_be_negative") is True), value)
+    return found
+
+
+def as_metadata(declared: Mapping[str, Metric]) -> dict[bytes, bytes]:
+    """Return metadata of a Parquet table, which pandas reads into the attributes of a frame as `declare` sets them."""
+    return {PANDAS_ATTRIBUTES: json.dumps({"metrics": _for_files(declared)}).encode()} if declared else {}
+
+
+def frame_of_table(table: pa.Table) -> pd.DataFrame:
+    """Return a sweep's table as a frame, with the declarations of the user's metrics as pandas would read them."""
+    frame: pd.DataFrame = table.to_pandas()
+    frame.attrs.update(json.loads((table.schema.metadata or {}).get(PANDAS_ATTRIBUTES, b"{}")))
+    return frame
+
+
+def declare(frame: pd.DataFrame, declared: Mapping[str, Metric]) -> None:
+    """Add the declarations of the user's metrics to the attributes of a frame that has them as columns."""
+    if declared:
+        frame.attrs["metrics"] = _for_files(declared)
+
+
+def declared_in(frame: pd.DataFrame) -> dict[str, Metric]:
+    """Return the declarations of the user's metrics among a frame's columns.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are not as polluxsim writes them.
+    """
+    return {name: metric for name, (metric, _) in values_in({"metrics": frame.attrs.get("metrics", {})}).items()}
+
+
+def _for_files(declared: Mapping[str, Metric]) -> dict[str, dict[str, Any]]:
+    return {name: {part: getattr(metric, part) for part in IN_FILES} for name, metric in declared.items()}
+
+
+def computed(declared: Mapping[str, Metric], result: Result) -> dict[str, dict[str, Any]]:
+    """Return what run.json says of the user's metrics of a run: declaration and value by name.
+
+    Raises
+    ------
+    InvalidInputError
+        If a function fails, or returns anything but a finite number or None.
+    """
+    entries = _for_files(declared).items()
+    return {name: {**entry, "value": _value(name, declared[name], result)} for name, entry in entries}
+
+
+def _value(name: str, metric: Metric, result: Result) -> float | None:
+    if metric.value is None:
+        raise InvalidInputError(f"metric {name} has no function: declare it as Metric(..., value=FUNCTION)")
+    try:
+        value = metric.value(result)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__}: {short(error)} ({where.filename}, line {where.lineno})"
+        raise InvalidInputError(f"metric {name} has no value: its function failed with {cause}") from error
+    if value is None:
+        return None
+    if not isinstance(value, Real) or not isfinite(value):
+        raise InvalidInputError(f"metric {name} is {short(value)}: its function must return a finite number or None")
+    return float(value)
