@@ -119,7 +119,8 @@ def test_a_run_yaml_of_the_users_wins_and_says_what_it_lacks(conf: Path, capsys:
     assert json.loads(Path("out/run.json").read_text())["seed"] == 7
     said = "conf/policy/las.yaml, conf/run.yaml take the place of polluxsim's own entries of the same name"
     assert said in capsys.readouterr().err
-    write("run", seed=1)
+    quiet = [{f"override hydra/{name}": "none"} for name in ("job_logging", "hydra_logging")]
+    write("run", defaults=["_self_", *quiet], seed=1)
     assert main(["run", "--config-dir", "conf", "hydra.run.dir=other"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("polluxsim: there is no cluster in the configuration")
