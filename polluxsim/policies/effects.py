@@ -56,9 +56,9 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
         if name not in known:
             listed = sorted(known)
             more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-            there = f"there are {', '.join(listed[:MOST_NAMED])}{more}" if listed else "there is none"
+            advice = f"use one of {', '.join(map(repr, listed[:MOST_NAMED]))}{more}" if listed else "leave it out"
             raise InvalidConfigError(
-                f"{setting} names {kind} {name!r}, which does not exist here: {there}{did_you_mean(name, listed)}"
+                f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, listed)}"
             )
 
 
