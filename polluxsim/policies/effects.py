@@ -62,6 +62,16 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
             )
 
 
+def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
+    """Check that names in a setting are queues, or users, of jobs; `otherwise` stands for jobs without one.
+
+    If no job has a queue, or user, each name is allowed: the setting then has no effect, but no name is misspelt.
+    """
+    known = values_of(jobs, attribute, otherwise)
+    if known - {otherwise}:
+        check_names(setting, names, attribute, {*known, otherwise})
+
+
 def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:
     """Return the values of an attribute of jobs; jobs without one count for `otherwise`."""
     return {getattr(job, attribute) or otherwise for job in jobs}

@@ -82,7 +82,7 @@ def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
     command = ["whatif", "sacct.txt", "--nodes", "3", "--policy"]
     assert main([*command, "fifo,quotas(gpus={a: 12, b: 12}),quotas"]) == 0
     said = capsys.readouterr().out
-    assert "quotas: policy Quotas: policy.gpus gives no queue GPUs, so every job borrows" in " ".join(said.split())
+    assert "quotas: policy Quotas: policy.gpus gives GPUs to no queue of a job, so each" in " ".join(said.split())
     configs = [polluxsim.read(path.parent).info["config"] for path in Path("sacct-whatif/runs").rglob("run.json")]
     assert sorted(str(config["policy"].get("gpus")) for config in configs) == ["None", "{'a': 12, 'b': 12}", "{}"]
     assert main([*command, "fifo,quotas(gpus={c: 12})"]) == 2
