@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import check_choice
 from polluxsim.hosts import NOTHING, Host, least, shares_of
-from polluxsim.policies.effects import check_names, unless_jobs_differ, values_of
+from polluxsim.policies.effects import check_owners, unless_jobs_differ
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.quotas import NO_QUEUE
@@ -55,7 +55,7 @@ class DominantResourceFairness:
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return whether shares decide nothing; each weight must be of a queue, or user, that jobs have."""
-        check_names("policy.weights", self.weights, self.by, {*values_of(jobs, self.by, NO_QUEUE), NO_QUEUE})
+        check_owners("policy.weights", self.weights, jobs, self.by, NO_QUEUE)
         return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and one that does not fit "
                                   "holds up the others")  # fmt: skip
 

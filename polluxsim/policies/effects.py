@@ -56,10 +56,20 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
         if name not in known:
             listed = sorted(known)
             more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-            there = f"there are {', '.join(listed[:MOST_NAMED])}{more}" if listed else "there is none"
+            advice = f"use one of {', '.join(map(repr, listed[:MOST_NAMED]))}{more}" if listed else "leave it out"
             raise InvalidConfigError(
-                f"{setting} names {kind} {name!r}, which does not exist here: {there}{did_you_mean(name, listed)}"
+                f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, listed)}"
             )
+
+
+def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
+    """Check that names in a setting are queues, or users, of jobs; `otherwise` stands for jobs without one.
+
+    If no job has a queue, or user, each name is allowed: the setting then has no effect, but no name is misspelt.
+    """
+    known = values_of(jobs, attribute, otherwise)
+    if known - {otherwise}:
+        check_names(setting, names, attribute, {*known, otherwise})
 
 
 def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:

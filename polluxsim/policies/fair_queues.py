@@ -8,7 +8,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.policies.effects import check_names, unless_jobs_differ, values_of
+from polluxsim.policies.effects import check_owners, unless_jobs_differ
 from polluxsim.policies.gangs import schedule_gangs
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.quotas import NO_QUEUE, queue_of
@@ -51,7 +51,7 @@ class FairQueues:
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return whether queues decide nothing; each weight must be of a queue that jobs are in."""
-        check_names("policy.weights", self.weights, "queue", {*values_of(jobs, "queue", NO_QUEUE), NO_QUEUE})
+        check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
         return unless_jobs_differ(jobs, "queue", "its jobs start in order of submission, wherever they fit")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:

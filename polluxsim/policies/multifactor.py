@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.backfill import Limits, backfilled
-from polluxsim.policies.effects import (
-    check_names,
-    overestimate_without_effect,
-    unless_jobs_differ,
-    values_of,
-)
+from polluxsim.policies.effects import check_owners, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import Pools, together
 
@@ -77,7 +72,7 @@ class Multifactor:
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return which factors are the same for all jobs; each share must be of a user who has jobs."""
-        check_names("policy.shares", self.shares, "user", {*values_of(jobs, "user", NOBODY), NOBODY})
+        check_owners("policy.shares", self.shares, jobs, "user", NOBODY)
         sentences = unless_jobs_differ(jobs, "user", "policy.fair_share has no effect") if self.fair_share else []
         if self.priority not in (0.0, Multifactor.priority):  # not of the default, as few logs have priorities
             sentences += unless_jobs_differ(jobs, "priority", "policy.priority has no effect")

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, short
-from polluxsim.policies.effects import check_names, values_of
+from polluxsim.policies.effects import check_names, check_owners, values_of
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Change, Decision, Reason
@@ -60,17 +60,18 @@ class Quotas:
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if the quotas decide nothing; their queues and GPU types must exist."""
         queues = values_of(jobs, "queue", NO_QUEUE)
-        check_names("policy.gpus", self.gpus, "queue", {*queues, NO_QUEUE} if jobs else self.gpus)
+        check_owners("policy.gpus", self.gpus, jobs, "queue", NO_QUEUE)
         for queue, said in self.gpus.items():
             if isinstance(said, Mapping):
                 check_names(f"policy.gpus.{queue}", said, "GPU type", cluster.types)
-        if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in self.gpus.values()):
+        quotas = [said for queue, said in self.gpus.items() if queue in queues]
+        if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in quotas):
             if jobs and not self.borrowing:
                 raise InvalidConfigError(
-                    "policy.gpus gives no queue GPUs and policy.borrowing is false, so that no job could start; "
+                    "policy.gpus gives GPUs to no queue of a job and policy.borrowing is false, so no job could start; "
                     f"give GPUs to queues, as policy.gpus={{{min(queues)}: {cluster.num_gpus}}}"
                 )
-            return ["policy.gpus gives no queue GPUs, so every job borrows: a backfill without quotas or reservations"]
+            return ["policy.gpus gives GPUs to no queue of a job, so each job borrows: a backfill without quotas"]
         if self.borrowing and len(queues) == 1:
             return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]
         return []

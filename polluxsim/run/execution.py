@@ -192,12 +192,13 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_top_level(config: DictConfig) -> None:
-    if unknown := sorted(set(map(str, config)) - {*TOP_LEVEL, NOT_THE_RUNS}):
+    names = set(map(str, config))  # also those whose value is missing
+    if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
     if OmegaConf.is_missing(config, "seed"):
         raise InvalidConfigError(missing("seed"))
-    if lacking := [name for name in (*GROUPS, "seed") if name not in config]:
+    if lacking := [name for name in (*GROUPS, "seed") if name not in names]:
         raise InvalidConfigError(
             f"there is no {lacking[0]} in the configuration, and each run needs one; a run.yaml of your own replaces "
             f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"

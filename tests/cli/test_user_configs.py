@@ -119,7 +119,8 @@ def test_a_run_yaml_of_the_users_wins_and_says_what_it_lacks(conf: Path, capsys:
     assert json.loads(Path("out/run.json").read_text())["seed"] == 7
     said = "conf/policy/las.yaml, conf/run.yaml take the place of polluxsim's own entries of the same name"
     assert said in capsys.readouterr().err
-    write("run", seed=1)
+    quiet = [{f"override hydra/{name}": "none"} for name in ("job_logging", "hydra_logging")]
+    write("run", defaults=["_self_", *quiet], seed=1)
     assert main(["run", "--config-dir", "conf", "hydra.run.dir=other"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("polluxsim: there is no cluster in the configuration")
@@ -198,7 +199,7 @@ def test_each_policy_of_a_sweep_has_its_own_settings_and_is_told_of_once(
     common = ["seed=0,1", *SMALL, "engine.horizon=60", "hydra.sweep.dir=s", "hydra.sweeper.workers=1"]
     for _ in range(2):  # the second time, all runs are found finished
         assert main(["run", "-m", policies, *common]) == 0
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if "gives no queue GPUs" in line]
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "gives GPUs to no queue of a job" in line]
         assert re.match("polluxsim: 0-.*policy=quotas,seed=0.* and 1 more: policy Quotas: policy.gpus", line)
     configs = [json.loads(path.read_text())["config"]["policy"] for path in sorted(Path("s").glob("*/run.json"))]
     assert [config["gpus"] for config in configs] == [{}, {}, {"none": 8}, {"none": 8}]
@@ -239,8 +240,9 @@ def test_a_what_if_takes_a_policy_with_settings_and_says_what_they_do_not_decide
     assert main(["run", "policy=fifo", *SMALL, "hydra.run.dir=base"]) == 0
     assert main(["whatif", "base", "--at", "10min", "policy=quotas(gpus={none: 8})", "-o", "w"]) == 0
     assert "otherwise: policy Quotas: all jobs are in queue 'none'" in capsys.readouterr().out
-    assert main(["whatif", "base", "--at", "10min", "policy=quotas(gpus={nobody: 8})", "-o", "w2"]) == 2
-    assert "policy.gpus names queue 'nobody'" in capsys.readouterr().err
+    wrong = "policy=quotas(gpus={none: {t4: 8}})"
+    assert main(["whatif", "base", "--at", "10min", wrong, "-o", "w2"]) == 2
+    assert "policy.gpus.none names GPU type 't4'" in capsys.readouterr().err
     assert not Path("w2").exists()
     assert json.loads(Path("w/otherwise/run.json").read_text())["config"]["policy"]["gpus"] == {"none": 8}
 

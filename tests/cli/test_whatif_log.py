@@ -82,11 +82,11 @@ def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
     command = ["whatif", "sacct.txt", "--nodes", "3", "--policy"]
     assert main([*command, "fifo,quotas(gpus={a: 12, b: 12}),quotas"]) == 0
     said = capsys.readouterr().out
-    assert "quotas: policy Quotas: policy.gpus gives no queue GPUs, so every job borrows" in " ".join(said.split())
+    assert "quotas: policy Quotas: policy.gpus gives GPUs to no queue of a job, so each" in " ".join(said.split())
     configs = [polluxsim.read(path.parent).info["config"] for path in Path("sacct-whatif/runs").rglob("run.json")]
     assert sorted(str(config["policy"].get("gpus")) for config in configs) == ["None", "{'a': 12, 'b': 12}", "{}"]
     assert main([*command, "fifo,quotas(gpus={c: 12})"]) == 2
-    assert "policy.gpus names queue 'c', which does not exist here: there are a, b" in capsys.readouterr().err
+    assert "policy.gpus names queue 'c', which does not exist here; use one of 'a', 'b'" in capsys.readouterr().err
     gpus = ["--gpus", "24", "--policies", "fifo,quotas(gpus={a: 12})"]
     assert main(["calibrate", "sacct-whatif/log.parquet", *gpus, "--workers", "1"]) == 0
     assert "quotas(gpus={a: 12})" in " ".join(capsys.readouterr().out.split())

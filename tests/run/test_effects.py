@@ -48,8 +48,9 @@ def found(policy, jobs=PLAIN, cluster=NODES, settings=None, agent=None):
 
 SHARES = EngineSettings(sharing=Interleaved())
 POLICIES = {
-    "quotas": (Quotas(), PLAIN, "policy.gpus gives no queue GPUs, so every job borrows"),
-    "quotas of 0": (Quotas({"vision": 0}), SAID, "policy.gpus gives no queue GPUs, so every job borrows"),
+    "quotas": (Quotas(), PLAIN, "policy.gpus gives GPUs to no queue of a job, so each job borrows"),
+    "quotas of 0": (Quotas({"vision": 0}), SAID, "policy.gpus gives GPUs to no queue of a job, so each job borrows"),
+    "quotas where there is no queue": (Quotas({"gpu": 4}), PLAIN, "policy.gpus gives GPUs to no queue of a job"),
     "quotas of one queue": (Quotas({"none": 4}), PLAIN, "all jobs are in queue 'none'"),
     "fair-queues": (FairQueues(), PLAIN, "no job has a queue"),
     "fair-queues of one": (FairQueues(), SAID[:1], "all jobs have the same queue, 'vision'"),
@@ -97,12 +98,15 @@ def test_policies_that_share_gpus_say_what_they_lack() -> None:
 
 
 NAMES = {
-    "queue": (Quotas({"visoin": 4}), "policy.gpus names queue 'visoin', which .* speech, vision; did you mean vision?"),
+    "queue": (
+        Quotas({"visoin": 4}),
+        "policy.gpus names queue 'visoin', .* 'speech', 'vision'; did you mean vision?",
+    ),
     "no quota": (Quotas(borrowing=False), r"no job could start; give GPUs to queues, as policy.gpus=\{speech: 8\}"),
     "weight": (FairQueues({"visoin": 2.0}), "policy.weights names queue 'visoin'"),
-    "drf": (DominantResourceFairness({"vision": 2.0}, by="user"), "policy.weights names user 'vision'.* ann, bob"),
+    "drf": (DominantResourceFairness({"vision": 2.0}, by="user"), "policy.weights names user 'vision'.* 'ann', 'bob'"),
     "user": (Multifactor(shares={"anne": 2.0}), "policy.shares names user 'anne'.* did you mean ann?"),
-    "type": (Quotas({"vision": {"t4": 4}}), "policy.gpus.vision names GPU type 't4', .*there are gpu"),
+    "type": (Quotas({"vision": {"t4": 4}}), "policy.gpus.vision names GPU type 't4', .*use one of 'gpu'"),
 }
 
 
@@ -126,7 +130,7 @@ def test_pairs_are_of_a_gpu_type_of_their_table(tmp_path: Path) -> None:
     table = tmp_path / "pairs.csv"
     columns = "gpu_type,model,batch_size,gpus,other_model,other_batch_size,steps_per_s,other_steps_per_s"
     table.write_text(f"{columns}\np100,a,1,1,b,1,1.0,1.0\n")
-    with pytest.raises(InvalidConfigError, match=r"engine\.sharing\.gpu_type names GPU type 'v100'.* there are p100"):
+    with pytest.raises(InvalidConfigError, match=r"engine\.sharing\.gpu_type names GPU type 'v100'.* one of 'p100'"):
         found(Fifo(), settings=EngineSettings(sharing=Pairs(str(table))))
     typed = Cluster.of_groups([[1, 4, "p100"]])
     assert found(Fifo(), cluster=typed, settings=EngineSettings(sharing=Pairs(str(table)))) == []
