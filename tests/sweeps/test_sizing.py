@@ -198,6 +198,7 @@ def test_larger_clusters_that_do_worse_are_named(
     assert words[1:] == [f"not monotone: {line}" for line in lines]
 
 
+@pytest.mark.slow
 def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
