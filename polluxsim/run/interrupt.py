@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-# What ends this process even while `exits_raised` stands for it.
-_exit = os._exit
+# Ends this process even within `exits_raised`.
+exit_at_once = os._exit
 
 PATIENCE = 0.5
 """How long the present round may go on after Ctrl-C [s]."""
@@ -171,14 +171,14 @@ def exits_raised() -> Iterator[None]:
 
     def refuse(status: int) -> NoReturn:
         if os.getpid() != process:
-            _exit(status)
+            exit_at_once(status)
         raise SystemExit(f"os._exit({status})")
 
     os._exit = refuse
     try:
         yield
     finally:
-        os._exit = _exit
+        os._exit = exit_at_once
 
 
 @contextmanager
@@ -214,4 +214,4 @@ def end_process(message: str = MESSAGE) -> None:
         act()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
-    _exit(INTERRUPTED)
+    exit_at_once(INTERRUPTED)

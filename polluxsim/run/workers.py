@@ -13,7 +13,7 @@ from multiprocessing import active_children, connection, get_context, parent_pro
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import SweepError
-from polluxsim.run.interrupt import SIGNALS, uninterrupted
+from polluxsim.run.interrupt import SIGNALS, exit_at_once, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -103,4 +103,4 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        os._exit(1)
+        exit_at_once(1)  # not os._exit, which raises while a run of the user's code is under way
