@@ -13,7 +13,13 @@ import pytest
 import polluxsim
 from polluxsim.errors import PolluxSimError
 
-EXAMPLES = {"path": Path("log.csv"), "line": 3, "reason": "is broken", "found": b"\xff"}
+EXAMPLES = {
+    "path": Path("log.csv"),
+    "line": 3,
+    "reason": "is broken",
+    "found": b"\xff",
+    "message": "what is wrong, and why",
+}
 
 
 def kinds() -> list[type[PolluxSimError]]:

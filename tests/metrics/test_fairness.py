@@ -19,7 +19,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.truth import Truth
-from polluxsim.look.table import metrics_in_words
+from polluxsim.look.table import compared_cells
 from polluxsim.metrics.fairness import mean_contention, time_on_share
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.profile import ProfileRangeError, StepTime
@@ -154,7 +154,7 @@ def test_a_run_is_kept_where_a_profile_says_nothing_of_a_share(adaptive: bool) -
     assert known["b"] > 0
     summary = summarise(result)
     assert (summary.unknown_fairness, summary.max_fairness) == (1, known["b"])
-    assert metrics_in_words([summary])["  not known, jobs"] == ["1"]
+    assert [cell.plain for cell in compared_cells([summary])["  not known, jobs"]] == ["1"]
 
 
 def test_fairness_by_hand() -> None:

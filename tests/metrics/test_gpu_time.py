@@ -14,7 +14,7 @@ from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.table import metrics_in_words
+from polluxsim.look.table import compared_cells
 from polluxsim.metrics.gpu_time import effective_time_ratio, shares_of_gpu_time
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import JobRecord, OutageRecord, Result, Status
@@ -80,7 +80,7 @@ def test_by_hand() -> None:
     assert (summary.outages, summary.restarts_by_failure) == (2, 2)
     assert summary.effective_time_ratio == pytest.approx((900 + 600) / 2400)
     assert effective_time_ratio([job("a")], 2000.0) == 900 / 1200
-    words = metrics_in_words([summary])
+    words = {label: [cell.plain for cell in cells] for label, cells in compared_cells([summary]).items()}
     assert (words["outages of nodes"], words["restarts by failure"]) == (["2"], ["2"])
     assert words["effective training time"] == ["62.5 %"]
     assert words["  GPU time: lost training"] == ["6.2 %"]
@@ -89,5 +89,5 @@ def test_by_hand() -> None:
 
 def test_without_failures_and_checkpoints_the_table_is_as_it_was() -> None:
     summary = summarise(Result((job("a"),), (), (), 2000.0, gpu_seconds=16_000.0))
-    assert not any("failure" in label or "GPU time:" in label for label in metrics_in_words([summary]))
+    assert not any("failure" in label or "GPU time:" in label for label in compared_cells([summary]))
     assert summarise(Result((job("a"),), (), (), 2000.0)).gpu_time == {}

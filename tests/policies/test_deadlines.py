@@ -21,7 +21,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import driven, simulate
 from polluxsim.engine.turns import Simulation
 from polluxsim.errors import InvalidAllocationError
-from polluxsim.look.table import metrics_in_words
+from polluxsim.look.table import compared_cells
 from polluxsim.look.why.words import sentence
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.policies.deadlines import EarliestDeadline
@@ -77,7 +77,7 @@ def test_who_cannot_be_in_time_is_rejected_and_ends_there() -> None:
     summary = summarise(result)
     assert summary is not None
     assert (summary.rejected, summary.deadlines, summary.deadlines_met) == (("b",), 2, 1)
-    words = metrics_in_words([summary])
+    words = {label: [cell.plain for cell in cells] for label, cells in compared_cells([summary]).items()}
     assert (words["rejected"], words["deadlines met"]) == (["1: b"], ["1 of 2 (50.0 %)"])
     assert summary.avg_jct == np.mean([a.jct, c.jct])
 

@@ -132,4 +132,4 @@ def test_a_run_inside_ones_own_hydra_application_leaves_it_alone(workload: str, 
 def test_plans_are_composed_in_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         loaders = list(pool.map(lambda _: Loader().get_group_options("engine"), range(8)))
-    assert loaders == [["exact", "osdi21"]] * 8
+    assert loaders == [["exact", "log", "osdi21"]] * 8
