@@ -14,7 +14,7 @@ from time import process_time
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.checks.findings import Fault, Finding, of_answer
-from polluxsim.engine.guests import guest
+from polluxsim.engine.guests import Interruption, guest
 from polluxsim.engine.simulation import Simulation
 from polluxsim.errors import InvalidAllocationError, PolluxSimError
 from polluxsim.policies.view import Decision, traits_of
@@ -43,7 +43,7 @@ class FoundError(Exception):
         self.finding = finding
 
 
-class DecisionTimeoutError(BaseException):
+class DecisionTimeoutError(Interruption):
     """A decision takes too long; no error of the guest's, and not to be caught as one."""
 
 

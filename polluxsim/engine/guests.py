@@ -10,11 +10,16 @@ from polluxsim.errors import PolicyError, PolluxSimError
 PACKAGE = Path(__file__).parents[1]
 
 
+class Interruption(BaseException):
+    """Base class of exceptions that a caller raises inside a policy, as a time limit does; they are passed on."""
+
+
 class guest:  # noqa: N801  (a context manager, like those of contextlib)
     """Context manager that turns an error of a policy into a `PolicyError`.
 
     The message names the policy, the round [s], and the file and line in the policy's code. Exceptions that would end
-    the whole program, like `SystemExit`, become a `PolicyError` too. `KeyboardInterrupt` and `PolluxSimError` do not.
+    the whole program, like `SystemExit`, become a `PolicyError` too. `KeyboardInterrupt`, `Interruption` and
+    `PolluxSimError` do not.
     """
 
     __slots__ = ("_name", "_time")
@@ -28,7 +33,7 @@ class guest:  # noqa: N801  (a context manager, like those of contextlib)
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__  # Ctrl-C while a compiled kernel ran
-        if error is not None and not isinstance(error, (KeyboardInterrupt, PolluxSimError)):
+        if error is not None and not isinstance(error, (KeyboardInterrupt, Interruption, PolluxSimError)):
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             where = f"in the round at {self._time:g} s{_place(error)}"
             raise PolicyError(f"policy {self._name} failed {where}: {what}") from error
