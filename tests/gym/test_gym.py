@@ -216,4 +216,4 @@ def test_what_the_notebook_learns_beats_first_in_first_out() -> None:
         exec(source, namespace)
     sweep = polluxsim.sweep(namespace["load"], policy=["fifo", AgentPolicy(namespace["agent"])], seeds=range(8))
     said = " ".join(str(sweep.table(["avg_jct"], baseline="policy=fifo")).split())
-    assert "Real by 95 % intervals of pairs, against FIFO: average JCT: AgentPolicy (−" in said
+    assert "Real by the 95 % intervals, against FIFO (baseline): average JCT: AgentPolicy (−" in said
