@@ -20,6 +20,8 @@ MOST_COLUMNS = 80
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 README = ROOT / "README.md"
+LONG = {"README", "recipes", "sweeps", "tutorial"}
+"""Pages whose examples take more than 20 s together; they are in the slow tier."""
 
 
 class Block(NamedTuple):
@@ -60,7 +62,7 @@ def run(block: Block, namespace: dict[str, object], page: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*PAGES, pytest.param(README, marks=pytest.mark.slow)],  # its runs are those of the size one begins with
+    [pytest.param(path, marks=pytest.mark.slow) if path.stem in LONG else path for path in [*PAGES, README]],
     ids=lambda path: path.stem,
 )
 def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
