@@ -163,11 +163,11 @@ def stopping_between_rounds() -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def exits_raised() -> Iterator[None]:
-    """Have `os._exit` raise `SystemExit` within the block, so that code of the user's cannot end it without a word.
+    """Have `os._exit` raise `SystemExit` within the block, so that user code cannot end the process without a message.
 
-    Processes that are forked meanwhile end as usual.
+    Blocks may be nested. Processes that are forked in the block end as usual.
     """
-    process = os.getpid()
+    process, before = os.getpid(), os._exit
 
     def refuse(status: int) -> NoReturn:
         if os.getpid() != process:
@@ -178,7 +178,7 @@ def exits_raised() -> Iterator[None]:
     try:
         yield
     finally:
-        os._exit = exit_at_once
+        os._exit = before
 
 
 @contextmanager

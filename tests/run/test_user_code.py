@@ -136,6 +136,17 @@ def test_an_arena_takes_no_configuration_from_its_folder(here: Path, capsys: pyt
     assert "arena/policies/workload: not what an arena writes" in errors_of(command, capsys)
 
 
+def test_an_inner_block_leaves_the_outer_one_in_force() -> None:
+    """A sweep in this process makes each run within a block of its own, inside that of the command."""
+    real = os._exit
+    with exits_raised():
+        with exits_raised():
+            pass
+        with pytest.raises(SystemExit, match="3"):
+            os._exit(3)
+    assert os._exit is real
+
+
 def test_a_forked_process_may_end_itself() -> None:
     with exits_raised():
         with pytest.raises(SystemExit, match=r"os\._exit\(3\)"):
