@@ -67,6 +67,10 @@ class LostProcessError(PolluxSimError):
     """The process that made a run ended by itself."""
 
 
+MOST_LISTED = 20
+"""Names that an error lists at most."""
+
+
 def short(value: object) -> str:
     """Return a value as an error shows it, of 60 characters at most."""
     text = repr(value)
@@ -83,9 +87,20 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
 
+def listed(names: Iterable[str]) -> str:
+    """Return names with commas; a long list is cut, and the rest is counted.
+
+    >>> listed(["a", "b"])
+    'a, b'
+    """
+    every = list(names)
+    more = f" and {len(every) - MOST_LISTED} more" if len(every) > MOST_LISTED else ""
+    return f"{', '.join(every[:MOST_LISTED])}{more}"
+
+
 def allowed_among(word: object, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown name: those that are known, and which may have been meant."""
-    return f"allowed are {', '.join(known)}{did_you_mean(word, known)}"
+    """Return the end of an error about an unknown name: the known names, and the nearest of them."""
+    return f"allowed are {listed(known)}{did_you_mean(word, known)}"
 
 
 def check_number(name: str, value: float, holds: bool, allowed: str) -> None:

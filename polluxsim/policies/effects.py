@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError, did_you_mean
+from polluxsim.errors import InvalidConfigError, did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from polluxsim.types import Cluster
     from polluxsim.workloads.job import Job
-
-MOST_NAMED = 12
-"""Names that an error lists; it counts the rest."""
 
 
 def without_effect(policy: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
@@ -54,11 +51,9 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
     """
     for name in names:
         if name not in known:
-            listed = sorted(known)
-            more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-            advice = f"use one of {', '.join(map(repr, listed[:MOST_NAMED]))}{more}" if listed else "leave it out"
+            advice = f"use one of {listed(map(repr, sorted(known)))}" if known else "leave it out"
             raise InvalidConfigError(
-                f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, listed)}"
+                f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, known)}"
             )
 
 
