@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan, sqrt
 
@@ -69,6 +69,13 @@ class Checkpoints:
                 raise _wrong(name, f"{cost:g} s", f"at most the interval between checkpoints, {self.every:g} s")
             if self.every == "young-daly" and not cost:
                 raise _wrong(name, "0 s", "a time > 0 where every is young-daly")
+
+    def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
+        """Yield a sentence for each setting that changes nothing, whatever the jobs and the cluster are."""
+        if self.every != "young-daly" and self.expected_rate != Checkpoints.expected_rate:
+            yield f"engine.checkpoints.expected_rate has no effect: every is {self.every}, not young-daly"
+        if not self.sizes and self.bandwidth != Checkpoints.bandwidth:
+            yield "engine.checkpoints.bandwidth has no effect: no application has a size in engine.checkpoints.sizes"
 
     def cost_of(self, application: str) -> float:
         """Return the time of a checkpoint [s]."""

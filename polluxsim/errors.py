@@ -87,15 +87,15 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return names with commas; a long list is cut, and the rest is counted.
+def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
+    """Return names with commas, at most `most` of them, and the number of the rest.
 
-    >>> listed(["a", "b"])
-    'a, b'
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
     """
     every = list(names)
-    more = f" and {len(every) - MOST_LISTED} more" if len(every) > MOST_LISTED else ""
-    return f"{', '.join(every[:MOST_LISTED])}{more}"
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return f"{', '.join(every[:most])}{more}"
 
 
 def allowed_among(word: object, known: Collection[str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import exp, gamma, inf, isfinite, log
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.durations import HOUR, NODE_DAYS
 from polluxsim.errors import InvalidConfigError
@@ -14,7 +14,7 @@ from polluxsim.tables import read_rows
 from polluxsim.types import MOST_SECONDS, Outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from polluxsim.tables import Row
 
@@ -83,6 +83,13 @@ class DrawnFailures:
 
     def __post_init__(self) -> None:
         check_limits("cluster.failures", self, _LIMITS)
+
+    def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
+        """Yield a sentence if nodes never fail at these rates, or groups of nodes never do."""
+        if not self.rate and not self.group_rate:
+            yield "cluster.failures has no effect: rate and group_rate are 0"
+        elif self.group_size > 1 and not self.group_rate:
+            yield "cluster.failures.group_size has no effect: group_rate is 0"
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return even numbers for nodes, and odd ones for groups."""
@@ -167,6 +174,9 @@ class RecordedFailures:
 
     path: str
     _outages: tuple[tuple[Row, Outage], ...] = field(init=False, repr=False, compare=False)
+
+    repairs_are_given: ClassVar = True
+    """The file has the end of each failure, so that `cluster.repairs` changes nothing."""
 
     def __post_init__(self) -> None:
         outages = tuple((row, _outage(row)) for row in read_rows(Path(self.path), COLUMNS))

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from polluxsim.engine.sharing import by_gpus
+from polluxsim.policies.effects import check_names
 from polluxsim.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polluxsim.engine.sharing import Tenant
-    from polluxsim.types import JobId
+    from polluxsim.types import Cluster, JobId
 
 Kind: TypeAlias = tuple[str, int]
 """Model, and batch size on each GPU."""
@@ -65,6 +66,14 @@ class Pairs:
             found[*where, one, other] = row.number("steps_per_s", at_least=0)
             found[*where, other, one] = row.number("other_steps_per_s", at_least=0)
         object.__setattr__(self, "_speeds", found)
+
+    def without_effect(self, jobs: object, cluster: Cluster) -> list[str]:
+        """Return a sentence if the cluster replaces `gpu_type`; check that the table has this type if it counts."""
+        if not cluster.node_types:
+            check_names("engine.sharing.gpu_type", [self.gpu_type], "GPU type", self.gpu_types)
+        elif self.gpu_type != Pairs.gpu_type:
+            return ["engine.sharing.gpu_type has no effect: the cluster gives the types of its nodes"]
+        return []
 
     @property
     def gpu_types(self) -> set[str]:

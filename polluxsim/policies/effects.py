@@ -1,8 +1,8 @@
-"""Check the settings of policies against the jobs and the cluster: unknown names, and settings without effect.
+"""Check the settings of policies and other parts of a run: unknown names, and settings without effect.
 
-A policy may have a method `without_effect(jobs, cluster)`. It returns a sentence for each setting, or rule, that
-decides nothing for these jobs on this cluster. It raises `InvalidConfigError` for a name in a setting that does not
-exist. These functions help to write that method.
+A policy, a failure model, a sharing model and a checkpoint rule may each have a method `without_effect(jobs, cluster)`.
+It returns a sentence for each setting, or rule, that decides nothing for these jobs on this cluster. It raises
+`InvalidConfigError` for a name in a setting that does not exist. The other functions help to write that method.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from polluxsim.workloads.job import Job
 
 
-def without_effect(policy: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-    """Return a sentence for each setting of a policy, or rule, that decides nothing here; none where it says none.
+def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+    """Return a sentence for each setting of a policy, or of another part of a run, that has no effect here.
 
     Raises
     ------
     InvalidConfigError
-        If a setting of the policy names what does not exist.
+        If a setting of the part has a name that does not exist.
     """
-    method = getattr(policy, "without_effect", None)
+    method = getattr(part, "without_effect", None)
     return [] if method is None else list(method(jobs, cluster))
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.errors import InvalidConfigError, listed
 from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 
 MOST_NAMED = 3
-"""Files that a message names; it counts the rest."""
+"""Files that a message names at most."""
 
 
 def user_folders() -> tuple[Path, ...]:
@@ -62,7 +62,8 @@ def report_replaced(folders: Sequence[Path]) -> None:
         names = sorted(path.relative_to(shipped("configs")) for path in shipped("configs").rglob("*.yaml"))
         found = [str(folder / name) for name in names if (folder / name).is_file()]
         if found:
-            more = len(found) - MOST_NAMED
-            named = ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
             verb, what = ("takes", "entry") if len(found) == 1 else ("take", "entries")
-            print(f"polluxsim: {named} {verb} the place of polluxsim's own {what} of the same name", file=sys.stderr)
+            print(
+                f"polluxsim: {listed(found, MOST_NAMED)} {verb} the place of polluxsim's own {what} of the same name",
+                file=sys.stderr,
+            )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING
 
-from polluxsim.engine.failures import DrawnFailures, RecordedFailures
-from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.gpu_types import GPU_TYPES
 from polluxsim.policies.effects import check_names, without_effect
 
@@ -29,7 +26,7 @@ def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     _check_types(scenario)
     of_policy = without_effect(policy, scenario.workload.jobs, scenario.cluster)
     sentences = [f"policy {scenario.policy_name}: {sentence}" for sentence in of_policy]
-    return [*sentences, *_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario), *_of_checkpoints(scenario)]
+    return [*sentences, *_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario), *_of_parts(scenario)]
 
 
 def unused_in(scenario: Scenario, result: Result) -> list[str]:
@@ -40,10 +37,7 @@ def unused_in(scenario: Scenario, result: Result) -> list[str]:
 
 
 def _check_types(scenario: Scenario) -> None:
-    """Check the GPU types in engine settings. Restart delays may be of known types that the cluster does not have."""
-    sharing = scenario.settings.sharing
-    if isinstance(sharing, Pairs) and not scenario.cluster.node_types:
-        check_names("engine.sharing.gpu_type", [sharing.gpu_type], "GPU type", sharing.gpu_types)
+    """Check the GPU types of restart delays, which may be types that the cluster does not have."""
     known = {*GPU_TYPES, *scenario.cluster.types}
     for application, delays in scenario.settings.restart_delays.items():
         if not isinstance(delays, int | float):
@@ -56,8 +50,6 @@ def _of_nodes(scenario: Scenario) -> Iterator[str]:
         yield f"policy {scenario.policy_name}: the number of nodes is fixed, so it only places jobs (cluster=elastic)"
     if settings.interference and cluster.num_nodes == 1:
         yield "engine.interference has no effect: no job is on several nodes, as the cluster has one"
-    if isinstance(settings.sharing, Pairs) and cluster.node_types and _is_set(settings.sharing, "gpu_type"):
-        yield "engine.sharing.gpu_type has no effect: the cluster gives the types of its nodes"
     if settings.free_moves and not any(settings.delays.all):
         yield "engine.free_moves has no effect: all restart delays are 0"
 
@@ -68,21 +60,12 @@ def _of_failures(scenario: Scenario) -> Iterator[str]:
     if repairs is not None:
         if failures is None:
             yield "cluster.repairs has no effect: nodes do not fail; cluster/failures=drawn lets them"
-        elif isinstance(failures, RecordedFailures):
+        elif getattr(failures, "repairs_are_given", False):
             yield "cluster.repairs has no effect: the file of cluster.failures gives the end of each failure"
         elif repairs.crews is None and not repairs.spare_nodes:
             yield "cluster.repairs has no effect: crews is null, for any number, and there are no spare nodes"
-    if isinstance(failures, DrawnFailures):
-        yield from _of_rates(failures)
     if settings.ask_at_failures and not (cluster.outages or settings.job_failures):
         yield "engine.ask_at_failures has no effect: neither nodes nor jobs fail"
-
-
-def _of_rates(failures: DrawnFailures) -> Iterator[str]:
-    if not failures.rate and not failures.group_rate:
-        yield "cluster.failures has no effect: rate and group_rate are 0"
-    elif failures.group_size > 1 and not failures.group_rate:
-        yield "cluster.failures.group_size has no effect: group_rate is 0"
 
 
 def _of_jobs(scenario: Scenario) -> Iterator[str]:
@@ -95,18 +78,8 @@ def _of_jobs(scenario: Scenario) -> Iterator[str]:
             yield f"engine.{setting} has no effect: no job trains {' or '.join(sorted(names))}"
 
 
-def _of_checkpoints(scenario: Scenario) -> Iterator[str]:
-    checkpoints = scenario.settings.checkpoints
-    if checkpoints is None:
-        return
-    if checkpoints.every != "young-daly" and _is_set(checkpoints, "expected_rate"):
-        yield f"engine.checkpoints.expected_rate has no effect: every is {checkpoints.every}, not young-daly"
-    if not checkpoints.sizes and _is_set(checkpoints, "bandwidth"):
-        yield "engine.checkpoints.bandwidth has no effect: no application has a size in engine.checkpoints.sizes"
-
-
-def _is_set(part: object, name: str) -> bool:
-    """Return whether a setting differs from its default."""
-    assert is_dataclass(part)
-    default = next(field.default for field in fields(part) if field.name == name)
-    return default is not MISSING and getattr(part, name) != default
+def _of_parts(scenario: Scenario) -> Iterator[str]:
+    """Yield the sentences of failures, sharing model and checkpoints, each of which knows its own settings."""
+    settings, cluster = scenario.settings, scenario.cluster
+    for part in (cluster.failures, settings.sharing, settings.checkpoints):
+        yield from without_effect(part, scenario.workload.jobs, cluster)

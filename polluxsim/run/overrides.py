@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.errors import InvalidConfigError
@@ -10,12 +11,16 @@ from polluxsim.run.config_folders import config_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
 """An override that neither adds nor deletes a setting."""
 
 WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
 """A policy with settings: NAME(SETTING=VALUE, SETTING=VALUE)."""
+
+EMPTY = re.compile(r"^(\w+): *\{\}", re.MULTILINE)
+"""A setting of a configuration file whose value is an empty mapping."""
 
 OPENING, CLOSING, QUOTES = "([{", ")]}", "'\""
 
@@ -129,9 +134,14 @@ def is_in_mapping(key: str) -> bool:
         return bool(path)
     if len(path) < 2:
         return False
-    empty = re.compile(rf"^({'|'.join(map(re.escape, path[:-1]))}): *\{{\}}", re.MULTILINE)
     files = config_files(f"{group}/**/*.yaml").values()
-    return any(empty.search(path.read_text(encoding="utf-8", errors="replace")) for path in files)
+    return any(not _empty_mappings(file, file.stat().st_mtime_ns).isdisjoint(path[:-1]) for file in files)
+
+
+@lru_cache(maxsize=1024)
+def _empty_mappings(file: Path, changed: int) -> frozenset[str]:
+    """Return the settings of a file whose value is an empty mapping. Plans of sweeps ask for each of their runs."""
+    return frozenset(EMPTY.findall(file.read_text(encoding="utf-8", errors="replace")))
 
 
 def quoted(text: str) -> str:
