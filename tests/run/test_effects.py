@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.failures import DrawnFailures, RecordedFailures
 from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
@@ -167,6 +167,13 @@ def test_a_setting_that_changes_nothing_is_said(case: str) -> None:
     parts, sentence = SETTINGS[case]
     (said,) = found(Fifo(), **parts)
     assert sentence in said
+
+
+def test_a_record_of_failures_has_its_own_repairs(tmp_path: Path) -> None:
+    (tmp_path / "failures.csv").write_text("node,time,down_until\n1,200,260\n")
+    recorded = RecordedFailures(str(tmp_path / "failures.csv"))
+    (sentence,) = found(Fifo(), cluster=Cluster.uniform(2, 4, recorded, repairs=Repairs(1)))
+    assert sentence == "cluster.repairs has no effect: the file of cluster.failures gives the end of each failure"
 
 
 def test_settings_that_change_something_are_not_said() -> None:
