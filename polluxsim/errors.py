@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PolluxSimError(Exception):
-    """Anything a user can put right: the message says what, the value, and what is allowed."""
+    """An error that the user can correct. The message states what is wrong, the value, and what is allowed."""
 
 
 class InvalidInputError(PolluxSimError):
@@ -32,11 +32,11 @@ class InvalidAllocationError(PolluxSimError):
 
 
 class PolicyError(PolluxSimError):
-    """A policy raised an error of its own."""
+    """A policy raised an exception."""
 
 
 class MappingRuleError(PolluxSimError):
-    """A mapping rule raised an error of its own."""
+    """A mapping rule raised an exception."""
 
 
 class ViewClosedError(PolluxSimError):
@@ -78,7 +78,7 @@ def short(value: object) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: what it may have been meant to be, if that is near.
+    """Return the end of an error about an unknown name: the most similar known name, if one is similar.
 
     >>> did_you_mean("polux", ["fifo", "pollux"])
     '; did you mean pollux?'
@@ -110,7 +110,7 @@ def check_number(name: str, value: float, holds: bool, allowed: str) -> None:
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
-    """Raise an InvalidConfigError for a setting that is none of the known words."""
+    """Raise an InvalidConfigError for a setting whose value is not a known word."""
     if value not in known:
         raise InvalidConfigError(f"{name} is {short(value)}, {allowed_among(value, known)}")
 
@@ -118,6 +118,6 @@ def check_choice(name: str, value: object, known: Collection[str]) -> None:
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
     """Return the error for one line of a file, counted from 1 (the header of a CSV file is line 1).
 
-    `path` is as the user named it, `what` the value found and what is allowed.
+    `path` is the file as the user named it. `what` states the value found and the allowed values.
     """
     return InvalidInputError(f"{path}, line {line}: {what}")

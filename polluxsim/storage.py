@@ -101,7 +101,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    """Return values as JSON; what is infinite becomes a number too large for any float, as JSON has no other word.
+    """Return values as JSON. An infinite value becomes a number too large for a float, because JSON has no infinity.
 
     >>> json.loads(_json({"threshold": float("-inf")}))
     {'threshold': -inf}

@@ -1,4 +1,4 @@
-"""Checks a policy in a process of its own, which it may end or hang without taking ours with it."""
+"""Check a policy in a separate process, because the policy may end the process or never return."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 BEGINS, FOUND, FAILED, DONE = range(4)
-"""What the other process tells."""
+"""Kinds of messages from the other process."""
 
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
@@ -27,7 +27,7 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
     Raises
     ------
     PolluxSimError
-        If there is no such policy, or it ends the process.
+        If the policy does not exist, or ends the process.
     """
     guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
     receiver, sender = Pipe(duplex=False)

@@ -1,4 +1,4 @@
-"""One run of a guest in a drawn world: whatever it does ends as a finding."""
+"""Run a policy in a drawn world, and turn every error of the policy into a finding."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 GRACE = 2.0
-"""A decision that goes on for so long after its time ends the process [s]."""
+"""Time after the limit at which a decision that still runs ends the process [s]."""
 
 
 class FoundError(Exception):
-    """A run showed a fault."""
+    """A run showed a fault of the policy."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding)
@@ -44,11 +44,11 @@ class FoundError(Exception):
 
 
 class DecisionTimeoutError(Interruption):
-    """A decision takes too long; no error of the guest's, and not to be caught as one."""
+    """A decision takes too long. A policy must not catch this exception as one of its own."""
 
 
 class Noted:
-    """A policy as it is, of which it is noted whether a decision of its stood so far."""
+    """A policy with a record of whether any of its decisions was valid for more than one round."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -63,7 +63,7 @@ class Noted:
 
 
 class AskedEveryRound(Noted):
-    """A policy whose decisions never stand."""
+    """A policy that is asked at every round, because its decisions expire at once."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
         """Return what the policy decides, until the next round."""
@@ -72,12 +72,12 @@ class AskedEveryRound(Noted):
 
 
 def name_of(policy: Policy) -> str:
-    """Return what errors call a policy."""
+    """Return the name of a policy in error messages."""
     return type(policy.policy if isinstance(policy, Noted) else policy).__name__
 
 
 class Name(str):
-    """A job's name with a hash of its own, so that sets of names have other orders."""
+    """A job's name with a different hash, so that sets of names have a different order."""
 
     __slots__ = ("salt",)
     salt: int
@@ -100,7 +100,7 @@ def salted(world: World, salt: int) -> World:
 
 
 def driven(world: World, policy: Policy, timeout: float | None = None) -> Result:
-    """Return the result of a run in a world; a decision may take no longer than the timeout [s].
+    """Return the result of a run in a world. A decision may take at most `timeout` [s].
 
     Raises
     ------
@@ -119,7 +119,7 @@ def begun(world: World, policy: Policy) -> Simulation:
 
 
 def take_turn(run: Simulation, policy: Policy, view: ClusterView, timeout: float | None = None) -> float:
-    """Let a policy decide and carry it out; return the processor time of the decision [s]; raises as `driven` does."""
+    """Ask a policy for a decision and apply it. Return the processor time of the decision [s]; raise as `driven`."""
     started = process_time()
     decision = decided(policy, view, run.rng, timeout)
     seconds = process_time() - started
@@ -130,13 +130,13 @@ def take_turn(run: Simulation, policy: Policy, view: ClusterView, timeout: float
 def decided(
     policy: Policy, view: ClusterView, rng: np.random.Generator, timeout: float | None = None
 ) -> Allocation | Decision:
-    """Return what a policy decides; raises as `driven` does."""
+    """Return the decision of a policy. Raise as `driven` does."""
     with _within(timeout, policy, view.time):
         return _told(policy, view.time, partial(policy.allocate, view, rng))
 
 
 def _told(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
-    """Return what a guest answers; whatever it raises instead is a finding."""
+    """Return the answer of a policy; raise each of its errors as a finding."""
     name = name_of(policy)
     try:
         with guest(name, time):
@@ -163,14 +163,14 @@ def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, timeout)
-    with Path(os.devnull).open("w") as nowhere:  # for a guest that no signal stops; the process is checked apart
+    with Path(os.devnull).open("w") as nowhere:  # for code that no signal stops; `check` runs it in another process
         faulthandler.dump_traceback_later(timeout + GRACE, exit=True, file=nowhere)
         try:
             try:
                 yield
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-        except DecisionTimeoutError:  # which may come in that last moment, too
+        except DecisionTimeoutError:  # the alarm may also ring just before it is switched off
             what = f"policy {name_of(policy)} did not decide within {timeout:g} s in the round at {time:g} s"
             raise FoundError(Finding(Fault.HANG, what)) from None
         finally:

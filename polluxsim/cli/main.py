@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "card": "compute a profile card for a transformer",
     },
 }
-"""What each command does, by what one wants; one screen shows them all."""
+"""Commands by purpose, with a line of help for each. They fit on one screen."""
 
 ADDED = [name for commands in COMMANDS.values() for name in commands if name != "run"]
 """Commands whose options `add` declares, in the module of that name or as `OTHERWISE_NAMED` says."""
@@ -81,9 +81,9 @@ WITH_CONFIGS = {"arena", "calibrate", "check", "size", "whatif"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; by default that of this process.
+    """Run one command, by default the one on this process's command line, and return its exit status.
 
-    The exit status is 0 if all went well, 2 for bad input, 130 when interrupted.
+    The status is 0 after success, 2 for bad input, and 130 after an interrupt.
     """
     begin_command()
     with _warnings_in_one_line():
@@ -91,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(arguments: Sequence[str]) -> int:
-    """Run one command; return its exit status, 0 of those that have no other."""
-    # Nothing here is large enough for linear algebra in threads, and starting them takes longer than the work.
+    """Run one command and return its exit status. Print each error in one line."""
+    # The matrices are too small for threads: starting the threads takes longer than the work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         return _command(arguments)
@@ -102,7 +102,7 @@ def _status(arguments: Sequence[str]) -> int:
         print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        return _nobody_reads()
+        return _output_closed()
     except OSError as error:
         return _refused(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
     except ValueError:
@@ -128,7 +128,7 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def _refused(message: str) -> int:
-    """Print an error in one line; leave out its middle if that is long, as the end often says what to do."""
+    """Print an error in one line. Leave out the middle of a long one, because the end often says what to do."""
     line = " ".join(message.split())
     if len(line) > LONGEST_LINE:
         line = f"{line[: LONGEST_LINE - LAST_WORDS - 3]} … {line[-LAST_WORDS:]}"
@@ -153,7 +153,7 @@ def _user_configs(options: argparse.Namespace) -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Tell what is meant for users, by Python's own rule a FutureWarning, as we tell errors: without lines of code."""
+    """Print each FutureWarning, which Python intends for users, in one line without source code."""
     with warnings.catch_warnings():
         before = warnings.showwarning
 
@@ -168,7 +168,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options; overrides may stand among them, which argparse would not take."""
+    """Return the options. Overrides may stand among them, which argparse would refuse."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     if rest and (arguments[0] not in WITH_OVERRIDES or any(word.startswith("-") or "=" not in word for word in rest)):
@@ -178,17 +178,17 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _nobody_reads() -> int:
-    """Leave quietly when whoever read our output has had enough; Python would complain when it flushes at exit."""
+def _output_closed() -> int:
+    """Discard the rest of the output if its reader closed the pipe; otherwise Python reports an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises its errors, each in one line."""
+    """A parser that raises its errors, each in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise an error, with what may have been meant in place of a wrong choice."""
+        """Raise an error. For a wrong choice, it names the most similar one."""
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
         command = self.prog.partition(" ")[2]
@@ -215,7 +215,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _overview() -> str:
-    """Return the commands by what they are for."""
+    """Return the commands by purpose, a line for each."""
     lines = []
     for purpose, commands in COMMANDS.items():
         lines += [f"{purpose}:", *(f"    {name:<13}{what}" for name, what in commands.items())]

@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 MULTIRUN = {"-m", "--multirun"}
 
 NAMED_BY_TIME = "${now:"
-"""Stands in the pattern of a folder whose name says when its run began."""
+"""Text in the pattern of folders whose name contains the start time of the run."""
 
 
 def run(arguments: Sequence[str]) -> None:
     """Compose the configuration from the command line and run it, or the sweep it describes."""
-    # Errors come to us, who say them in one line, not to Hydra's own printer.
+    # Hydra raises its errors, so that they can be printed in one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    import_from_here()  # a policy of the user's own
-    # Options of our own are taken out before Hydra, which would not know them.
+    import_from_here()  # modules of user policies
+    # Hydra does not know --live, so it is removed.
     live = LIVE in arguments
     arguments = [argument for argument in arguments if argument != LIVE]
     if live and MULTIRUN & set(arguments):
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 class _Outcome:
-    """Carries an error past Hydra, which would add lines of its own to it."""
+    """Keep an error until Hydra has returned, because Hydra would add lines to it."""
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
@@ -93,7 +93,7 @@ class _Outcome:
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
-    """Give the folder that Hydra made for a run, or another one where it was named by the time and is not free."""
+    """Return the folder that Hydra made for a run. If it is named by the time and not free, return another one."""
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)

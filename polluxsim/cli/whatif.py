@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 GROUPS = ("policy", "cluster")
 
 OTHERWISE = "otherwise"
-"""Folder of the future with the changes, within that of a what-if."""
+"""Folder of the run with the changes, in the folder of a what-if."""
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
         "Go back to a time in a finished run, and let it go on in two ways: as it did, and with changes from then on. "
         "Keep both as runs, and compare them. Of a cluster's log: replay it with other nodes, loads and policies."

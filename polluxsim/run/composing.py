@@ -26,7 +26,7 @@ def composed(
 ) -> DictConfig:
     """Return the configuration with entries by group, and values by group and setting, other than the defaults.
 
-    It is an `InvalidConfigError` if a value is none that a configuration can hold.
+    It raises `InvalidConfigError` if a configuration cannot hold a value.
     """
     chosen = [f"{group}={name}" for group, name in choices.items()]
     config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))

@@ -46,7 +46,7 @@ NOT_THE_RUNS = "reproduce"
 """A part of experiment files that is about the comparison and not about any run."""
 
 KEPT = 8
-"""Loaded workloads, and as many sets of profiles, that a process keeps for its next runs."""
+"""Number of loaded workloads, and of sets of profiles, that a process keeps for its next runs."""
 
 _one_loads = Lock()
 _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workload": OrderedDict()}
@@ -162,7 +162,7 @@ def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, P
 
 
 def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> Any:
-    """Return what these settings describe, loaded at most once while they and their files are the same."""
+    """Return the object that these settings describe. Load it again only if the settings or their files changed."""
     known, name = _loaded[group], json.dumps([sources, data_of(sources)], sort_keys=True)
     if name not in known:
         known[name] = read()

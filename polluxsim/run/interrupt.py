@@ -29,7 +29,7 @@ STANDARD_ERROR = 2
 # Set once a command has written its results: from then on there is nothing to interrupt.
 _written = threading.Event()
 
-# What brings the terminal back to what it was, the innermost last.
+# Escape sequences that restore the terminal, the innermost last.
 _restoring = [SHOW_CURSOR]
 
 # What is to be done even if the process has to end at once.

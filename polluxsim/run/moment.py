@@ -1,4 +1,4 @@
-"""A finished run, made again up to a moment of its life, and the futures it has from there."""
+"""A finished run, simulated again up to a time, and its forks from there."""
 
 from __future__ import annotations
 
@@ -40,19 +40,23 @@ RunT = TypeVar("RunT", bound=Run)
 
 
 class Moment(Generic[RunT]):
-    """A finished run at a round of its life, from which it can go on in other ways.
+    """A finished run at one of its scheduling rounds, from which it can go on in other ways.
 
-    The run is made again up to there, from the settings that it was made with: to the first round that is not before
-    `time` [s]. It is an `InvalidInputError` if the run does not last so long, or does not come out as it was.
+    The run is simulated again from its recorded settings, up to the first round at `time` [s] or later.
+
+    Raises
+    ------
+    InvalidInputError
+        If the run ends before `time`, or if the simulation does not reproduce the recorded run.
 
     Attributes
     ----------
     origin
-        The run as it was.
+        The original run.
     config
         The settings of the run.
     time
-        That of the round [s].
+        Time of the round [s].
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -102,11 +106,27 @@ class Moment(Generic[RunT]):
         added: Sequence[Job] = (),
         seed: int | None = None,
     ) -> RunT:
-        """Return the run as it would have gone on otherwise, under settings that differ in policy and cluster only.
+        """Return the run as it goes on with changes from this round on.
 
-        Objects in `given` stand for what they describe; nodes go down for good, jobs are cancelled or do not come,
-        others come besides, and a seed draws the policy's random numbers anew. It is a `PolluxSimError` if such a
-        future cannot be.
+        Parameters
+        ----------
+        config
+            The settings of the fork. They may differ from those of the run in policy and cluster.
+        given
+            Objects by config group, in place of the objects that `config` describes.
+        drop_nodes
+            Nodes that go down and stay down.
+        without
+            Jobs that are cancelled, or never submitted.
+        added
+            Additional jobs, at their times since the start of the run [s].
+        seed
+            Seed of the policy's random generator from this round on.
+
+        Raises
+        ------
+        PolluxSimError
+            If a change is impossible.
         """
         run, policy = self.copied()
         new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
@@ -130,12 +150,12 @@ class Moment(Generic[RunT]):
             descent["added_digest"] = digest_of({job.job_id: repr(replace(job, line=0)) for job in added})
         info = self._execution.info(summarise(result))
         info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
-        info.pop("without_effect", None)  # of the run as it was
+        info.pop("without_effect", None)  # of the original run
         info |= {"descent": descent} | ({"without_effect": unused} if unused else {})
         return replace(self.origin, info=info, result=result)
 
     def _changed(self, group: str, config: DictConfig, given: Mapping[str, Any]) -> Any:
-        """Return what a changed part of the settings stands for, None if it is as it was."""
+        """Return the object of a group whose settings changed; None if they did not."""
         if group in given:
             return given[group]
         return None if config[group] == self.config[group] else build(config, group)
@@ -152,12 +172,12 @@ class Moment(Generic[RunT]):
 
 
 def replaced(config: DictConfig, group: str, part: Any) -> DictConfig:
-    """Return a configuration with another part."""
+    """Return a configuration in which one group is replaced."""
     return OmegaConf.create({**config, group: part})
 
 
 def with_entry(config: DictConfig, group: str, name: str | None, settings: Mapping[str, object]) -> DictConfig:
-    """Return a configuration with another entry of a group, or with settings of the one it has where none is named."""
+    """Return a configuration with another entry of a group, or, without a name, with other settings of its entry."""
     if name is None:
         return replaced(config, group, OmegaConf.merge(config[group], dict(settings)))
     try:
@@ -167,7 +187,7 @@ def with_entry(config: DictConfig, group: str, name: str | None, settings: Mappi
 
 
 def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluster, tuple[int, ...]]:
-    """Return the nodes there are or were, and the numbers of those that go; a new node that goes never came."""
+    """Return the cluster with all old and new nodes, and the removed ones. A new node that is removed is left out."""
     if new == old and not dropped:
         return old, ()
     if None is not old.least_nodes or None is not new.least_nodes:

@@ -1,4 +1,4 @@
-"""Processes of our own on this machine, which are gone when what they are for is."""
+"""Worker processes on this machine, which end with the block, or the parent process, that started them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""Variables that keep libraries to one thread in a worker: there is a worker for every core already."""
+"""Variables that limit the libraries of a worker to one thread. There is already one worker for each core."""
 
 
 def num_cores() -> int:
-    """Return how many cores there are for this process."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Have so many processes at most within the block; whatever ends it ends them.
+    """Return a pool of at most `count` worker processes, which are killed when the block ends.
 
-    They start with the first tasks, within `starting`, and do first what `begin` does. It is a `SweepError` if one of
-    them ends by itself.
+    The workers start with the first tasks, within `starting`. Each calls `begin` first.
+
+    Raises
+    ------
+    SweepError
+        If a worker ends by itself.
     """
     others = set(active_children())
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
@@ -51,10 +55,11 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
 
 
 def fresh() -> ForkServerContext | SpawnContext:
-    """Return how processes start: with nothing of ours, but forked off one that has loaded what every run needs.
+    """Return the method by which worker processes start.
 
-    That one is started when first needed, loads for most of a second and goes with us. On macOS, whose own libraries
-    do not bear a fork, each process loads for itself.
+    Workers are forked from a server process that has imported the modules that every run needs. The server starts at
+    the first use, which takes most of a second, and ends with this process. On macOS, system libraries do not support
+    forking, so each worker imports the modules itself.
     """
     if sys.platform == "darwin":
         return get_context("spawn")
@@ -65,14 +70,14 @@ def fresh() -> ForkServerContext | SpawnContext:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Let processes start: Ctrl-C at a terminal goes to all of them, but it is us who stop them."""
+    """Start workers within the block. They ignore Ctrl-C, because this process stops them."""
     with uninterrupted(), one_thread_each():
         yield
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Have processes that are started in the meantime, and their libraries, do with one thread."""
+    """Limit the libraries of processes that start within the block to one thread."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:
@@ -86,9 +91,10 @@ def one_thread_each() -> Iterator[None]:
 
 
 def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | None = None) -> None:
-    """Begin a worker: Ctrl-C is the parent's business, and without the parent there is nothing to do.
+    """Set up a worker: it ignores Ctrl-C, and ends if its parent ends.
 
-    `environment` is the parent's: that of the process it was forked off may be older.
+    `environment` holds the environment variables of the parent. The server process that the worker was forked from may
+    have older ones.
     """
     os.environ.clear()
     os.environ.update(environment)

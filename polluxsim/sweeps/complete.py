@@ -44,9 +44,9 @@ CACHE_LOCK = ".cache-lock"
 class Completed(NamedTuple):
     """A complete sweep."""
 
-    done: int  # how many runs were done now; the others were found finished
+    done: int  # number of runs made now; the other runs were finished before
     entries: Sequence[Entry]  # each distinct run, in the order of the plan
-    table: pa.Table  # a row for each
+    table: pa.Table  # a row for each run
 
 
 def run_sweep(
@@ -89,11 +89,11 @@ def run_sweep(
     InvalidConfigError
         If there are no runs, one cannot be composed, the launcher is not there, or `workers` is no number of them.
     SweepError
-        If runs failed; the others are finished and kept.
+        If runs failed; the remaining runs are finished and kept.
 
     Notes
     -----
-    Workers are processes of their own, so a script that calls this does so under `if __name__ == "__main__":`.
+    Workers are separate processes, so a script must call this function under `if __name__ == "__main__":`.
     """
     if not plan:
         raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
@@ -168,7 +168,7 @@ def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: P
 
 
 def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
-    """Do runs; raise an error that names the first of those that failed."""
+    """Make runs; raise an error that names the first failed run."""
     with sweep_progress(left, known):
         failed = workers.launch(left)
     for _, error in failed:

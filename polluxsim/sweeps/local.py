@@ -42,7 +42,7 @@ class LocalWorkers:
         self._told: set[Told] = set()
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Make all runs, the longest first as far as known; return the runs that failed, with their errors.
+        """Make all runs; return the failed runs with their errors. Runs that are known to be long start first.
 
         A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
         is made again alone, so that the run that ended its process is known.

@@ -38,19 +38,19 @@ KEY_DIGITS = 8
 class Entry:
     """One run of a plan."""
 
-    overrides: tuple[str, ...]  # what sets it apart, in Hydra's words
+    overrides: tuple[str, ...]  # the overrides of this run, as Hydra writes them
     config: Mapping[str, Any]  # resolved
-    key: str  # what it is recognised by
-    folder: Path  # where it is, or is to be
+    key: str  # identifies the run by its settings, data and code
+    folder: Path  # where the run is, or will be
 
     def __str__(self) -> str:
         return " ".join(self.overrides) or "the default run"
 
 
 def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: str | None = None) -> Entry:
-    """Return the entry of a configuration, composed from overrides; Hydra's own part of it does not count.
+    """Return the entry of a configuration that was composed from overrides; Hydra's own part is ignored.
 
-    `name` is that of the run's folder in the sweep's; by default one made of the overrides and the key.
+    `name` is the name of the run's folder in the sweep's folder. By default it consists of the overrides and the key.
     """
     values = resolved(without_hydra(config))
     key = key_of(values)
@@ -58,15 +58,15 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
 
 
 def name_of(overrides: Sequence[str], key: str) -> str:
-    """Return the name of a run's folder in a sweep's."""
+    """Return the name of a run's folder in a sweep's folder."""
     return f"{_readable(overrides)}{key[:KEY_DIGITS]}"
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
-    """Return each run of a plan once, in the folder where it is already, or else in one that no other run has.
+    """Return each run of a plan once, with its present folder, or with a folder that no other run has.
 
-    `finished` are folders by keys; of entries with the same key the first counts. A finished run that differs in
-    nothing but what its files hold, or in the code, is out of date: its folder is free.
+    `finished` holds folders by key. Of entries with the same key, the first counts. A finished run is out of date if
+    only the content of its files or the code differs; its folder is free then.
     """
     distinct = {entry.key: entry for entry in reversed(entries)}
     keys = dict.fromkeys(entry.key for entry in entries)
