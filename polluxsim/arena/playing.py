@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 CONFIGS, RUNS = "policies", "runs"
 """Folders of an arena: entries for policies of the user's, and the sweep."""
 
+MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
+"""First line of an entry."""
+
 FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
 """Errors of a policy itself."""
 
@@ -114,19 +117,27 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
             policy.make()
     if entries:
         (folder / "policy").mkdir(parents=True, exist_ok=True)
-        _check_entries(folder)
-    for path in (folder / "policy").glob("*.yaml"):  # of an earlier arena: it would win over an entry of that name
-        path.unlink()
+        for path in _earlier_entries(folder):
+            path.unlink()
     for entry, policy in entries.items():
-        text = yaml.safe_dump({"_target_": policy.settings["_target_"]})
+        text = MARK + yaml.safe_dump({"_target_": policy.settings["_target_"]})
         (folder / "policy" / f"{entry}.yaml").write_text(text, encoding="utf-8")
     return policies
 
 
-def _check_entries(folder: Path) -> None:
-    """Check that the folder of entries holds no configuration but of policies: it would take part in all runs."""
-    if other := sorted(path.name for path in folder.iterdir() if path.name != "policy"):
-        raise InvalidConfigError(f"{folder / other[0]}: not what an arena writes; remove it, or give another folder")
+def _earlier_entries(folder: Path) -> list[Path]:
+    """Return the entries of an earlier arena, which would win over shipped entries of the same name.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the folder holds anything else: it would take part in all runs, and may be a file of the user's.
+    """
+    found = sorted((folder / "policy").iterdir())
+    written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
+    if other := sorted({*found, *folder.iterdir()} - {*written, folder / "policy"}):
+        raise InvalidConfigError(f"{other[0]}: not what an arena writes; remove it, or give another folder")
+    return written
 
 
 def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:

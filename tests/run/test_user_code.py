@@ -23,6 +23,11 @@ class Idle:
     def allocate(self, view, rng):
         return {job.job_id: job.placement for job in view.jobs if job.placement}
 
+from polluxsim.policies.fifo import Fifo
+
+class Works(Fifo):
+    pass
+
 class ExitsWhenMade(Idle):
     def __init__(self): sys.exit(0)
 
@@ -134,6 +139,23 @@ def test_an_arena_takes_no_configuration_from_its_folder(here: Path, capsys: pyt
     (here / "arena" / "policies" / "workload").mkdir(parents=True)
     command = ["arena", "--scenarios", "rigid", "--seeds", "1", "--policies", "mine.py:Idle"]
     assert "arena/policies/workload: not what an arena writes" in errors_of(command, capsys)
+
+
+@pytest.mark.parametrize("policy", ["mine.py:Works", "fifo"])
+def test_an_arena_deletes_no_file_of_the_users(policy: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder of the arena may hold entries of the user; only those of an earlier arena are replaced."""
+    command = ["arena", "--scenarios", "rigid", "--seeds", "1", "--policies"]
+    entries = here / "arena" / "policies" / "policy"
+    assert main([*command, "mine.py:Works"]) == 0
+    (entries / "own.yaml").write_text("_target_: mine.Idle\n")
+    if policy == "fifo":
+        assert main([*command, policy]) == 0
+    else:
+        assert "arena/policies/policy/own.yaml: not what an arena writes" in errors_of([*command, policy], capsys)
+    assert (entries / "own.yaml").read_text() == "_target_: mine.Idle\n"
+    (entries / "own.yaml").unlink()
+    assert main([*command, "mine.py:Works"]) == 0
+    assert [path.name for path in entries.iterdir()] == ["Works.yaml"]
 
 
 def test_an_inner_block_leaves_the_outer_one_in_force() -> None:
