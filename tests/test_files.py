@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from polluxsim.files import TEMPORARY, appearing_together, appearing_whole
-from polluxsim.sweeps.finished import clear
+from polluxsim.storage import RUN_FILE, RUN_FILES
+from polluxsim.sweeps.finished import clear, clear_runs
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -51,6 +52,20 @@ def test_only_what_we_left_half_written_is_cleared(tmp_path: Path) -> None:
         assert not file.exists()
         file.write_text("")
     assert {path.name for path in tmp_path.iterdir()} == {*mine, "jobs.csv"}
+
+
+def test_a_run_whose_writer_was_killed_before_run_json_came_is_cleared(tmp_path: Path) -> None:
+    for folder in ("finished", "killed", "shared"):
+        (tmp_path / folder).mkdir()
+        for name in RUN_FILES:
+            (tmp_path / folder / name).write_text("")
+    (tmp_path / "killed" / RUN_FILE).unlink()
+    (tmp_path / "shared" / RUN_FILE).unlink()
+    (tmp_path / "shared" / "notes.txt").write_text("the user's")
+    clear_runs(list(tmp_path.iterdir()))
+    assert sorted(path.name for path in (tmp_path / "finished").iterdir()) == sorted(RUN_FILES)
+    assert not (tmp_path / "killed").exists()
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["notes.txt"]
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_and_what_a_living_one_has_stays(tmp_path: Path) -> None:

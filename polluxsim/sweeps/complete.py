@@ -19,7 +19,7 @@ from polluxsim.run.hydra_words import hydra_in_words
 from polluxsim.run.interrupt import SweepInterrupted, raising
 from polluxsim.run.overrides import quoted
 from polluxsim.sweeps.dataset import DATASET, TIMING, write_dataset
-from polluxsim.sweeps.finished import clear, copy_run, finished_runs, is_finished
+from polluxsim.sweeps.finished import clear, clear_runs, copy_run, finished_runs, is_finished
 from polluxsim.sweeps.launchers import chosen_workers
 from polluxsim.sweeps.local import LocalWorkers
 from polluxsim.sweeps.plan import arranged, composer, entry_of
@@ -140,12 +140,13 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 def _resumed(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
     """Do what `complete` does, in a folder that no other sweep is at work in."""
     entries = arranged(entries, finished_runs(folder))
-    folders = [folder, *(entry.folder for entry in entries)]
-    clear(folders)
+    folders = [entry.folder for entry in entries]
+    clear([folder])
+    clear_runs(folders)
     try:
         return _complete(entries, folder, workers, cache)
     except KeyboardInterrupt:
-        clear(folders)  # of workers that are no more
+        clear_runs(folders)  # the workers have ended
         counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
         message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
         raise SweepInterrupted(message) from None
@@ -189,7 +190,7 @@ def _take(entries: Sequence[Entry], cache: Path) -> None:
     cached = finished_runs(cache)
     for entry in entries:
         if not is_finished(entry) and entry.key in cached:
-            clear([entry.folder])
+            clear_runs([entry.folder])
             copy_run(cached[entry.key], entry.folder)
 
 
@@ -200,7 +201,7 @@ def _give(entries: Sequence[Entry], cache: Path) -> None:
         cached = finished_runs(cache)
         for entry in entries:
             if entry.key not in cached:
-                clear([cache / entry.key])
+                clear_runs([cache / entry.key])
                 copy_run(entry.folder, cache / entry.key)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.files import TEMPORARY, appearing_together, remove
 from polluxsim.folders import info_of, remove_if_empty, runs_below
-from polluxsim.storage import RUN_FILE, SOMETIMES
+from polluxsim.storage import RUN_FILE, RUN_FILES, SOMETIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,20 @@ def copy_run(source: Path, destination: Path) -> None:
 
 
 def clear(folders: Iterable[Path]) -> None:
-    """Remove what killed processes left half written in these folders, and those that are empty."""
+    """Remove temporary files that killed processes left in folders, and the folders that are then empty."""
     for folder in folders:
         for path in list(folder.glob(TEMPORARY)):
             remove(path)
         remove_if_empty(folder)
+
+
+def clear_runs(folders: Iterable[Path]) -> None:
+    """Remove what killed processes left in the folders of runs, and the folders that are then empty.
+
+    A process may be killed after it moved a run's tables to their place and before `run.json` followed.
+    """
+    for folder in folders:
+        if not (folder / RUN_FILE).exists():
+            for name in (*RUN_FILES, *SOMETIMES):
+                remove(folder / name)
+        clear([folder])
