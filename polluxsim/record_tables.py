@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_h
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polluxsim.columns import Records
@@ -124,6 +123,8 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     InvalidInputError
         If the file is no such table, or a value is none that a run could have written.
     """
+    import pyarrow.compute as pc
+
     schema = schema_of(record_type)
     try:
         with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
@@ -146,6 +147,8 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
 
 def _check_sharing(path: Path, table: pa.Table) -> None:
     """Check that GPUs have numbers, and that nobody is faster than alone."""
+    import pyarrow.compute as pc
+
     for name, most, allowed in (("nodes", inf, "are from 0"), ("gpus", inf, "are from 0"), ("speed", 1.0, "is 0 to 1")):
         column = table.column(name).combine_chunks()
         numbers = column.values if isinstance(column, pa.ListArray) else column
@@ -157,6 +160,8 @@ def _check_sharing(path: Path, table: pa.Table) -> None:
 
 def _check_submitted(path: Path, table: pa.Table) -> None:
     """Check that who was never submitted, which is written as ∞, never started."""
+    import pyarrow.compute as pc
+
     wrong = pc.and_(pc.is_inf(table.column("submit_time")), pc.is_valid(table.column("start_time")))
     if (row := pc.index(wrong, value=True).as_py()) >= 0:
         raise _bad(path, row + 1, "submit_time", inf, "is a time before start_time")
@@ -164,6 +169,8 @@ def _check_submitted(path: Path, table: pa.Table) -> None:
 
 def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
     """Return a column's values as records have them, all of them checked."""
+    import pyarrow.compute as pc
+
     if column.null_count and type(None) not in get_args(hint):
         raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
     if pa.types.is_floating(column.type):
@@ -180,6 +187,8 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[A
 
 def _check_figures(path: Path, name: str, column: pa.ChunkedArray) -> None:
     """Check that all figures are numbers, and none is larger than a run's can be."""
+    import pyarrow.compute as pc
+
     unit = UNITS.get(name)
     most = _MOST.get(unit or "", _LARGEST)
     inside = pc.less_equal(pc.abs(column), most)

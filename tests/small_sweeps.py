@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toy import write_artifact, write_jobs
 
+from polluxsim.cli.main import main
 from polluxsim.sweeps.dataset import DATASET
 from polluxsim.sweeps.plan import composer, entry_of
 from polluxsim.sweeps.working import perform
@@ -68,6 +71,14 @@ def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, check=False, env=os.environ | environment
     )
+
+
+def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Do what `process` does in this process, which has loaded everything and keeps its pool of workers."""
+    output, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(errors):
+        status = main(["run", *arguments])
+    return subprocess.CompletedProcess(command(*arguments), status, output.getvalue(), errors.getvalue())
 
 
 def results(folder: Path) -> dict[str, bytes]:

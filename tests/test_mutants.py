@@ -317,9 +317,11 @@ def look_at_shared_run(folder: Path) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_mutants(name: str, whole: Path, tmp_path: Path) -> None:
     kind = kinds(whole)[name]
-    outcomes = {seed: outcome(kind, seed, tmp_path / "mutant") for seed in range(MUTANTS)}
+    # A configuration is not only read but also run, so a few have to do where no number is asked for.
+    count = MUTANTS // 3 if name == "config" and "POLLUXSIM_MUTANTS" not in os.environ else MUTANTS
+    outcomes = {seed: outcome(kind, seed, tmp_path / "mutant") for seed in range(count)}
     failures = [f"{name} {seed}: {what}" for seed, what in outcomes.items() if what not in (READ, REFUSED)]
-    assert not failures, f"{len(failures)} of {MUTANTS}:\n" + "\n".join(failures[:20])
+    assert not failures, f"{len(failures)} of {count}:\n" + "\n".join(failures[:20])
     assert {READ, REFUSED} == set(outcomes.values())
 
 

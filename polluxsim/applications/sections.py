@@ -132,19 +132,6 @@ class Section:
         return int(value)
 
 
-class _AliasError(Exception):
-    """An alias in a file, with its line, counted from 0."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Takes no aliases: they can make much of little."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise _AliasError(self.peek_event().start_mark.line)  # type: ignore[no-untyped-call]
-        return super().compose_node(parent, index)
-
-
 def read_section(path: Path) -> Section:
     """Read a YAML file that is a mapping.
 
@@ -157,9 +144,10 @@ def read_section(path: Path) -> Section:
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or 'cannot be read'}") from None
     try:
-        node = yaml.compose(text, Loader=_Loader)
-    except _AliasError as error:
-        raise bad_line(path, error.args[0] + 1, "an alias (*), allowed are plain values") from None
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.AliasEvent):  # a few aliases can stand for a very large value
+                raise bad_line(path, _line(event), "an alias (*), allowed are plain values")
+        node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise bad_line(path, line, f"not YAML: {error.problem}") from None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LIVE = "--live"
 """An option that Hydra does not know."""
 
+MULTIRUN = {"-m", "--multirun"}
+
 SEARCH_PATH = "hydra.searchpath="
 
 SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}
@@ -67,6 +69,17 @@ def check_options(arguments: Sequence[str]) -> None:
         raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
     for argument in arguments:
         _check_values(argument)
+
+
+def may_set_mode(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments, or files that they name, may set `hydra.mode`; no shipped file does.
+
+    >>> may_set_mode(["-m", "policy=fifo"]), may_set_mode(["--config-dir", "conf"]), may_set_mode(["hydra.mode=RUN"])
+    (False, True, True)
+    """
+    options = {argument for argument in arguments if argument.startswith("-")}
+    overrides = [argument.lstrip("+~") for argument in arguments if not argument.startswith("-")]
+    return not options <= MULTIRUN or any(re.match(r"hydra(\.mode|\.searchpath|@|/|=)", word) for word in overrides)
 
 
 def user_folders(arguments: Sequence[str]) -> list[Path]:

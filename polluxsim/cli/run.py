@@ -17,8 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from polluxsim.cli.finished_run import import_from_here
-from polluxsim.cli.hydra_options import LIVE, check_options, options_first, user_folders
-from polluxsim.cli.live import live_view
+from polluxsim.cli.hydra_options import LIVE, MULTIRUN, check_options, may_set_mode, options_first, user_folders
 from polluxsim.cli.run_help import with_meanings
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.console import console
@@ -29,6 +28,7 @@ from polluxsim.metrics.declared import values_in
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.config_folders import report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
+from polluxsim.run.hydra_inside import mode_from_options
 from polluxsim.run.hydra_words import hydra_in_words, is_hydras
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.overrides import as_hydra_takes
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-
-MULTIRUN = {"-m", "--multirun"}
 
 NAMED_BY_TIME = "${now:"
 """Text in the pattern of folders whose name contains the start time of the run."""
@@ -64,8 +62,9 @@ def run(arguments: Sequence[str]) -> None:
     sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]
     outcome = _Outcome(live=live)
     explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
+    mode = nullcontext() if may_set_mode(arguments) else mode_from_options()
     try:
-        with searched_first(folders := user_folders(arguments)), explained:
+        with searched_first(folders := user_folders(arguments)), explained, mode:
             report_replaced(folders)
             hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -106,7 +105,11 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     execution = Execution(config)
     for note in execution.workload.notes:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)
-    show_run = live_view if live else progress
+    show_run = progress
+    if live:
+        from polluxsim.cli.live import live_view
+
+        show_run = live_view
     with show_run(execution.workload, execution.cluster) as show, interruptible() as stop_if_interrupted:
         result, summary = execution.simulate(stop_if_interrupted, show)
     info = execution.info(summary)

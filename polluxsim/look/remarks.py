@@ -7,7 +7,6 @@ import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polluxsim.folders import info_of
@@ -74,8 +73,8 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
         least, most = (config["cluster"].get(name) for name in ("least_nodes", "num_nodes"))
         if least is None or most is None or least == most:
             continue
-        nodes = pc.max(pq.read_table(folder / "rounds.parquet", columns=["nodes"])["nodes"]).as_py()
-        if nodes is not None and nodes <= least:
+        nodes = pq.read_table(folder / "rounds.parquet", columns=["nodes"])["nodes"].to_pylist()
+        if nodes and max(nodes) <= least:
             yield (
                 f"{folder.name}: the policy never asked for more than {least} of the {most} nodes; it may not be made "
                 f"for an elastic cluster (cluster.least_nodes={most} has them all up)"

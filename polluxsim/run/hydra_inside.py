@@ -6,22 +6,26 @@ application, cannot share. Its loader of configurations needs no global variable
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.utils import JobStatus, setup_globals
 
 from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
 
-__all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname"]
+__all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname", "mode_from_options"]
 
 VERSION_BASE = "1.3"
 
@@ -42,6 +46,21 @@ class Loader(ConfigLoaderImpl):
         """Return a configuration, as `ConfigLoader` describes it."""
         with _one_at_a_time:
             return super().load_configuration(*arguments, **options)
+
+
+@contextmanager
+def mode_from_options() -> Iterator[None]:
+    """Let only the options say whether Hydra makes one run or several, within the block.
+
+    Hydra would compose the configuration once more to read `hydra.mode`, which takes 0.2 s.
+    """
+    with _one_at_a_time:
+        before = Hydra.get_mode
+        Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Hydra.get_mode = before  # type: ignore[method-assign]
 
 
 def error_of(job: JobReturn) -> Exception | None:

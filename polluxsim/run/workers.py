@@ -64,7 +64,7 @@ def fresh() -> ForkServerContext | SpawnContext:
     if sys.platform == "darwin":
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(["polluxsim.run.execution"])
+    context.set_forkserver_preload(["polluxsim.run.execution", "polluxsim.sweeps.local"])
     return context
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from small_sweeps import in_process
 from toy import write_artifact, write_jobs
 
 from polluxsim.cli.main import ADDED, main
@@ -94,11 +95,11 @@ def test_the_same_seed_gives_the_same_bytes_in_every_file(run_in: Path, profiles
     # Quiet, as this is no terminal; the first run of an installation says that it compiles.
     assert [line for line in first.stderr.splitlines() if "compiling kernels" not in line] == []
     process(*common, "policy=pollux", "hydra.run.dir=second", PYTHONHASHSEED="2")
-    swept = process(*common, "-m", "policy=tiresias,optimus,pollux", "hydra.sweep.dir=sweep", PYTHONHASHSEED="3")
+    swept = process(*common, "-m", "policy=tiresias,pollux", "hydra.sweep.dir=sweep", PYTHONHASHSEED="3")
     assert swept.returncode == 0, swept.stderr
     expected = contents(run_in / "first")
     assert contents(run_in / "second") == expected
-    assert contents(run_in / "sweep" / "2-policy=pollux,seed=3") == expected
+    assert contents(run_in / "sweep" / "1-policy=pollux,seed=3") == expected
     assert contents(run_in / "sweep" / "0-policy=tiresias,seed=3") != expected
 
 
@@ -148,8 +149,8 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
     )
     (run_in / "conf" / "policy").mkdir(parents=True)
     (run_in / "conf" / "policy" / "newest.yaml").write_text("_target_: mine.Newest\nmost: 2\n")
-    done = process(
-        "run", "--config-dir", "conf", "policy=newest", f"workload.path={workload}", f"profiles.path={profiles}",
+    done = in_process(
+        "--config-dir", "conf", "policy=newest", f"workload.path={workload}", f"profiles.path={profiles}",
         "hydra.run.dir=out",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -258,8 +259,8 @@ def test_a_policy_that_gives_too_much_is_named_with_node_and_job(
 
 
 def test_a_sweep_goes_on_after_a_run_that_fails(run_in: Path, profiles: Path, workload: Path) -> None:
-    done = process(
-        "run", "-m", "policy=fifo", "seed=1,-2,3", f"workload.path={workload}", f"profiles.path={profiles}",
+    done = in_process(
+        "-m", "policy=fifo", "seed=1,-2,3", f"workload.path={workload}", f"profiles.path={profiles}",
         "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 2
@@ -387,7 +388,7 @@ def test_a_full_disk_leaves_the_run_before_untouched(run_in: Path, profiles: Pat
     """A limit on the size of files stands in for the disk."""
     common = ["run", "policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
     common.append("engine.round_interval=0.5")
-    assert process(*common).returncode == 0
+    assert main(common) == 0
     before = contents(run_in / "out")
     command = f'ulimit -f {limit}; exec {sys.executable} -m polluxsim "$@"'
     failed = subprocess.run(
@@ -477,7 +478,7 @@ def test_runs_of_one_moment_have_a_folder_each(run_in: Path, profiles: Path, wor
     common += [f"workload.path={workload}", f"profiles.path={profiles}"]
     running = [subprocess.Popen([*common, f"engine.horizon={100 * (i + 1)}"]) for i in range(3)]
     assert [one.wait() for one in running] == [0, 0, 0]
-    assert subprocess.run([*common, "engine.horizon=400"], check=False).returncode == 0
+    assert main([*common[3:], "engine.horizon=400"]) == 0
     kept = {path.name: read_run(path) for path in (run_in / "outputs").iterdir()}
     assert [name.partition("-0")[2] for name in sorted(kept)] == ["", "-2", "-3", "-4"]
     assert sorted(kept[name].info["config"]["engine"]["horizon"] for name in kept) == [100, 200, 300, 400]
@@ -564,7 +565,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     commands = re.findall(r"^    (\w+) ", shown, re.MULTILINE)
     assert commands == ["run", *ADDED]
     assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 3  # what they are for
-    helped = process("run", "--help")
+    helped = in_process("--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout
 
@@ -593,7 +594,7 @@ def test_a_command_that_is_not_there_is_one_line(
 
 def test_what_is_about_to_change_is_told_in_one_line(tmp_path: Path) -> None:
     few = ("workload=philly-like", "workload.num_jobs=1", "policy.search=exact")
-    said = process("run", *few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
+    said = in_process(*few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
     said = [line for line in said if "compiling" not in line]
     assert said == ["polluxsim: policy.search=exact is now called annealing; the old name goes away"]
 

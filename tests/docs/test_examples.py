@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from polluxsim.cli.main import ADDED
+from polluxsim.cli.main import ADDED, main
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 MOST_COLUMNS = 80
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
+QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|#.*")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 README = ROOT / "README.md"
 LONG = {"README", "recipes", "sweeps", "tutorial"}
@@ -42,6 +46,19 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
+def own_commands(text: str) -> list[list[str]] | None:
+    """Return the arguments of each polluxsim command if a program has no others and needs no shell, else None.
+
+    These commands run in this process, which spares a second for each.
+    """
+    commands = [shlex.split(line, comments=True) for line in text.replace("\\\n", "").splitlines()]
+    commands = [words for words in commands if words]
+    needs_shell = re.search(r"[|<>&;*?~]", QUOTED.sub("", text)) or re.search(r"[$`]", text)
+    if needs_shell or any(words[0] != "polluxsim" for words in commands):
+        return None
+    return [words[1:] for words in commands]
+
+
 def run(block: Block, namespace: dict[str, object], page: str) -> None:
     """Write a file, or run a program in the present folder."""
     if block.title:
@@ -51,6 +68,12 @@ def run(block: Block, namespace: dict[str, object], page: str) -> None:
     elif block.language == "python":
         # Empty lines before it, so that a traceback names the page's own line.
         exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), namespace)
+    elif (commands := own_commands(block.text)) is not None:
+        for command in commands:
+            printed = io.StringIO()
+            with redirect_stdout(printed), redirect_stderr(printed):
+                status = main(command)
+            assert status == 0, f"{page}, line {block.line}:\n{' '.join(command)}\n{printed.getvalue()}"
     else:
         search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -91,6 +114,15 @@ def test_every_command_of_the_readme_is_run_or_says_why_not() -> None:
     need_files_that_one_has = {"sample", "import", "fit", "calibrate", "conformance"}
     assert named >= set(ADDED) - need_files_that_one_has
     assert len(shell) + text.count("<!-- not run: ") == text.count("```sh\n")
+
+
+def test_commands_that_need_no_shell_are_found() -> None:
+    assert own_commands("polluxsim size --target 'p90 < 1h' \\\n  --limit 8  # how many?\n\npolluxsim table a\n") == [
+        ["size", "--target", "p90 < 1h", "--limit", "8"],
+        ["table", "a"],
+    ]
+    for text in ("polluxsim table a > b", "cd a\npolluxsim table b", "polluxsim table $A", "polluxsim table a/*"):
+        assert own_commands(text) is None
 
 
 def test_a_block_is_found_run_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

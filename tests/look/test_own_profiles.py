@@ -17,6 +17,8 @@ from polluxsim.storage import read_run
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job
 
+SHORT = ("workload=one-job", "workload.application=cifar10")
+
 
 def two_nodes() -> Cluster:
     """A cluster of a user's own making: its settings say nothing of its GPUs."""
@@ -46,7 +48,7 @@ def test_a_run_with_profiles_of_its_own_is_not_judged_by_the_cards(
 
 
 def test_settings_that_leave_the_folder_out_mean_the_cards(tmp_path: Path) -> None:
-    arguments = ["policy=fifo", "workload=one-job", f"hydra.run.dir={tmp_path}"]
+    arguments = ["policy=fifo", *SHORT, f"hydra.run.dir={tmp_path}"]
     assert main(["run", *arguments]) == 0
     info = json.loads((tmp_path / "run.json").read_text())
     del info["config"]["profiles"]["path"]
@@ -60,5 +62,5 @@ def test_settings_that_leave_the_folder_out_mean_the_cards(tmp_path: Path) -> No
 
 def test_the_gpus_of_a_cluster_of_ones_own_are_known(tmp_path: Path) -> None:
     cluster = ["~cluster.num_nodes", "~cluster.gpus_per_node", f"cluster._target_={__name__}.two_nodes"]
-    assert main(["run", "policy=fifo", "workload=one-job", f"hydra.run.dir={tmp_path}", *cluster]) == 0
+    assert main(["run", "policy=fifo", *SHORT, f"hydra.run.dir={tmp_path}", *cluster]) == 0
     assert main(["plot", "scaling", str(tmp_path), "-o", str(tmp_path / "scaling.svg")]) == 0

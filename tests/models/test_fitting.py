@@ -121,9 +121,12 @@ def test_fits_are_as_good_as_scipys() -> None:
 
 
 def test_fits_of_a_recorded_run_are_as_good_as_scipys(osdi21: Path) -> None:
-    """All 1,428 sets. SciPy itself ends higher on 5 % of them if the data move by one unit in the last place."""
-    sets = observation_sets(osdi21)
-    assert len(sets) > 1000
+    """A fifth of the 1,428 sets.
+
+    SciPy itself ends higher on 5 % of all sets if the data move by one unit in the last place.
+    """
+    sets = observation_sets(osdi21)[::5]
+    assert len(sets) > 200
     ratios = compare_with_scipy(sets)
     assert np.median(ratios) == pytest.approx(1, abs=1e-6)
     assert np.exp(np.log(ratios).mean()) == pytest.approx(1, abs=0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,21 +94,18 @@ def test_a_number_that_is_not_met_is_an_exit_status_only_where_asked_for(
 def test_seeds_are_added_until_intervals_are_narrow_or_the_cap_is_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ("fidelity", "--jobs", "2", "--workers", "1", "--out", str(tmp_path), "engine.restart_delay=20")
-    assert reproduce(*common, "--seeds", "6", "--until", "1e-9", "--most-seeds", "7") == 0
+    """A difference without an interval is not narrow."""
+    common = ("--jobs", "2", "--workers", "1", "--out", str(tmp_path), "engine.restart_delay=20")
+    # fig1 is of profiles alone, so that no seed would ever give it an interval.
+    assert reproduce("fidelity", "fig1", *common, "--seeds", "4", "--until", "1e9", "--most-seeds", "5") == 0
+    assert "fidelity: with 5 seeds a difference still has no interval" in capsys.readouterr().out
+    assert reproduce("fidelity", *common, "--seeds", "4", "--until", "1e9", "--most-seeds", "8") == 0
+    assert "still" not in capsys.readouterr().out
+    assert set(numbers(tmp_path, "fidelity")["units"]) == {"6 workloads", ""}
+    assert reproduce("fidelity", *common, "--seeds", "6", "--until", "1e-9", "--most-seeds", "7") == 0
     assert "fidelity: with 7 seeds the widest interval is still" in capsys.readouterr().out
     assert set(numbers(tmp_path, "fidelity")["units"]) == {"7 workloads", ""}
     assert set(pd.read_parquet(tmp_path / "runs" / "sweep.parquet")["engine.restart_delay"]) == {20.0}
-
-
-def test_a_difference_without_an_interval_is_not_precise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # fig1 is of profiles alone, so that no seed would ever give it an interval.
-    common = ("fidelity", "fig1", "--jobs", "2", "--workers", "1", "--out", str(tmp_path), "--seeds", "4")
-    assert reproduce(*common, "--until", "1e9", "--most-seeds", "5") == 0
-    assert "fidelity: with 5 seeds a difference still has no interval" in capsys.readouterr().out
-    assert reproduce("fidelity", *common[2:], "--until", "1e9", "--most-seeds", "8") == 0
-    assert "still" not in capsys.readouterr().out
-    assert set(numbers(tmp_path, "fidelity")["units"]) == {"6 workloads", ""}
 
 
 def test_overrides_reach_the_arms_that_have_the_setting(tmp_path: Path) -> None:
@@ -200,11 +198,19 @@ def baselines(osdi21: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
     return ("--profiles", str(osdi21), "--workloads", str(artifact), "--seeds", "1", "--out", str(folder))
 
 
-def test_every_job_is_held_against_the_artifacts_own_times(baselines: tuple[str, ...]) -> None:
+def test_every_job_is_held_against_the_artifacts_own_times(
+    baselines: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a restart delay of 31 s, means are within 0.5 % and hardly a job is where it was published."""
     folder = Path(baselines[-1])
     verdicts = {}
+    experiment = read_experiment("fidelity")
+    # The times of Pollux's jobs are not judged one by one, so Pollux is not simulated again with the other delay.
+    pollux, *others = experiment.arms
+    without_pollux = replace(experiment, arms=(replace(pollux, overrides=("policy=optimus",)), *others))
     for delay in (30, 31):
+        if delay == 31:
+            monkeypatch.setattr("polluxsim.paper.experiment.read_experiment", lambda _: without_pollux)
         assert reproduce("fidelity", *baselines, f"engine.restart_delay={delay}") == 0
         table = numbers(folder, "fidelity")
         verdicts[delay] = table[table["metric"] == "jobs at their published time"]

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from hydra.types import RunMode
 from rich.console import Console
-from small_sweeps import HereAndNow, Inputs, command, dataset, planned, process, results, write_inputs
+from small_sweeps import HereAndNow, Inputs, command, dataset, in_process, planned, results, write_inputs
 from toy import write_jobs
 
 from polluxsim.cli.main import main
@@ -298,7 +298,7 @@ def test_a_policy_of_ones_own_that_changed_is_run_again(run_in: Path, inputs: In
     counts = []
     for body in ("return {}", "return {}", "return dict()"):
         (run_in / "mine.py").write_text(f"class Policy:\n    def allocate(self, view, rng):\n        {body}\n")
-        swept = process(
+        swept = in_process(
             "-m", "--config-dir", "conf", "policy=mine", "engine.horizon=50", "hydra.sweep.dir=out", *inputs.overrides
         )
         assert swept.returncode == 0, swept.stderr
@@ -315,7 +315,7 @@ def test_a_sweep_may_work_in_the_folder_of_its_data(run_in: Path, inputs: Inputs
         if change:
             file = run_in / "traces" / "ncf" / "placements.csv"
             file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
-        swept = process(*arguments)
+        swept = in_process(*arguments)
         assert swept.returncode == 0, swept.stderr
         found.append("2 of them found finished" in swept.stdout)
     assert found == [False, True, False]
@@ -323,13 +323,13 @@ def test_a_sweep_may_work_in_the_folder_of_its_data(run_in: Path, inputs: Inputs
 
 def test_the_command_line_gives_the_same_sweep(run_in: Path, inputs: Inputs) -> None:
     arguments = ["-m", "policy=fifo,srtf", "seed=1,2", *inputs.overrides, "hydra.sweep.dir=out"]
-    swept = process(*arguments)
+    swept = in_process(*arguments)
     assert swept.returncode == 0, swept.stderr
     assert "replicate nothing" in swept.stderr
     assert swept.stderr.count("\n") == 1  # else quiet: this is no terminal
     assert "wrote out/sweep.parquet: 4 runs\n" in swept.stdout
     before = results(run_in / "out")
-    assert "4 runs, 4 of them found finished" in process(*arguments).stdout
+    assert "4 runs, 4 of them found finished" in in_process(*arguments).stdout
     assert results(run_in / "out") == before
     plan = [["policy=" + policy, f"seed={seed}", *inputs.overrides] for policy in ("fifo", "srtf") for seed in (1, 2)]
     frame = run_sweep(plan, run_in / "out")
@@ -461,7 +461,7 @@ def test_workers_end_when_their_parent_is_killed(run_in: Path, inputs: Inputs) -
 def test_workers_say_a_warning_once(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path)
     runs = ["-m", "policy=pollux", "policy.search=exact", "seed=0,1,2", "hydra.sweeper.workers=2"]
-    done = process(*runs, *inputs.overrides, f"hydra.sweep.dir={tmp_path / 'sweep'}", HYDRA_FULL_ERROR="1")
+    done = in_process(*runs, *inputs.overrides, f"hydra.sweep.dir={tmp_path / 'sweep'}")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("is now called") == 1
     assert "\npolluxsim: policy.search=exact is now called annealing" in "\n" + done.stderr
