@@ -77,7 +77,10 @@ def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Do what `process` does in this process, which has loaded everything and keeps its pool of workers."""
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
-        status = main(["run", *arguments])
+        try:
+            status = main(["run", *arguments])
+        except SystemExit as end:  # of --help
+            status = end.code
     return subprocess.CompletedProcess(command(*arguments), status, output.getvalue(), errors.getvalue())
 
 

@@ -86,7 +86,7 @@ def run_hashes(folder: Path, *settings: str, **variables: str) -> dict[str, str]
 
 
 SEARCHES = ("annealing", "genetic")
-FEW = ("workload=philly-like", "workload.num_jobs=12", "workload.hours=1")
+FEW = ("workload=philly-like", "workload.num_jobs=8", "workload.hours=1", "engine.horizon=7200")
 
 
 @pytest.fixture(scope="module")

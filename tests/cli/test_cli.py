@@ -149,8 +149,8 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
     )
     (run_in / "conf" / "policy").mkdir(parents=True)
     (run_in / "conf" / "policy" / "newest.yaml").write_text("_target_: mine.Newest\nmost: 2\n")
-    done = in_process(
-        "--config-dir", "conf", "policy=newest", f"workload.path={workload}", f"profiles.path={profiles}",
+    done = process(
+        "run", "--config-dir", "conf", "policy=newest", f"workload.path={workload}", f"profiles.path={profiles}",
         "hydra.run.dir=out",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -594,7 +594,7 @@ def test_a_command_that_is_not_there_is_one_line(
 
 def test_what_is_about_to_change_is_told_in_one_line(tmp_path: Path) -> None:
     few = ("workload=philly-like", "workload.num_jobs=1", "policy.search=exact")
-    said = in_process(*few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
+    said = process("run", *few, f"hydra.run.dir={tmp_path}").stderr.splitlines()
     said = [line for line in said if "compiling" not in line]
     assert said == ["polluxsim: policy.search=exact is now called annealing; the old name goes away"]
 

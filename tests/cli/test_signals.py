@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("default_signals")]
 
-COUNT = int(os.environ.get("POLLUXSIM_SIGNALS", "8"))
+COUNT = int(os.environ.get("POLLUXSIM_SIGNALS", "5"))
 """Signals sent in all; more find more."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)

@@ -102,7 +102,7 @@ def test_time_grows_with_the_jobs_at_one_instant_and_not_with_their_square() -> 
         assert all(job.completion_time is not None for job in result.job_records)
         return process_time() - started
 
-    few, many = seconds(5_000), seconds(40_000)
+    few, many = seconds(3_000), seconds(24_000)
     print(f"{few:.2f} s, {many:.2f} s for eight times as many")
     # The square would be 64; measured are 12 to 13, as reasons are told again at doubling distances.
     assert many < 24 * few

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from hydra.types import RunMode
 from rich.console import Console
-from small_sweeps import HereAndNow, Inputs, command, dataset, in_process, planned, results, write_inputs
+from small_sweeps import HereAndNow, Inputs, command, dataset, in_process, planned, process, results, write_inputs
 from toy import write_jobs
 
 from polluxsim.cli.main import main
@@ -461,7 +461,7 @@ def test_workers_end_when_their_parent_is_killed(run_in: Path, inputs: Inputs) -
 def test_workers_say_a_warning_once(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path)
     runs = ["-m", "policy=pollux", "policy.search=exact", "seed=0,1,2", "hydra.sweeper.workers=2"]
-    done = in_process(*runs, *inputs.overrides, f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    done = process(*runs, *inputs.overrides, f"hydra.sweep.dir={tmp_path / 'sweep'}")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("is now called") == 1
     assert "\npolluxsim: policy.search=exact is now called annealing" in "\n" + done.stderr
