@@ -49,7 +49,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(tmp_path: Path) -> None:
     (own / "borrowed.pth").write_text("\n".join(borrowed))
     assert done(python, "-c", "import polluxsim; print(polluxsim.__file__)", cwd=tmp_path).startswith(str(own))
     polluxsim = tmp_path / "env" / "bin" / "polluxsim"
-    small = ("workload=philly-like", "workload.num_jobs=5", "workload.hours=1")
+    small = ("policy=fifo", "workload=philly-like", "workload.num_jobs=5", "workload.hours=1")
     done(polluxsim, "run", *small, "hydra.run.dir=out", cwd=tmp_path)
     assert "average JCT" in done(polluxsim, "table", "out", cwd=tmp_path)
     done(polluxsim, "report", "out", cwd=tmp_path)

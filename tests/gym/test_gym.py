@@ -10,7 +10,6 @@ from typing import Any
 
 import agents
 import gymnasium
-import nbformat
 import numpy as np
 import pytest
 from agents import fifo, whatever
@@ -203,17 +202,3 @@ def test_without_gymnasium_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(ImportError, match=r"pip install 'polluxsim\[gym\]'"):
         importlib.reload(polluxsim.gym)
-
-
-@pytest.mark.slow
-def test_what_the_notebook_learns_beats_first_in_first_out() -> None:
-    """On seeds it never saw, by its own 95 % interval of pairs."""
-    cells = nbformat.read(NOTEBOOK, 4).cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
-    last = next(place for place, source in enumerate(code) if "sweep.table" in source)
-    namespace: dict[str, Any] = {}
-    for source in code[:last]:
-        exec(source, namespace)
-    sweep = polluxsim.sweep(namespace["load"], policy=["fifo", AgentPolicy(namespace["agent"])], seeds=range(8))
-    said = " ".join(str(sweep.table(["avg_jct"], baseline="policy=fifo")).split())
-    assert "Real by the 95 % intervals, against FIFO (baseline): average JCT: AgentPolicy (−" in said
