@@ -21,8 +21,13 @@ CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 def module_digest(name: str) -> str:
     """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it.
 
-    Python's own modules have an empty one, as its version counts; and so has what is not there, as whoever needs it
-    will say so. It is an `InvalidConfigError` if its code is in no file that could be read.
+    The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a module
+    that does not exist is empty as well; whatever needs the module reports that.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the module's code is in no file that could be read.
     """
     origins = _origins(name)
     if origins is None:
@@ -35,15 +40,18 @@ def module_digest(name: str) -> str:
 
 def _origin_digest(first: Path) -> str:
     root = first.parent
-    files, left = set[Path](), [first]
+    files, seen, left = set[Path](), set[Path](), [first]
     while left:
         origin = left.pop()
-        new = set(_code(origin)) if origin.is_dir() else {origin}
-        if new <= files or origin.parent != root:
+        # Installed packages, which most modules import, lie elsewhere. Listing their files takes seconds.
+        if origin in seen or origin.parent != root:
             continue
-        files |= new
+        seen.add(origin)
+        new = set(_code(origin)) if origin.is_dir() else {origin}
         if root.name not in INSTALLED:
-            left += [found for path in new for name in _imported(path) for found in _origins(name) or ()]
+            names = {name for path in new - files for name in _imported(path)}
+            left += [found for name in names for found in _origins(name) or ()]
+        files |= new
     return digest_of({path.relative_to(root).as_posix(): file_digest(path) for path in sorted(files)})
 
 
@@ -69,7 +77,7 @@ def _origins(name: str) -> list[Path] | None:
 
 
 def _imported(path: Path) -> set[str]:
-    """Return the top-level modules that a source file imports by their whole names."""
+    """Return the top-level modules that a source file imports by absolute names."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):

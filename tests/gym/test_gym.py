@@ -21,7 +21,6 @@ from polluxsim.checks import check
 from polluxsim.errors import InvalidConfigError, TurnError
 from polluxsim.gym import ENV_ID, AgentPolicy, ClusterEnv, Layout
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "6-policy-that-learns.ipynb"
 ADAPTED = polluxsim.workload("philly-like", num_jobs=40, hours=1)
 RIGID = polluxsim.workload("philly-like-rigid", hours=3)
 WIDE = {"queue": 3, "running": 2, "gpus": (0, 1, 2, 4, 8)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,12 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import RunMode
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from polluxsim.run import hydra_inside
+from polluxsim.run.config_folders import searched_first
 from polluxsim.run.hydra_inside import Callbacks, Loader, error_of, get_overrides_dirname
+from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,3 +139,27 @@ def test_plans_are_composed_in_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         loaders = list(pool.map(lambda _: Loader().get_group_options("engine"), range(8)))
     assert loaders == [["exact", "log", "osdi21"]] * 8
+
+
+def test_a_composed_configuration_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "configs"
+    shutil.copytree(shipped("configs"), copy)
+    monkeypatch.setattr(hydra_inside, "shipped", lambda _: copy)
+    first = Loader().load_configuration("run", ["policy=fifo"], RunMode.RUN)
+    first.policy.backfill = "changed by a caller"
+    calls = []
+    compose = ConfigLoaderImpl.load_configuration
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", lambda *words: (calls.append(1), compose(*words))[1])
+    assert Loader().load_configuration("run", ["policy=fifo"], RunMode.RUN).policy.backfill is False
+    assert not calls
+    text = (copy / "policy" / "fifo.yaml").read_text(encoding="utf-8")
+    (copy / "policy" / "fifo.yaml").write_text(text.replace("backfill: false", "backfill: true"), encoding="utf-8")
+    os.utime(copy / "policy" / "fifo.yaml", ns=(1, 1))
+    assert Loader().load_configuration("run", ["policy=fifo"], RunMode.RUN).policy.backfill is True
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "mine.yaml").write_text("_target_: mine.Mine\nspeed: 1\n")
+    for speed in (1, 2):  # files of the user are read each time
+        (tmp_path / "policy" / "mine.yaml").write_text(f"_target_: mine.Mine\nspeed: {speed}\n")
+        with searched_first([tmp_path]):
+            loader = Loader()
+        assert loader.load_configuration("run", ["policy=mine"], RunMode.RUN).policy.speed == speed

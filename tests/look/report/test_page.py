@@ -459,8 +459,9 @@ def test_scrolling_over_the_map_scrolls_the_page(browser: Any, by_hand: Path) ->
     assert page.run("return polluxReport.page.axis.end") == before[1]
 
 
-@pytest.mark.parametrize("place", ["", "#job/0/large"])
-@pytest.mark.parametrize(("scheme", "device"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+@pytest.mark.parametrize(
+    ("scheme", "device", "place"), [("light", DESKTOP, ""), ("dark", DESKTOP, "#job/0/large"), ("light", PHONE, "")]
+)
 def test_axe_finds_nothing_serious(browser: Any, by_hand: Path, scheme: str, device: Any, place: str) -> None:
     """What axe-core, which knows the rules of accessible pages, complains of."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
