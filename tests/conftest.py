@@ -25,6 +25,7 @@ from shared_runs import SharedRuns, count_default_runs, default_run_counts, shar
 
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.osdi21 import read_profiles
+from polluxsim.run.workers import num_cores
 
 sys.dont_write_bytecode = False
 
@@ -36,6 +37,11 @@ settings.load_profile("polluxsim")
 
 ROOT = Path(__file__).parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of workers of `-n auto`: one more than cores, as tests often wait for a process or a browser."""
+    return num_cores() + 1
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
