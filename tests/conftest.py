@@ -40,7 +40,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers of `-n auto`: one more than cores, as tests often wait for a process or a browser."""
+    """Return the workers of `-n auto`: one more than cores, because tests often wait for a process or a browser."""
     return num_cores() + 1
 
 
