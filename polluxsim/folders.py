@@ -35,12 +35,20 @@ POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "S
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of runs. A folder that holds several runs is replaced by them, a sweep's in order of its plan.
 
-    The files that a sweep leaves beside its runs are skipped if folders are named too: `SWEEP/*` names all of them.
+    Files of a sweep are skipped as `without_sweep_files` does.
     """
     found = []
-    for folder in [path for path in folders if path.name not in SWEEP_FILES] or folders:
+    for folder in without_sweep_files(folders):
         found += [folder] if (folder / RUN_FILE).is_file() else _in_order_of_plan(folder) or [folder]
     return found
+
+
+def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return paths without the files that a sweep leaves beside its runs, if others are named too.
+
+    `SWEEP/*` names these files and the folders of the runs.
+    """
+    return [path for path in paths if path.name not in SWEEP_FILES] or paths
 
 
 def _in_order_of_plan(folder: Path) -> list[Path]:

@@ -44,6 +44,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def _table(options: Namespace) -> None:
+    from polluxsim.folders import without_sweep_files
     from polluxsim.look.console import console
     from polluxsim.look.metric_lines import first_of_same_jobs
     from polluxsim.look.ranks import rank_table
@@ -51,6 +52,7 @@ def _table(options: Namespace) -> None:
     from polluxsim.look.table import SideBySide
     from polluxsim.metrics.declared import values_in
 
+    options.runs = without_sweep_files(options.runs)
     if options.by:
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _runs(options.runs).items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import catalogue
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -43,3 +44,8 @@ def test_the_readme_lists_every_choice() -> None:
     listed = {group: set(re.findall(r"`([\w-]+)`", choices)) for group, choices in rows}
     assert "policy" in listed
     assert listed == {group: {path.stem for path in (ROOT / "configs" / group).glob("*.yaml")} for group in listed}
+
+
+def test_the_catalogue_is_that_of_the_configuration_files() -> None:
+    assert (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8") == catalogue.page()
+    assert len(catalogue.entries("policy")) == len(list((ROOT / "configs" / "policy").glob("*.yaml")))

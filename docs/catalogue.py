@@ -1,0 +1,66 @@
+"""Write the catalogue of policies, agents, clusters, workloads and engine settings from the configuration files.
+
+python docs/catalogue.py > docs/catalogue.md
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+GROUPS = {
+    "policy": "Policies decide which job gets which GPUs.",
+    "agent": "Agents choose the batch sizes of jobs. Without one, a job chooses the batch size with the highest goodput "
+    "under policies that let jobs adapt, and keeps the user's batch size under other policies.",
+    "cluster": "Clusters are the nodes and their GPUs.",
+    "workload": "Workloads are the jobs that arrive.",
+    "profiles": "Profiles state how fast each model trains on some GPUs and how well it uses a batch size.",
+    "engine": "Engine settings are the length of a round, the restart delay and the rules of time.",
+}
+"""The groups in order, and what they are."""
+
+HEADER = re.compile(r"# (?P<what>\S.*) Source: (?P<source>\S.*)\.")
+
+
+class Entry(NamedTuple):
+    """A configuration file: its name, what it does, and where that was published."""
+
+    name: str
+    what: str
+    source: str
+
+
+def entries(group: str) -> list[Entry]:
+    """Return the entries of a group by name.
+
+    Each file begins with the line `# What it does. Source: where it was published.`
+    """
+    found = []
+    for path in sorted((CONFIGS / group).glob("*.yaml")):
+        header = HEADER.fullmatch(path.read_text(encoding="utf-8").splitlines()[0])
+        if header is None:
+            raise ValueError(f"{path.name}: the first line is not '# What it does. Source: where it was published.'")
+        found.append(Entry(path.stem, header["what"], header["source"]))
+    return found
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    lines = [
+        "# Catalogue",
+        "",
+        "This page lists every choice of `polluxsim run`. Select one with `GROUP=NAME`, for example `policy=tiresias`.",
+        "`polluxsim run --help policy=tiresias` prints the settings of a choice.",
+    ]
+    for group, what in GROUPS.items():
+        found = entries(group)
+        lines += ["", f"## {group}: {len(found)} {'entry' if len(found) == 1 else 'entries'}", "", what, ""]
+        lines += [f"| `{group}=` | what it does | source |", "|---|---|---|"]
+        lines += [f"| `{name}` | {text} | {source} |" for name, text, source in found]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
