@@ -12,8 +12,8 @@ from typing import NamedTuple
 CONFIGS = Path(__file__).parents[1] / "configs"
 GROUPS = {
     "policy": "Policies decide which job gets which GPUs.",
-    "agent": "Agents choose the batch sizes of jobs. Without one, a job chooses the batch size with the highest goodput "
-    "under policies that let jobs adapt, and keeps the user's batch size under other policies.",
+    "agent": "Agents choose the batch sizes of jobs. Without one, a job chooses the batch size with the highest "
+    "goodput under policies that let jobs adapt, and keeps the user's batch size under other policies.",
     "cluster": "Clusters are the nodes and their GPUs.",
     "workload": "Workloads are the jobs that arrive.",
     "profiles": "Profiles state how fast each model trains on some GPUs and how well it uses a batch size.",
