@@ -70,4 +70,6 @@ def test_raw_philly_log_is_read_piece_by_piece(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert log.stat().st_size > 2_000_000
-    assert peaks[1] < 1.2 * peaks[0] < 1_000_000
+    # The whole log as objects takes several MB. What other tests left in this process may be freed meanwhile.
+    assert peaks[0] < 1_000_000
+    assert peaks[1] < peaks[0] + 400_000
