@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -71,6 +73,28 @@ class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
         raise TypeError(f"{self.__name__} is for kernels to call; a kernel can be called from Python")
 
 
+class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
+    """A compiled function whose machine code is kept. One process compiles it, and others wait and load the code."""
+
+    def compile(self, signature: object) -> Any:
+        """Compile the function for the types of some arguments, or load its machine code."""
+        with _one_process(f"{self.py_func.__module__}.{self.py_func.__qualname__}"):
+            return super().compile(signature)
+
+
+@contextmanager
+def _one_process(name: str) -> Iterator[None]:
+    """Keep other processes out of blocks with this name; a process that ends leaves its block."""
+    folder = _folder()
+    if folder is None:
+        yield
+        return
+    with (folder / f"{name}.lock").open("a") as file:
+        with suppress(OSError):  # a file system without locks; then each process compiles the function itself
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _internal(function: Function, **options: bool) -> Any:
     dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
     dispatcher.__class__ = _Internal
@@ -81,9 +105,12 @@ def _kept(function: Function, *, parallel: bool) -> Any:
     folder, before = _folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        return numba.njit(cache=folder is not None, parallel=parallel, **LEAN)(function)
+        dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN)(function)
     finally:
         config.CACHE_DIR = before
+    if folder is not None:
+        dispatcher.__class__ = _Kept
+    return dispatcher
 
 
 def spliced(function: Function) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 import polluxsim
+from polluxsim import kernels
 from polluxsim.models.lbfgsb import dot
 from polluxsim.policies.pollux.policy import Pollux
 
@@ -40,6 +43,28 @@ def python(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, check=True, capture_output=True, text=True
     )
+
+
+def total(numbers: object) -> float:
+    result = 0.0
+    for number in numbers:
+        result += number
+    return result
+
+
+def test_one_process_compiles_a_kernel_and_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+    with (tmp_path / f"{__name__}.total.lock").open("a") as other:  # stands for another process
+        fcntl.flock(other, fcntl.LOCK_EX)
+        compiled = kernels.kernel(total)
+        thread = threading.Thread(target=compiled, args=(np.ones(3),))
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        assert not compiled.overloads
+    thread.join()
+    assert compiled(np.ones(3)) == 3.0
+    assert len(compiled.overloads) == 1
 
 
 @pytest.mark.slow

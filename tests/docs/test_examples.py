@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import shlex
@@ -35,15 +36,38 @@ class Block(NamedTuple):
     language: str
     title: str | None
     text: str
+    output: str | None = None  # what the page shows as the output, if a block of text follows at once
 
 
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page that are files or to be run, in order."""
     return [
-        Block(page.count("\n", 0, found.start()) + 2, found[2], found[3], found[4])
+        Block(page.count("\n", 0, found.start()) + 2, found[2], found[3], found[4], output_after(page, found.end()))
         for found in BLOCK.finditer(page)
         if not NOT_RUN.search(page[: found.start()]) and (found[3] or found[2] in {"python", "sh"})
     ]
+
+
+def output_after(page: str, end: int) -> str | None:
+    """Return the text block that begins in the line after a block."""
+    found = BLOCK.match(page, end + 1)
+    return found[4] if found is not None and found[2] == "text" else None
+
+
+def check_output(block: Block, printed: str, page: str) -> None:
+    """Check that a program printed what the page shows, but for line breaks and for parts that `…` stands for."""
+    if block.output is None:
+        return
+    printed = " ".join(printed.split())
+    first, *others = (" ".join(part.split()) for part in block.output.split("…"))
+    assert printed.startswith(first), f"{page}, line {block.line} shows:\n{first}\nand printed is:\n{printed}"
+    position = len(first)
+    for part in others:
+        place = printed.find(part, position)
+        assert place >= 0, f"{page}, line {block.line} shows:\n{part}\nand printed is:\n{printed}"
+        position = place + len(part)
+    if others[-1:] != [""]:
+        assert not printed[position:].strip(), f"{page}, line {block.line} does not show:\n{printed[position:]}"
 
 
 def own_commands(text: str) -> list[list[str]] | None:
@@ -69,11 +93,12 @@ def run(block: Block, namespace: dict[str, object], page: str) -> None:
         # Empty lines before it, so that a traceback names the page's own line.
         exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), namespace)
     elif (commands := own_commands(block.text)) is not None:
+        printed = io.StringIO()
         for command in commands:
-            printed = io.StringIO()
             with redirect_stdout(printed), redirect_stderr(printed):
                 status = main(command)
             assert status == 0, f"{page}, line {block.line}:\n{' '.join(command)}\n{printed.getvalue()}"
+        check_output(block, printed.getvalue(), page)
     else:
         search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -81,6 +106,7 @@ def run(block: Block, namespace: dict[str, object], page: str) -> None:
         call = ["bash", "-euo", "pipefail", "-c", block.text]
         done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, f"{page}, line {block.line}:\n{block.text}{done.stdout}{done.stderr}"
+        check_output(block, done.stdout, page)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +133,34 @@ def test_the_examples_fit_a_page() -> None:
     assert [(name, line) for name, line in found if len(line) > MOST_COLUMNS] == []
 
 
-def test_every_command_of_the_readme_is_run_or_says_why_not() -> None:
-    text = README.read_text(encoding="utf-8")
-    shell = {block.text for block in blocks(text) if block.language == "sh"}
-    named = {found[1] for block in shell for found in re.finditer(r"^polluxsim (\w+)", block, re.MULTILINE)}
-    need_files_that_one_has = {"sample", "import", "fit", "calibrate", "conformance"}
+def test_every_command_is_run_on_some_page_and_those_of_the_readme_are_run_or_say_why_not() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in [*PAGES, README]}
+    shell = {path: [block.text for block in blocks(text) if block.language == "sh"] for path, text in texts.items()}
+    run_somewhere = "\n".join(itertools.chain.from_iterable(shell.values()))
+    need_files_that_one_has = {"sample", "fit", "calibrate", "conformance"}
+    named = set(re.findall(r"^ *polluxsim (\w+)", run_somewhere, re.MULTILINE))
     assert named >= set(ADDED) - need_files_that_one_has
-    assert len(shell) + text.count("<!-- not run: ") == text.count("```sh\n")
+    assert len(shell[README]) + texts[README].count("<!-- not run: ") == texts[README].count("```sh\n")
+
+
+def test_the_readme_has_at_most_120_lines_and_ten_of_any_output() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    shown = [block.output for block in blocks(text) if block.output]
+    assert len(shown) == 5
+    assert all(len(output.splitlines()) <= 10 for output in shown)
+
+
+def test_output_is_compared_with_what_a_page_shows() -> None:
+    def shows(output: str) -> bool:
+        try:
+            check_output(Block(1, "sh", None, "", output), "a b\nc d\ne f\n", "page")
+        except AssertionError:
+            return False
+        return True
+
+    assert all(map(shows, ("a b\nc d\ne f", "a b\n…\n", "…\nc d\n…", "…\ne f", "a b\n…\ne f")))
+    assert not any(map(shows, ("a b\nc d", "c d\n…", "…\nc d", "e f\n…\na b", "a x\n…", "…\nx\n…")))
 
 
 def test_commands_that_need_no_shell_are_found() -> None:

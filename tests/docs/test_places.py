@@ -39,13 +39,6 @@ def test_the_quiz_has_ten_questions() -> None:
     assert len(re.findall(r"(?m)^\| (?!where)[a-z].* \|$", quiz)) == 10
 
 
-def test_the_readme_lists_every_choice() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    listed = {group: set(re.findall(r"`([\w-]+)`", choices)) for group, choices in rows}
-    assert "policy" in listed
-    assert listed == {group: {path.stem for path in (ROOT / "configs" / group).glob("*.yaml")} for group in listed}
-
-
 def test_the_catalogue_is_that_of_the_configuration_files() -> None:
     assert (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8") == catalogue.page()
     assert len(catalogue.entries("policy")) == len(list((ROOT / "configs" / "policy").glob("*.yaml")))
