@@ -131,9 +131,13 @@ def test_a_copy_shares_what_never_changes() -> None:
     assert actives[0].truth is actives[1].truth
 
 
-def time_of_copy(run: Simulation, policy: Policy) -> float:
-    """Return the time that a copy takes, in the middle of five [ms of one core]."""
-    times = []
+REFERENCE = [{"a": float(number), "b": [number]} for number in range(5000)]
+"""Objects whose copy takes 21 ms where that of a large run takes 70 to 130 ms."""
+
+
+def time_of_copy(run: Simulation, policy: Policy) -> tuple[float, float]:
+    """Return the times that a copy, and one of `REFERENCE`, take, in the middle of five [ms of one core]."""
+    times, references = [], []
     gc.freeze()  # what the tests before left is not gone through for every copy
     try:
         for _ in range(5):
@@ -141,9 +145,12 @@ def time_of_copy(run: Simulation, policy: Policy) -> float:
             started = process_time()
             deepcopy((run, policy))
             times.append(1e3 * (process_time() - started))
+            started = process_time()
+            deepcopy(REFERENCE)
+            references.append(1e3 * (process_time() - started))
     finally:
         gc.unfreeze()
-    return median(times)
+    return median(times), median(references)
 
 
 @pytest.mark.parametrize("policy", [Tiresias(), Pollux()], ids=["tiresias", "pollux"])
@@ -177,5 +184,6 @@ def test_a_copy_of_a_large_run_takes_a_fifth_of_a_second(kind: str) -> None:
         run.commit({job.job_id: ((number // 4, 1),) for number, job in zip(range(1024), view.jobs, strict=False)})
     run.advance()
     assert len(run.allocation) == 1024
-    print(f"{kind}: {(taken := time_of_copy(run, Fifo())):.0f} ms")
-    assert taken <= 200
+    taken, reference = time_of_copy(run, Fifo())
+    print(f"{kind}: {taken:.0f} ms, the reference {reference:.0f} ms")
+    assert taken <= 9.5 * reference  # a fifth of a second on an idle core; other processes slow both
