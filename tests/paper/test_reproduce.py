@@ -283,7 +283,7 @@ def test_published_means_of_tiresias_and_optimus_are_exact(
     assert float(means.loc["Pollux 0.5", "difference"]) == pytest.approx(0, abs=0.03)
 
 
-LONG = {"fig8a", "fig8c"}
+LONG = {"fig8a", "fig8b", "fig8c"}
 """Experiments whose perturbed runs take minutes; `python benchmarks/perturbations.py` perturbs them as well."""
 
 

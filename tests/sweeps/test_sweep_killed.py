@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("POLLUXSIM_KILLS", "4"))
+KILLS = int(os.environ.get("POLLUXSIM_KILLS", "2"))
 """How many times a sweep is killed. From 20 on the process also dies before every single operation on a file."""
 STEP = 1 if KILLS >= 20 else 3
 """The process dies before every so manieth operation on a file."""
