@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hooks
 import pytest
+from shared_runs import SharedRuns
 
 ROOT = Path(__file__).parents[2]
 # What a browser fetches by itself: sources, stylesheets, icons, imports and urls of stylesheets.
@@ -25,12 +26,15 @@ WIDEST = 88
 OURS = re.compile(r"/(?:work|tmp|home|root)/")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT / "mkdocs.yml", folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+@pytest.fixture(scope="session")
+def site(shared_runs: SharedRuns) -> Path:
+    """Return the folder of the site, which is built once for all workers."""
+
+    def make(folder: Path) -> None:
+        done = build(ROOT / "mkdocs.yml", folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return shared_runs.folder("site", make)
 
 
 def build(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
