@@ -19,13 +19,13 @@ GROUPS = {
     "profiles": "Profiles state how fast each model trains on some GPUs and how well it uses a batch size.",
     "engine": "Engine settings are the length of a round, the restart delay and the rules of time.",
 }
-"""The groups in order, and what they are."""
+"""Groups of configuration files and their descriptions, in the order of the page."""
 
 HEADER = re.compile(r"# (?P<what>\S.*) Source: (?P<source>\S.*)\.")
 
 
 class Entry(NamedTuple):
-    """A configuration file: its name, what it does, and where that was published."""
+    """Name, description and source of a configuration file."""
 
     name: str
     what: str

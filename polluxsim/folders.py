@@ -1,4 +1,4 @@
-"""The folders of runs: find those that a user names, and read their run.json."""
+"""Find the folders of the runs that a user names, and read their run.json."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return paths without the files that a sweep leaves beside its runs, if others are named too.
+    """Return paths without the files of a sweep, or all paths if there are only such files.
 
-    `SWEEP/*` names these files and the folders of the runs.
+    `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
     return [path for path in paths if path.name not in SWEEP_FILES] or paths
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
+import threading
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,6 +22,8 @@ import numba
 from numba.core import config, event
 from numba.core.registry import CPUDispatcher
 
+from polluxsim.files import lock
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -29,12 +31,15 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent
 SOURCES = ("kernels.py", "models", "policies/pollux")
-"""Where kernels are, and the constants they use: machine code is kept for as long as these are the same."""
+"""Files with kernels and with the constants that kernels use. Machine code is kept until one of these files changes."""
+
+PATIENCE = 1.0
+"""Time to wait for another process before the wait is announced [s]. Loading machine code takes much less."""
 
 FOLDERS = "kernels-"
 """Beginning of the names of our folders of machine code; the rest is a hash."""
 
-# Checks for division by zero, and doors for other callers than kernels, would be a quarter of what there is to compile.
+# Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -74,7 +79,7 @@ class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 
 
 class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
-    """A compiled function whose machine code is kept. One process compiles it, and others wait and load the code."""
+    """A compiled function whose machine code is kept. One process compiles the function; others load its code."""
 
     def compile(self, signature: object) -> Any:
         """Compile the function for the types of some arguments, or load its machine code."""
@@ -84,14 +89,21 @@ class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 
 @contextmanager
 def _one_process(name: str) -> Iterator[None]:
-    """Keep other processes out of blocks with this name; a process that ends leaves its block."""
+    """Let one process at a time into blocks with this name. The system ends the block of a killed process."""
     folder = _folder()
     if folder is None:
         yield
         return
     with (folder / f"{name}.lock").open("a") as file:
-        with suppress(OSError):  # a file system without locks; then each process compiles the function itself
-            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            lock(file)
+        except BlockingIOError:
+            timer = threading.Timer(PATIENCE, _announcement.say)
+            timer.start()
+            try:
+                lock(file, waiting=True)
+            finally:
+                timer.cancel()
         yield
 
 
@@ -114,7 +126,7 @@ def _kept(function: Function, *, parallel: bool) -> Any:
 
 
 def spliced(function: Function) -> Any:
-    """Put a helper's text into the one kernel that calls it, so that it is not compiled on its own as well."""
+    """Insert a helper's source into the one kernel that calls it. The helper is then not compiled separately."""
     return numba.njit(inline="always")(function)
 
 
@@ -168,29 +180,34 @@ def _is_writable(folder: Path) -> bool:
 
 
 class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
-    """Says once that kernels are being compiled, in the process that a user has started."""
+    """Prints once that kernels are being compiled, in the process that a user has started."""
 
     def __init__(self) -> None:
         self._said = multiprocessing.parent_process() is not None
 
-    def on_start(self, event: event.Event) -> None:
-        """Say it if the function is ours."""
-        if not self._said and event.data["dispatcher"].py_func.__module__.startswith("polluxsim."):
+    def say(self) -> None:
+        """Print the message, unless it was printed before."""
+        if not self._said:
             self._said = True
             print("polluxsim: compiling kernels, once for each installation", file=sys.stderr, flush=True)
 
+    def on_start(self, event: event.Event) -> None:
+        """Print the message if the function is one of polluxsim."""
+        if event.data["dispatcher"].py_func.__module__.startswith("polluxsim."):
+            self.say()
+
     def on_end(self, event: event.Event) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
-    """Has what kernels call optimised with care in the kernels only, and not on its own before."""
+    """Reduces the optimisation of functions that kernels call; they are optimised as a part of the kernels."""
 
     def __init__(self) -> None:
         self._levels: list[Any] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Lower the level of optimisation for a helper, and for what of NumPy is compiled for ours."""
+        """Lower the level of optimisation for a helper, and for functions of NumPy that a kernel calls."""
         dispatcher = event.data["dispatcher"]
         ours = self._levels or dispatcher.py_func.__module__.startswith("polluxsim.")
         self._levels.append(config.OPT)
@@ -198,9 +215,10 @@ class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
             config.OPT = type(config.OPT)(1)
 
     def on_end(self, event: event.Event) -> None:
-        """Set the level as it was."""
+        """Restore the level."""
         config.OPT = self._levels.pop()
 
 
-event.register("numba:compile", _Announcement())
+_announcement = _Announcement()
+event.register("numba:compile", _announcement)
 event.register("numba:compile", _Economy())

@@ -59,23 +59,17 @@ class Loader(ConfigLoaderImpl):
         packages are searched.
         """
         with _one_at_a_time:
+            places = [str(element.path) for element in self.get_search_path().get_path()]
             own = str(shipped("configs"))
-            elsewhere = [
-                path for path in self.paths if path != own and not path.startswith(("pkg://", "structured://"))
-            ]
-            if elsewhere or any(word.startswith("hydra.searchpath") for word in overrides):
+            elsewhere = [path for path in places if path != own and not path.startswith(("pkg://", "structured://"))]
+            if elsewhere or any("searchpath" in word for word in overrides):
                 return super().load_configuration(config_name, list(overrides), run_mode)
-            key = config_name, tuple(overrides), run_mode, tuple(self.paths), _state_of(shipped("configs"))
+            key = config_name, tuple(overrides), run_mode, tuple(places), _state_of(shipped("configs"))
             if key not in _composed:
                 if len(_composed) >= MOST_KEPT:
                     _composed.clear()
                 _composed[key] = super().load_configuration(config_name, list(overrides), run_mode)
             return deepcopy(_composed[key])
-
-    @property
-    def paths(self) -> list[str]:
-        """Return the places that are searched for configurations, in order."""
-        return [str(element.path) for element in self.get_search_path().get_path()]
 
 
 def _state_of(folder: Path) -> tuple[tuple[str, int], ...]:
@@ -87,15 +81,15 @@ def _state_of(folder: Path) -> tuple[tuple[str, int], ...]:
 def mode_from_options() -> Iterator[None]:
     """Let only the options say whether Hydra makes one run or several, within the block.
 
-    Hydra would compose the configuration once more to read `hydra.mode`, which takes 0.2 s.
+    Hydra would compose the configuration once more to read `hydra.mode`, which takes 0.2 s. Only one thread may be in
+    the block, as in Hydra's own application.
     """
-    with _one_at_a_time:
-        before = Hydra.get_mode
-        Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            Hydra.get_mode = before  # type: ignore[method-assign]
+    before = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = before  # type: ignore[method-assign]
 
 
 def error_of(job: JobReturn) -> Exception | None:

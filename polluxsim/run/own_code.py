@@ -1,4 +1,4 @@
-"""Digests of a user's own code: a module that a configuration names, and what that imports from beside itself."""
+"""Compute digests of a user's code: a module that a configuration names, and the modules beside it that it imports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 
 
 def module_digest(name: str) -> str:
-    """Return a digest of a module, or package, of the user's, and of what it imports that lies beside it.
+    """Return a digest of a user's module or package, and of the modules that it imports from the same folder.
 
-    The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a module
-    that does not exist is empty as well; whatever needs the module reports that.
+    The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a missing
+    module is empty as well. Importing the module reports the error.
 
     Raises
     ------
@@ -32,8 +32,8 @@ def module_digest(name: str) -> str:
     origins = _origins(name)
     if origins is None:
         raise InvalidConfigError(
-            f"{name}: a module whose code is in no file of its own, so that changes would not be noticed; "
-            "allowed are modules that are"
+            f"{name}: the code of this module is in no file, so its changes would not be noticed; "
+            "move the code into a file"
         )
     return "".join(_origin_digest(origin) for origin in origins)
 
@@ -56,9 +56,9 @@ def _origin_digest(first: Path) -> str:
 
 
 def _origins(name: str) -> list[Path] | None:
-    """Return the file of a top-level module, or the folders of a package: several where it has no __init__.py.
+    """Return the file of a top-level module, or the folders of a package. A namespace package may have several.
 
-    There are none for Python's own modules, and for what is not there. A module without a file gives None.
+    The list is empty for Python's own modules and for missing modules. The result is None for a module without a file.
     """
     if name in sys.stdlib_module_names:
         return []
@@ -72,7 +72,7 @@ def _origins(name: str) -> list[Path] | None:
     if spec is None or spec.origin in PYTHONS_OWN:
         return []
     places = [spec.origin] if spec.submodule_search_locations is None else spec.submodule_search_locations
-    # Of a package's places some may stand for none, as installers put them there; in archives there are no files.
+    # Installers list places that do not exist, and a package in an archive has no files.
     return [Path(place).resolve() for place in places if place is not None and Path(place).exists()] or None
 
 
@@ -81,7 +81,7 @@ def _imported(path: Path) -> set[str]:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
-        return set()  # compiled; or whoever imports it will say so
+        return set()  # compiled, or importing it reports the error
     names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -404,7 +404,7 @@ def test_a_job_takes_the_time_that_theory_expects(
 @pytest.mark.slow
 def test_the_best_interval_is_that_of_young_and_daly() -> None:
     rate, cost, training = 1e-3, 10.0, 4800
-    intervals = [training / work for work in (100, 36, 24, 6)]
+    intervals = [training / work for work in (100, 50, 36, 24, 12, 6)]
     times = [np.mean(completion_times(1, rate, every, cost, round(training / every))) for every in intervals]
     best = intervals[int(np.argmin(times))]
     theory = [expected_time(1, rate, every, cost, round(training / every)) for every in intervals]

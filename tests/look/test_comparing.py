@@ -122,15 +122,10 @@ def test_all_files_of_a_sweep_name_its_runs(
     printed = capsys.readouterr().out
     assert main(["compare", *map(str, sorted(path for path in sweep.iterdir() if path.name[0] != "."))]) == 0
     assert capsys.readouterr().out == printed
-    runs = [str(path) for path in sorted(sweep.iterdir()) if path.is_dir() and path.name[0] != "."]
-    assert main(["table", *runs, "--metric", "avg_jct"]) == 0
+    visible = sorted(path for path in sweep.iterdir() if path.name[0] != ".")
+    assert main(["table", "--metric", "avg_jct", *(str(path) for path in visible if path.is_dir())]) == 0
     printed = capsys.readouterr().out
-    assert (
-        main(
-            ["table", *map(str, sorted(path for path in sweep.iterdir() if path.name[0] != ".")), "--metric", "avg_jct"]
-        )
-        == 0
-    )
+    assert main(["table", "--metric", "avg_jct", *map(str, visible)]) == 0
     assert capsys.readouterr().out == printed
     assert main(["compare", str(sweep / "multirun.yaml")]) == 2
     assert "multirun.yaml" in capsys.readouterr().err

@@ -153,7 +153,8 @@ KIND_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "width"), list(zip(KINDS, itertools.cycle(["8.5", "17"]), strict=False)))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", ["8.5", "17"])
 def test_every_kind_draws_a_real_run_from_the_command_line(
     sweep_folder: Path,
     tmp_path: Path,

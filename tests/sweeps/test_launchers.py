@@ -105,8 +105,11 @@ def test_a_ray_cluster_gives_the_same_bytes_and_names_a_run_that_fails(
     expected: dict[str, bytes],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    where = ["hydra/launcher=ray", f"hydra.launcher.ray.init.address={ray_cluster}", "hydra.sweep.dir=out"]
-    done = process(*arguments, "seed=-1,1", *where)
+    where = ["hydra/launcher=ray", f"hydra.launcher.ray.init.address={ray_cluster}"]
+    done = process(*arguments, *where, "hydra.sweep.dir=whole")
+    assert done.returncode == 0, done.stderr
+    assert results(tmp_path / "whole") == expected
+    done = process(*arguments, "seed=-1,1", *where, "hydra.sweep.dir=out")
     assert done.returncode == 2
     assert done.stderr.startswith("polluxsim: 2 of 4 runs failed, the first: policy=pollux seed=-1 ")
     made = _runs(results(tmp_path / "out"))

@@ -421,13 +421,14 @@ def test_the_longest_kind_of_run_comes_first() -> None:
 
 
 @pytest.mark.usefixtures("default_signals")
-def test_ctrl_c_ends_a_sweep_and_keeps_what_is_finished(run_in: Path, inputs: Inputs) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_ctrl_c_ends_a_sweep_and_keeps_what_is_finished(run_in: Path, inputs: Inputs, number: int) -> None:
     arguments = ["-m", "policy=pollux", "seed=range(0,40)", *inputs.overrides, "hydra.sweep.dir=out"]
     running = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not list((run_in / "out").glob("*/run.json")):
         assert running.poll() is None
         time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGINT)  # as a terminal does it: to all processes
+    os.killpg(running.pid, number)  # as a terminal does it: to all processes
     _, errors = running.communicate()
     assert running.returncode == 130
     assert errors.count("\n") == 1
