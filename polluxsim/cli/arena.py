@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -17,22 +18,28 @@ NOT_ALL_PLAYED = 2
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Run policies on named scenarios, each drawn with several seeds, as one sweep that goes on where it was. Rank "
-        "them by mean JCT, with intervals of pairs, and say where the ranking flips: one page, one table."
+        "Compare policies on named scenarios, and rank them by average JCT. Each scenario is drawn with several seeds. "
+        "The page of results has confidence intervals and names the scenarios that change the ranking. A second call "
+        "makes only the runs that are missing."
     )
-    parser.add_argument("names", nargs="*", metavar="hydra…=VALUE", help="what chooses and sets another launcher")
+    parser.epilog = "Example: polluxsim arena --policies pollux tiresias mine.py:MyPolicy --seeds 6"
+    parser.add_argument("names", nargs="*", metavar="hydra...=VALUE",
+                        help="settings of Hydra, like hydra/launcher=ray")  # fmt: skip
     parser.add_argument("--policies", nargs="+", default=[], metavar="POLICY",
-                        help="names of policies, or mine.py:Mine, each with settings of its own in brackets: "
-                        "'quotas(gpus={research: 4})' (default: thirteen policies)")  # fmt: skip
-    parser.add_argument("--suite", choices=SUITES, default=SUITES[0], help="default: %(default)s")
-    parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="some of the suite's (default: all)")
-    parser.add_argument("--seeds", type=int, metavar="N", help="draws of each scenario (default: 6; full: 10)")
+                        help=f"classes like mine.py:MyPolicy, or {option_help.POLICIES} (default: thirteen "
+                        "policies)")  # fmt: skip
+    parser.add_argument("--suite", choices=SUITES, default=SUITES[0],
+                        help="list of scenarios (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME",
+                        help="scenarios of the suite to run (default: all)")  # fmt: skip
+    parser.add_argument("--seeds", type=int, metavar="N",
+                        help="number of seeds of each scenario (default: 6; 10 for the full suite)")  # fmt: skip
     parser.add_argument("--metric", action="append", default=[], metavar="NAME=MODULE.ATTRIBUTE",
-                        help="a metric of your own; may be given several times")  # fmt: skip
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("-o", "--output", type=Path, default=Path("arena"), metavar="DIR", help="default: %(default)s")
+                        help=f"a metric of your own; {option_help.REPEATED}")  # fmt: skip
+    parser.add_argument("--workers", type=int, metavar="N", help=option_help.WORKERS)
+    parser.add_argument("-o", "--output", type=Path, default=Path("arena"), metavar="DIR", help=option_help.OUT)
     parser.set_defaults(action=_arena)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -14,19 +15,20 @@ if TYPE_CHECKING:
 def add(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
-        "Replay a log under several policies and cluster sizes. Print the replays, those with waits nearest to the "
-        "recorded waits first."
+        "Find the policy and the cluster size that best explain the waits in a log. The command replays the log under "
+        "each policy and size, and prints the replay with the most similar waits first."
     )
-    parser.add_argument("log", type=Path, metavar="LOG", help="a log with waits, as 'polluxsim import' writes it")
-    words = "a setting of every run, like workload.hours=48 or engine.restart_delay=30"
+    parser.epilog = "Example: polluxsim calibrate log.parquet --gpus 64,96 --policies fifo,easy"
+    parser.add_argument("log", type=Path, metavar="LOG", help="log with waits, as 'polluxsim import' writes it")
+    words = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=words)
     parser.add_argument("--policies", default="fifo,easy,conservative,multifactor", metavar="A,B",
-                        help="policies, each with settings of its own in brackets: "
-                        "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--gpus", required=True, metavar="N,M", help="sizes of the cluster to try [GPUs]")
-    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("calibrated"), metavar="DIR", help="default: %(default)s")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+                        help=f"{option_help.POLICIES} (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--gpus", required=True, metavar="N,M", help="numbers of GPUs of the cluster to try")
+    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N",
+                        help="GPUs of each node (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("calibrated"), metavar="DIR", help=option_help.OUT)
+    parser.add_argument("--workers", type=int, metavar="N", help=option_help.WORKERS)
     parser.set_defaults(action=_calibrate)
 
 

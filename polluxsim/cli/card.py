@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from polluxsim.gpu_types import GpuType
 
 NUMBERS = {
-    "params": ("N", "parameters"),
-    "seq": ("N", "tokens of an example"),
-    "layers": ("N", "layers (default: by the parameters)"),
-    "hidden": ("N", "width (default: by the parameters)"),
-    "vocab": ("N", "words of the output, 0 for a class (default: 50257)"),
-    "trainable": ("SHARE", "share of the parameters that train, below 1 with adapters (default: 1)"),
-    "tokens": ("N", "tokens of the training (default: 20 to a parameter, Hoffmann et al. 2022)"),
-    "batch": ("N", "initial batch size [examples] (default: of half a million tokens)"),
-    "max-batch": ("N", "largest batch size [examples] (default: 16 times the initial one)"),
-    "noise-scale": ("N", "gradient noise scale [examples] (default: by the loss, Kaplan et al. 2020)"),
-    "loss": ("NATS", "of a model that is trained already (default: by the tokens)"),
-    "utilisation": ("SHARE", "share of the peak in a pass (default: by the type)"),
-    "network": ("GBIT", "of a node, one way [Gbit/s] (default: by the type)"),
+    "params": ("N", "number of parameters"),
+    "seq": ("N", "length of an example [tokens]"),
+    "layers": ("N", "number of layers (default: estimated from the parameters)"),
+    "hidden": ("N", "width of a layer (default: estimated from the parameters)"),
+    "vocab": ("N", "size of the vocabulary; 0 for a classifier (default: 50257)"),
+    "trainable": ("SHARE", "share of the parameters that are trained, below 1 with adapters (default: 1)"),
+    "tokens": ("N", "training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)"),
+    "batch": ("N", "initial batch size [examples] (default: half a million tokens)"),
+    "max-batch": ("N", "largest batch size [examples] (default: 16 times the initial batch size)"),
+    "noise-scale": ("N", "gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)"),
+    "loss": ("NATS", "loss of a model that is already trained (default: from the tokens)"),
+    "utilisation": ("SHARE", "share of the GPU's peak that a pass reaches (default: of the GPU type)"),
+    "network": ("GBIT", "bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)"),
 }
 WHOLE = {"seq", "layers", "hidden", "vocab", "batch", "max-batch"}
 SHARES = {"trainable", "utilisation"}
@@ -35,17 +35,21 @@ NEEDED = {"params", "seq"}
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.description = "Compute a profile card from first principles, and write it as NAME.yaml."
-    parser.add_argument("kind", choices=("transformer",), help="what the model is")
-    parser.add_argument("output", type=Path, metavar="NAME.yaml", help="file to write; its name is the application's")
-    parser.add_argument(
-        "--gpu", required=True, metavar="TYPE,...", help="types of GPU; the card is of the first that fits"
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Compute a profile card from the size of a model and the data sheet of a GPU. The card is an estimate; "
+        "'polluxsim fit' makes cards from measurements."
     )
+    parser.epilog = "Example: polluxsim card transformer my-gpt.yaml --gpu a100-40 --params 124e6 --seq 1024"
+    parser.add_argument("kind", choices=("transformer",), help="kind of model")
+    parser.add_argument("output", type=Path, metavar="NAME.yaml", help="file to write; NAME names the application")
+    parser.add_argument("--gpu", required=True, metavar="TYPE,...",
+                        help="GPU types; the card is for the first type whose memory suffices")  # fmt: skip
     for name, (metavar, what) in NUMBERS.items():
         parser.add_argument(f"--{name}", type=float, metavar=metavar, help=what, required=name in NEEDED)
-    parser.add_argument("--recompute", action="store_true", help="activations are recomputed in the backward pass")
-    parser.add_argument("--title", help="for the reader (default: the name)")
+    parser.add_argument("--recompute", action="store_true",
+                        help="the backward pass computes the activations again, which saves memory")  # fmt: skip
+    parser.add_argument("--title", help="title of the application (default: the name)")
     parser.set_defaults(action=_card)
 
 

@@ -20,14 +20,16 @@ CLEAR = "\r\x1b[K"
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Drive a policy through drawn worlds: one GPU and many, nodes that come and go, ties, jobs with and without "
-        "profiles; then through thousands of jobs. Each fault is shown in the smallest world that has it, as a test."
+        "Test a policy in many small random clusters and workloads. Print each fault and a test with the smallest case "
+        "that has it. Then measure the time of a decision with thousands of jobs."
     )
-    parser.add_argument("policy", metavar="POLICY", help="mine.py:Mine, a class of your own, or a name of ours")
-    parser.add_argument("--worlds", type=int, default=1000, metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--decision-timeout", type=float, metavar="SECONDS", help="longest time a decision may take")
+    parser.epilog = "Example: polluxsim check mine.py:MyPolicy --worlds 200"
+    parser.add_argument("policy", metavar="POLICY", help="your class as mine.py:MyPolicy, or the name of a policy")
+    parser.add_argument("--worlds", type=int, default=1000, metavar="N",
+                        help="number of random cases (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--decision-timeout", type=float, metavar="SECONDS", help="longest time of one decision")
     parser.set_defaults(action=_check)
 
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli.table import BASELINE_HELP, TENANTS
+from polluxsim.cli import option_help
+from polluxsim.cli.table import TENANTS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Compare each setting with the baseline, which is the setting of the first run, over pairs of runs with the "
-        "same workload and seed: changes with 95 % intervals, also by application, and the jobs that lose most."
+        "Compare each setting with a baseline over pairs of runs that have the same workload and seed. The command "
+        "prints changes with 95 % intervals, changes for each application, and the jobs that lose most."
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.epilog = "Example: polluxsim compare SWEEP --baseline policy=fifo"
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=option_help.RUNS)
     parser.add_argument("--by", metavar="SETTING",
-                        help="the setting to compare, like policy.p: pairs differ only in it")  # fmt: skip
-    parser.add_argument("--baseline", metavar="NAME", help=BASELINE_HELP)
-    parser.add_argument("--ranks", choices=TENANTS, help="and each user's or queue's rank by mean wait, side by side")
+                        help="setting to compare, like policy.p; all other settings of a pair are equal",
+                        )  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=option_help.BASELINE)
+    parser.add_argument("--ranks", choices=TENANTS,
+                        help="print also each user's or queue's rank by mean wait")  # fmt: skip
     parser.set_defaults(action=_compare)
 
 

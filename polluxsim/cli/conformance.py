@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.cli.reproduce import DATA_FOLDER, DIFFERS, NOT_MADE, add_data
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Run what published simulators ran, as far as their data are at hand, and hold our numbers against theirs. "
-        "Exit status 0 if all are met, 1 if one is not. A second time, only what is missing runs."
+        "Compare polluxsim with the published numbers of other simulators. The command makes the runs for which the "
+        "data folder has the inputs. The exit status is 1 if a number is not met. A second call makes only the runs "
+        "that are missing."
     )
+    parser.epilog = "Example: polluxsim conformance --data DATA"
     add_data(parser)
-    parser.add_argument("--all", action="store_true", dest="everything", help="what takes minutes, too")
-    parser.add_argument("--out", type=Path, default=Path("conformance"), metavar="DIR", help="default: %(default)s")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--all", action="store_true", dest="everything",
+                        help="make also the runs that take minutes")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("conformance"), metavar="DIR", help=option_help.OUT)
+    parser.add_argument("--workers", type=int, metavar="N", help=option_help.WORKERS)
     parser.set_defaults(action=_conformance)
 
 

@@ -1,4 +1,4 @@
-"""A finished run that a command makes again, with the classes outside polluxsim that its user allows."""
+"""Read a finished run that a command repeats, with the classes outside polluxsim that the user allows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 def add_allowing(parser: ArgumentParser) -> None:
     """Declare the option that allows classes outside polluxsim."""
     parser.add_argument("--allow-classes", action="append", default=[], metavar="MODULE",
-                        help="load classes of this module, from the current folder or an installed package, if the "
-                        "run's settings name them; may be given several times")  # fmt: skip
+                        help="load the classes of this module that the run's settings name, from the current folder or "
+                        f"an installed package; {option_help.REPEATED}")  # fmt: skip
 
 
 def read_to_make_again(options: Namespace) -> Run:

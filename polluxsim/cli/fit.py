@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.description = "Fit a profile card to each measured application and print how far the cards are off."
+    """Declare the arguments of the command."""
+    parser.description = "Fit a profile card to the measurements of each application, and print the errors of the fit."
+    parser.epilog = "Example: polluxsim fit measured/ cards/ --plot fit.png"
     parser.add_argument("measured", type=Path, metavar="MEASURED", help="folder of measured profiles")
-    parser.add_argument("output", type=Path, metavar="OUT", help="folder to write the cards into")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw measured against fitted throughput")
+    parser.add_argument("output", type=Path, metavar="OUT", help="folder for the cards")
+    parser.add_argument("--plot", type=Path, metavar="FILE",
+                        help="file for a plot of the measured and the fitted throughput")  # fmt: skip
     parser.set_defaults(action=_fit)
 
 

@@ -19,24 +19,27 @@ REPLAY_OPTIONS = ("start", "rate", "heartbeat")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Draw a load by the statistics of the Philly trace. OUT.csv is a workload of applications with profiles; "
-        "OUT.parquet is a trace of jobs with GPUs and durations, as 'polluxsim import' writes it."
+        "Draw a workload with the statistics of the Philly trace, and write it to a file. OUT.csv is a workload of "
+        "applications with profiles. OUT.parquet is a log of jobs with GPUs and durations, as 'polluxsim import' "
+        "writes it."
     )
-    parser.add_argument("output", type=Path, metavar="OUT", help="file to write (.csv or .parquet)")
+    parser.epilog = "Example: polluxsim generate workload.csv --jobs 320 --hours 16 --seed 1"
+    parser.add_argument("output", type=Path, metavar="OUT", help="file to write, .csv or .parquet")
     parser.add_argument(
         "--kind", choices=("sampled", "replay"),
-        help="independent draws as in the paper, or bursts by hour and weekday (default: sampled, replay for .parquet)",
+        help="'sampled' draws jobs independently as in the paper; 'replay' draws bursts by hour and weekday (default: "
+        "sampled, and replay for .parquet)",
     )  # fmt: skip
     add_drawing(parser)
-    parser.add_argument("--hours", type=int, metavar="H", help="length (default: 8; 1920, 80 days, for .parquet)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="jobs to draw (sampled; default: 160)")
-    parser.add_argument("--start", type=int, metavar="H", help="hour it begins, from Monday 0 h UTC (replay)")
-    parser.add_argument("--rate", type=float, metavar="X", help="times as many bursts as in the trace (replay)")
-    parser.add_argument(
-        "--heartbeat", action=argparse.BooleanOptionalAction, default=None, help="a short job every 10 min (replay)"
-    )
+    parser.add_argument("--hours", type=int, metavar="H",
+                        help="length of the workload (default: 8; 1920, 80 days, for .parquet)")  # fmt: skip
+    parser.add_argument("--jobs", type=int, metavar="N", help="for sampled: number of jobs (default: 160)")
+    parser.add_argument("--start", type=int, metavar="H", help="for replay: first hour, since Monday 0:00 UTC")
+    parser.add_argument("--rate", type=float, metavar="X", help="for replay: factor of the number of bursts")
+    parser.add_argument("--heartbeat", action=argparse.BooleanOptionalAction, default=None,
+                        help="for replay: add a short job every 10 minutes")  # fmt: skip
     parser.set_defaults(action=_generate)
 
 

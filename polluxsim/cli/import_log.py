@@ -1,4 +1,4 @@
-"""`polluxsim import`: a cluster's log, checked and written as Parquet."""
+"""`polluxsim import`: check a cluster's log, and write it as Parquet."""
 
 from __future__ import annotations
 
@@ -10,24 +10,46 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 
+FORMATS = {
+    "philly-raw": "Philly of Microsoft, the published JSON log",
+    "philly": "Philly, the file philly.csv of Pollux's artifact",
+    "itp": "ITP 2021 of Microsoft",
+    "helios": "Helios of SenseTime",
+    "seren": "Acme of Shanghai AI Laboratory, cluster Seren",
+    "kalos": "Acme, cluster Kalos",
+    "pai2020": "PAI 2020 of Alibaba, the task table",
+    "openb2023": "openb 2023 of Alibaba, pods",
+    "sia": "job list of Sia's simulator",
+    "gavel": "job list of the simulators of Gavel and Shockwave",
+    "tiresias": "job list of Tiresias's simulator",
+    "slurm": "output of sacct --parsable2",
+}
+"""Formats and their logs. A test compares the names with those of `polluxsim.logs.formats`."""
+
 SACCT = (
-    "sacct --allusers --parsable2 --starttime 2026-01-01 --endtime 2026-02-01 --format "
-    "JobID,JobName,User,Account,Partition,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,ReqTRES,AllocTRES "
-    "> sacct.txt"
+    "  sacct --allusers --parsable2 --starttime 2026-01-01 --endtime 2026-02-01 \\\n"
+    "  --format JobID,JobName,User,Account,Partition,State,Submit,Start,End,ElapsedRaw,"
+    "TimelimitRaw,NNodes,ReqTRES,AllocTRES \\\n  > sacct.txt"
 )
-"""What prints a log of Slurm's, with all columns that are read."""
+"""Command of Slurm that prints a log with all columns that are read."""
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.description = "Read a cluster's log, check every row, and write it as Parquet."
-    parser.epilog = f"'slurm' reads what this prints on the cluster: {SACCT}"
-    parser.add_argument("format", metavar="FORMAT", help="format of the log: philly, slurm, …")
+    """Declare the arguments of the command."""
+    parser.description = "Check every row of a cluster's log, and write the log as a Parquet file."
+    parser.epilog = (
+        "Formats:\n"
+        + "\n".join(f"  {name:<15}{what}" for name, what in FORMATS.items())
+        + f"\n\nThis command prints a log for the format slurm:\n{SACCT}\n\n"
+        "Example: polluxsim import slurm sacct.txt log.parquet --gpus 64"
+    )
+    parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
     parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
     parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")
     parser.add_argument("--skip-bad", action="store_true", help="count rows that cannot be read, and leave them out")
-    parser.add_argument("--gpus", type=int, metavar="N", help="size of the log's cluster, for the report")
-    parser.add_argument("--time-zone", metavar="NAME", help="zone of a log's times that name none, like Asia/Shanghai")
+    parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs of the cluster, for the report")
+    parser.add_argument("--time-zone", metavar="NAME",
+                        help="time zone of times that have none, like Asia/Shanghai")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(action=_import)
 

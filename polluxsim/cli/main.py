@@ -1,4 +1,4 @@
-"""The command line: finds the subcommand and turns errors into one line and an exit status."""
+"""The command line: run a command, and turn errors into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
+from polluxsim.cli import option_help
 from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
 from polluxsim.run.interrupt import (
     INTERRUPTED,
@@ -30,52 +31,52 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 
 LONGEST_LINE = 380
-"""Longest message of an error [characters]: it fits on a terminal's screen."""
+"""Longest message of an error [characters]. It fits on a screen."""
 
 LAST_WORDS = 140
-"""How much of the end of a longer one is printed [characters]."""
+"""Part at the end of a longer message that is printed [characters]."""
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
-    "run, and judge policies": {
-        "run": "replay a workload under a policy; with -m, a sweep",
-        "check": "look for faults of a policy in 1,000 drawn worlds",
-        "arena": "compare policies on named scenarios, with a leaderboard",
-        "size": "find the least cluster that meets a target, or the highest load",
-        "reproduce": "reproduce a table or figure of a paper",
-        "conformance": "published numbers that the data at hand allow, in one table",
+    "run and judge policies": {
+        "run": "simulate a workload under a policy; with -m, run a sweep",
+        "check": "test a policy in 1,000 random clusters and workloads",
+        "arena": "compare policies on named scenarios and rank them",
+        "size": "find the smallest cluster that meets a target",
+        "reproduce": "reproduce tables and figures of papers",
+        "conformance": "compare with published numbers of other simulators",
     },
     "look at finished runs": {
-        "table": "print them side by side",
-        "compare": "print how far one setting is from others, by pairs",
-        "plot": "draw a figure of them",
-        "report": "write them as one interactive HTML file",
-        "trace": "write one as a timeline for Perfetto or chrome://tracing",
-        "whatif": "go back to a time in one, and on another way",
-        "when": "say when jobs may start and complete, with intervals",
-        "why": "say why a job waited, started, grew, shrank or moved",
+        "table": "print the metrics of runs as a table",
+        "compare": "compare settings with a baseline, over pairs of runs",
+        "plot": "draw a figure",
+        "report": "write runs as one interactive HTML file",
+        "trace": "write a run as a timeline for Perfetto",
+        "whatif": "change a run from a time on, or a log, and compare",
+        "when": "forecast when jobs start and complete, with intervals",
+        "why": "explain why a job waited, started, moved or changed size",
     },
     "prepare workloads, logs and profiles": {
-        "import": "check a cluster's log, write it as Parquet",
-        "generate": "draw a workload like Philly's into a file",
-        "sample": "draw a workload from the Philly trace into a file",
-        "map": "put jobs with profiles in place of a trace's jobs",
-        "calibrate": "find which policy and cluster explain a log's waits",
+        "import": "check a cluster's log and write it as Parquet",
+        "generate": "draw a workload with the statistics of Philly",
+        "sample": "draw a workload from the Philly trace",
+        "map": "replace a log's jobs with applications that have profiles",
+        "calibrate": "find the policy and cluster that explain a log's waits",
         "fit": "fit profile cards to measurements",
-        "card": "compute a profile card for a transformer",
+        "card": "compute a profile card of a transformer",
     },
 }
-"""Commands by purpose, with a line of help for each. They fit on one screen."""
+"""Commands by purpose, with a line of help for each. They fit on a screen of 24 lines."""
 
 ADDED = [name for commands in COMMANDS.values() for name in commands if name != "run"]
-"""Commands whose options `add` declares, in the module of that name or as `OTHERWISE_NAMED` says."""
+"""Commands whose options the function `add` of their module declares. `MODULES` has the modules with other names."""
 
-OTHERWISE_NAMED = {"trace": "timeline", "import": "import_log", "map": "map_trace"}
+MODULES = {"trace": "timeline", "import": "import_log", "map": "map_trace"}
 
 WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
-"""Commands that take KEY=VALUE."""
+"""Commands that take settings as KEY=VALUE."""
 
 WITH_CONFIGS = {"arena", "calibrate", "check", "size", "whatif"}
-"""Commands, besides `run`, that compose configurations of the user's choice."""
+"""Commands, besides `run`, that read configuration files of the user."""
 
 # Everything slow to import is imported by the subcommand that needs it, so that --help answers at once.
 
@@ -184,8 +185,21 @@ def _output_closed() -> int:
     return 1
 
 
+class _Help(argparse.HelpFormatter):
+    """Formatter of help texts that keeps the lines of a text with several lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n".join(
+            line if line.startswith(("  ", "Example: ")) else fill(line, width, indent) for line in text.split("\n")
+        )
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors, each in one line."""
+    """Parser that raises errors with a message of one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **options})
 
     def error(self, message: str) -> NoReturn:
         """Raise an error. For a wrong choice, it names the most similar one."""
@@ -207,10 +221,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(prog="polluxsim", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     commands.add_parser("run", add_help=False)
     for name in ADDED:
-        import_module(f"polluxsim.cli.{OTHERWISE_NAMED.get(name, name)}").add(command := commands.add_parser(name))
+        import_module(f"polluxsim.cli.{MODULES.get(name, name)}").add(command := commands.add_parser(name))
         if name in WITH_CONFIGS:
-            words = "a folder of your own configurations, which win over those of the same name"
-            command.add_argument("--config-dir", type=Path, action="append", default=[], metavar="DIR", help=words)
+            command.add_argument("--config-dir", type=Path, action="append", default=[], metavar="DIR",
+                                 help=option_help.CONFIGS)  # fmt: skip
     return parser
 
 

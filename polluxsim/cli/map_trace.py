@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.cli.finished_run import import_from_here
 from polluxsim.cli.workload_file import add_drawing, check_name, profiles_of, write
 
@@ -15,27 +16,30 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Put jobs of applications with profiles in place of a trace's jobs, write the workload, and print what was "
-        "left out."
+        "Replace the jobs of a log with applications that have profiles, and write a workload file. The command "
+        "prints which jobs it left out."
     )
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, as 'polluxsim import' writes it (.parquet)")
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
+    parser.epilog = "Example: polluxsim map log.parquet workload.csv --start 24 --hours 8"
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="log, as 'polluxsim import' writes it (.parquet)")
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write, .csv")
     parser.add_argument(
         "--rule", default="gpu-time-class", metavar="NAME",
-        help="gpu-time-class (the paper's), or a class of your own as module.Class (default: %(default)s)",
+        help="rule that chooses the application: gpu-time-class, the rule of the paper, or your class as module.Class "
+        "(default: %(default)s)",
     )  # fmt: skip
     add_drawing(parser)
-    parser.add_argument("--start", type=float, default=0, metavar="H", help="start of the window, from the trace's [h]")
-    parser.add_argument("--hours", type=float, metavar="H", help="length of the window (default: to the end)")
-    parser.add_argument(
-        "--min-duration", type=float, default=60, metavar="S", help="shortest jobs used [s] (default: %(default)s)"
-    )
+    parser.add_argument("--start", type=float, default=0, metavar="H",
+                        help="start of the window after the start of the log [h] (default: 0)")  # fmt: skip
+    parser.add_argument("--hours", type=float, metavar="H", help="length of the window [h] (default: to the end)")
+    parser.add_argument("--min-duration", type=float, default=60, metavar="S",
+                        help="shortest duration of the jobs to use [s] (default: %(default)s)")  # fmt: skip
     parser.add_argument("--max-gpu-hours", type=float, default=1000, metavar="H",
-                        help="use jobs of less than this (default: %(default)s)")  # fmt: skip
+                        help="upper limit of the GPU time of the jobs to use [h] (default: %(default)s)")  # fmt: skip
     parser.add_argument("--status", action="append", metavar="STATUS",
-                        help="use jobs that ended so, or 'any'; may be given again (default: completed)")  # fmt: skip
+                        help=f"final status of the jobs to use, or 'any'; {option_help.REPEATED} (default: completed)",
+                        )  # fmt: skip
     parser.set_defaults(action=_map)
 
 

@@ -1,97 +1,111 @@
-"""`polluxsim plot`: what can be drawn, and with which options."""
+"""`polluxsim plot`: draw figures of runs and profiles."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
+
 if TYPE_CHECKING:
     import argparse
 
 KINDS = {
-    "jct-cdf": "completion times of all jobs, as a distribution",
-    "jct-by-application": "completion times by application",
-    "usage": "GPUs in use and their efficiency over time",
-    "job": "the life of one job: contention, GPUs, batch size, efficiency",
-    "fairness-cdf": "finish-time fairness of all jobs, as a distribution",
-    "sweep": "a metric against a setting, with intervals over seeds and workloads",
-    "throughput": "throughput against GPUs and batch size, measured and fitted",
-    "scaling": "time of a decision against GPUs and jobs",
-    "batch-size": "best batch size by GPUs and stage of training",
-    "training": "statistical efficiency over training, by batch size",
+    "jct-cdf": "the distribution of the completion times of jobs",
+    "jct-by-application": "the completion times of each application",
+    "usage": "the GPUs in use and their statistical efficiency over time",
+    "job": "the GPUs, batch size and efficiency of one job over time",
+    "fairness-cdf": "the distribution of the finish-time fairness of jobs",
+    "sweep": "a metric against a setting, with 95 % intervals",
+    "throughput": "the measured and the fitted throughput of applications",
+    "scaling": "the time of a decision against GPUs and jobs",
+    "batch-size": "the best batch size against GPUs and training progress",
+    "training": "the statistical efficiency over the training",
 }
 
 OF_PROFILES = ("throughput", "batch-size", "training")
 """Kinds that show profiles rather than runs."""
+
+EXAMPLES = {"sweep": " SWEEP --x policy.p", "job": " RUN --job cifar10-97"} | dict.fromkeys(OF_PROFILES, "")
+"""Arguments in the examples of the kinds that need more than a sweep."""
 
 WIDE = {*OF_PROFILES, "scaling"}
 """Kinds with panels side by side."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every kind of figure."""
-    parser.description = "Draw a figure of finished runs into a PNG, PDF or SVG file."
-    parser.epilog = "'polluxsim plot KIND --help' says more of each."
+    """Declare the arguments of the command."""
+    parser.description = "Draw a figure of finished runs or of profiles, and write it to a PNG, PDF or SVG file."
+    parser.epilog = (
+        "'polluxsim plot KIND --help' prints the options of a kind of figure.\n\n"
+        "Example: polluxsim plot jct-cdf SWEEP -o jct.pdf"
+    )
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True, dest="kind")
     for kind, summary in KINDS.items():
-        one = kinds.add_parser(kind, help=summary)
+        one = kinds.add_parser(kind, help=summary.replace("%", "%%"))
         one.description = f"Draw {summary}."
+        one.epilog = f"Example: polluxsim plot {kind}{EXAMPLES.get(kind, ' SWEEP')} -o {kind}.pdf"
         _OPTIONS.get(kind, _runs)(one)
         one.add_argument("-o", "--output", type=Path, default=Path(f"{kind}.png"), metavar="FILE",
-                         help=".png, .pdf or .svg (default: %(default)s)")  # fmt: skip
+                         help="file to write, .png, .pdf or .svg (default: %(default)s)")  # fmt: skip
         one.add_argument("--width", type=float, default=17.0 if kind in WIDE else 8.5, metavar="CM",
-                         help="in print, 8.5 for a column and 17 for two (default: %(default)g)")  # fmt: skip
+                         help="width in print; 8.5 fits one column and 17 fits two (default: %(default)g)")  # fmt: skip
         one.set_defaults(action=_plot)
 
 
 def _runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
-    parser.add_argument("--each", action="store_true", help="a line for each run; else seeds and workloads are pooled")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=option_help.RUNS)
+    parser.add_argument("--each", action="store_true",
+                        help="draw a line for each run; by default the runs of a setting are pooled")  # fmt: skip
 
 
 def _usage(parser: argparse.ArgumentParser) -> None:
     _runs(parser)
     parser.add_argument("--bin", type=float, default=30.0, metavar="MINUTES",
-                        help="time over which is averaged (default: %(default)g)")  # fmt: skip
+                        help="length of the averaging window (default: %(default)g)")  # fmt: skip
 
 
 def _job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=option_help.RUNS)
     parser.add_argument("--job", action="append", metavar="NAME",
-                        help="which job, several times for more (default: the one with the most GPU-time)")  # fmt: skip
+                        help=f"name of a job; {option_help.REPEATED} (default: the job with the most GPU time)",
+                        )  # fmt: skip
     parser.add_argument("--profiles", type=Path, metavar="FOLDER",
-                        help="profiles the run was made with, if they are not where they were")  # fmt: skip
+                        help="profiles of the run, if they have been moved")  # fmt: skip
 
 
 def _sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                        help="folder of a sweep or of a finished run, or a sweep's Parquet dataset")  # fmt: skip
-    parser.add_argument("--x", required=True, metavar="SETTING", help="along the axis, like policy.p, or policy")
-    parser.add_argument("--metric", "--y", default="avg_jct", help="what to draw (default: %(default)s)")
+                        help=f"{option_help.RUNS}, or a sweep's Parquet dataset")  # fmt: skip
+    parser.add_argument("--x", required=True, metavar="SETTING",
+                        help="setting on the horizontal axis, like policy.p or policy")  # fmt: skip
+    parser.add_argument("--metric", "--y", default="avg_jct", help="metric to draw (default: %(default)s)")
     parser.add_argument("--by", action="append", metavar="SETTING",
-                        help="a line for each of its values (default: all settings that differ)")  # fmt: skip
+                        help="setting that has a line for each value (default: all settings that differ)")  # fmt: skip
 
 
 def _profiles(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profiles", nargs="?", type=Path, metavar="PROFILES",
-                        help="folder of measured profiles or of cards (default: our cards)")  # fmt: skip
+                        help="folder of measured profiles or of cards (default: the cards of polluxsim)")  # fmt: skip
 
 
 def _one_profile(parser: argparse.ArgumentParser) -> None:
     _profiles(parser)
-    parser.add_argument("--application", default="cifar10", metavar="NAME", help="which one (default: %(default)s)")
+    parser.add_argument("--application", default="cifar10", metavar="NAME",
+                        help="application to draw (default: %(default)s)")  # fmt: skip
 
 
 def _throughput(parser: argparse.ArgumentParser) -> None:
     _profiles(parser)
     parser.add_argument("--cards", type=Path, metavar="FOLDER",
-                        help="cards to compare with (default: the agents' model fitted to PROFILES)")  # fmt: skip
-    parser.add_argument("--application", action="append", metavar="NAME", help="only these (default: all)")
+                        help="cards to compare (default: the model of the agents, fitted to PROFILES)")  # fmt: skip
+    parser.add_argument("--application", action="append", metavar="NAME",
+                        help=f"application to draw; {option_help.REPEATED} (default: all)")  # fmt: skip
 
 
 def _scaling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                        help="folder of a run or of a sweep, or a benchmark's .csv file")  # fmt: skip
+                        help=f"{option_help.RUNS}, or the .csv file of a benchmark")  # fmt: skip
 
 
 _OPTIONS = {

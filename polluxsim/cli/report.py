@@ -5,21 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli.table import BASELINE_HELP
+from polluxsim.cli import option_help
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.description = "Write finished runs as one interactive HTML file that needs no network."
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a finished run, or of a sweep")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
-        help="HTML file to write (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument("--baseline", metavar="NAME", help=BASELINE_HELP)
+    """Declare the arguments of the command."""
+    parser.description = "Write finished runs as one interactive HTML file. The file needs no network."
+    parser.epilog = "Example: polluxsim report SWEEP -o report.html"
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=option_help.RUNS)
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
+                        help="HTML file to write (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=option_help.BASELINE)
     parser.set_defaults(action=_report)
 
 

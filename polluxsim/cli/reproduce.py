@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -32,29 +33,37 @@ MEASURED_SEEDS = 6
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.description = "Run what a table or figure of the paper needs, compare it with what was published, draw it."
-    words = "table2, … or all of the paper's; muri, …; 'list' names them; KEY=VALUE sets something of every run"
-    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
-    parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles (default: our cards)")
-    parser.add_argument(
-        "--workloads", type=Path, metavar="DIR", help="folder that holds the published workloads/ (default: generated)"
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Reproduce tables and figures of the Pollux paper, or of another paper. The command makes the runs, prints "
+        "each number beside the published one with a verdict, and draws the figures."
     )
+    parser.epilog = "Example: polluxsim reproduce table2 fig6 --seeds 4"
+    words = "table or figure, like table2, or 'all'; 'list' prints all names. KEY=VALUE is a setting of every run"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
+    parser.add_argument("--profiles", type=Path, metavar="DIR",
+                        help="folder of measured profiles (default: the profile cards of polluxsim)")  # fmt: skip
+    parser.add_argument("--workloads", type=Path, metavar="DIR",
+                        help="folder that contains the published workloads/ (default: generated workloads)",
+                        )  # fmt: skip
     add_data(parser)
-    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help="default: %(default)s")
-    words = "generated workloads (default: 8), or runs of each published one (6)"
+    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help=option_help.OUT)
+    words = "number of generated workloads (default: 8), or of runs of each published workload (default: 6)"
     parser.add_argument("--seeds", type=int, metavar="N", help=words)
-    parser.add_argument("--until", type=float, metavar="SHARE", help="add seeds until every interval is this narrow")
-    parser.add_argument("--most-seeds", type=int, default=40, metavar="N", help="but no more (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="of a generated workload at load 1")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a published number is not met")
+    parser.add_argument("--until", type=float, metavar="SHARE",
+                        help="add seeds until every interval is at most this share of its mean")  # fmt: skip
+    parser.add_argument("--most-seeds", type=int, default=40, metavar="N",
+                        help="largest number of seeds with --until (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=160, metavar="N",
+                        help="number of jobs of a generated workload at load 1 (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--workers", type=int, metavar="N", help=option_help.WORKERS)
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a published number is not met")
     parser.set_defaults(action=_reproduce)
 
 
 def add_data(parser: ArgumentParser) -> None:
-    """Declare where other systems' data are."""
-    words = f"folder that holds rigid/, hetero/, osdi21/ (default: {DATA_FOLDER})"
+    """Declare the option for the folder of published data."""
+    words = f"folder that contains rigid/, hetero/ and osdi21/ (default: the variable {DATA_FOLDER})"
     default = os.environ.get(DATA_FOLDER)
     parser.add_argument("--data", type=Path, default=default and Path(default), metavar="DIR", help=words)
 

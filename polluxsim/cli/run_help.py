@@ -1,4 +1,4 @@
-"""`polluxsim run --help`: every setting with what it means, as its file says it."""
+"""`polluxsim run --help`: print every setting with the comment of its configuration file."""
 
 from __future__ import annotations
 

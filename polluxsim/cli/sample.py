@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.description = "Draw jobs from the Philly trace, as the paper's evaluation did, into a workload file."
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="philly.csv of the Pollux artifact, or .parquet")
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write (.csv)")
-    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="jobs to draw (default: %(default)s)")
+    """Declare the arguments of the command."""
+    parser.description = "Draw jobs from the Philly trace as in the Pollux paper, and write them to a workload file."
+    parser.epilog = "Example: polluxsim sample philly.csv workload.csv --seed 1"
+    parser.add_argument("trace", type=Path, metavar="TRACE",
+                        help="philly.csv of Pollux's artifact, or a log as 'polluxsim import' writes it")  # fmt: skip
+    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write, .csv")
+    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="number of jobs (default: %(default)s)")
     add_drawing(parser)
     parser.set_defaults(action=_sample)
 

@@ -1,4 +1,4 @@
-"""`polluxsim size`: find the smallest cluster that meets a target, or the highest load that a cluster bears."""
+"""`polluxsim size`: find the smallest cluster that meets a target, or the highest load that a cluster can take."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from polluxsim.cli import option_help
 from polluxsim.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -46,33 +47,37 @@ class Answer(NamedTuple):
 def add(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
-        "Find the smallest number of nodes that meets a target, or the highest load, by bisection: the same workload "
-        "and seeds at each size. Print the metric at all sizes that were run. The exit status is 1 if no size meets "
-        "the target."
+        "Find the smallest number of nodes that meets a target, or the highest load that a cluster can take. All "
+        "sizes have the same workload and seeds. The command prints the metric of each size that it tried. Its exit "
+        "status is 1 if no size meets the target."
     )
+    parser.epilog = "Example: polluxsim size --jobs log.parquet --target 'p90 wait < 10 min' cluster.gpus_per_node=8"
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
-                        help="choices and settings of every run; {} in one stands for the number of nodes, or the "
-                        "load: cluster=mixed 'cluster.groups=[[{},8],[4,4]]'")  # fmt: skip
+                        help="settings of every run; the number of nodes or the load replaces {}: cluster=mixed "
+                        "'cluster.groups=[[{},8],[4,4]]'")  # fmt: skip
     parser.add_argument("--target", required=True, metavar="TARGET",
-                        help="a bound on mean, p50, p90, p95 or p99 of wait, jct or rho, or on makespan: "
+                        help="bound on the makespan, or on the mean, p50, p90, p95 or p99 of wait, jct or rho: "
                         "'p90 wait < 10 min'")  # fmt: skip
     parser.add_argument("--jobs", type=Path, metavar="LOG",
-                        help="a log, as 'polluxsim import' writes it (default: the workload of 'run')")  # fmt: skip
-    parser.add_argument("--highest-load", action="store_true", help="vary workload.load_factor, not cluster.num_nodes")
-    parser.add_argument("--existing", type=int, metavar="N",
-                        help="number of nodes that exist; the answer is given relative to it, like +14 nodes",
+                        help="log of a cluster, as 'polluxsim import' writes it (default: the workload of 'run')",
                         )  # fmt: skip
-    parser.add_argument("--limit", type=float, metavar="N", help="the most nodes (default: 64) or load (default: 4)")
-    parser.add_argument("--step", type=float, metavar="N", help="between loads (default: 0.05)")
+    parser.add_argument("--highest-load", action="store_true",
+                        help="find the highest workload.load_factor instead of the number of nodes")  # fmt: skip
+    parser.add_argument("--existing", type=int, metavar="N",
+                        help="number of existing nodes; the answer is given relative to it, like +14 nodes",
+                        )  # fmt: skip
+    parser.add_argument("--limit", type=float, metavar="N",
+                        help="largest number of nodes (default: 64) or load (default: 4)")  # fmt: skip
+    parser.add_argument("--step", type=float, metavar="N", help="difference between loads (default: 0.05)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N",
-                        help="seeds over whose mean the target is to be met; enough of them give a 95 %% interval of "
-                        "the metric and of the answer. Where no chance enters, workload.resample_hours=168 draws the "
-                        "weeks of a log with each seed (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("sized"), metavar="DIR",
-                        help="folder for the runs (default: %(default)s)")  # fmt: skip
+                        help="number of seeds; the mean over them has to meet the target. Several seeds give 95 %% "
+                        "intervals of the metric and of the answer. For a log, add workload.resample_hours=168, "
+                        "which draws the weeks of the log with each seed (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("sized"), metavar="DIR", help=option_help.OUT)
     parser.add_argument("--workers", type=int, default=1, metavar="N",
-                        help="processes for the seeds of a size, for long runs (default: %(default)s)")  # fmt: skip
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="draw the metric: .png, .pdf or .svg")
+                        help="number of processes for the seeds of a size (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE",
+                        help="file for a plot of the metric: .png, .pdf or .svg")  # fmt: skip
     parser.set_defaults(action=_size)
 
 

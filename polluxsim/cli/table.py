@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from polluxsim.cli import option_help
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
@@ -19,23 +21,23 @@ TENANTS = ("user", "queue")
 LONGEST_NAME = 24
 """Runs in folders with longer names, like those of sweeps, are named by the settings that differ."""
 
-BASELINE_HELP = "the baseline: a run's folder, or a setting like policy=fifo or policy.p=-1 (default: the first run)"
 """Help of the option that all commands with a baseline have."""
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Print up to four runs side by side, in per cent against the baseline. Of a sweep, print a row for each "
-        "setting: means over seeds and workloads with 95 % intervals, changes against the baseline over pairs, and "
-        "which changes are real. The baseline is the first run, or the setting of the first run."
+        "Print the metrics of runs as a table. Up to four runs stand side by side, with changes against the baseline. "
+        "A sweep has a row for each setting: means over seeds and workloads with 95 % intervals, changes over pairs "
+        "of runs, and a verdict on each change."
     )
+    parser.epilog = "Example: polluxsim table SWEEP --metric avg_jct --metric makespan --markdown"
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                        help="folder of a finished run or of a sweep, or a sweep's Parquet dataset")  # fmt: skip
+                        help=f"{option_help.RUNS}, or a sweep's Parquet dataset")  # fmt: skip
     parser.add_argument("--metric", action="append", metavar="NAME",
-                        help="a column, like p50_jct; may be given again (default: the usual six)")  # fmt: skip
-    parser.add_argument("--baseline", metavar="NAME", help=BASELINE_HELP)
-    parser.add_argument("--by", choices=TENANTS, help="rank users or queues by how long their jobs wait")
+                        help=f"metric like p50_jct; {option_help.REPEATED} (default: six metrics)")  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=option_help.BASELINE)
+    parser.add_argument("--by", choices=TENANTS, help="rank users or queues by the waits of their jobs")
     forms = parser.add_mutually_exclusive_group()
     kinds = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV, a column for each number", "json": "JSON"}
     for form, what in kinds.items():

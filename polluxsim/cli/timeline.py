@@ -14,15 +14,15 @@ SUFFIXES = (".json", ".json.gz")
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Write a finished run as a timeline: a track for every GPU, counters, and arrows from the GPUs a job had to "
-        "those it got instead. Open the file at https://ui.perfetto.dev or in chrome://tracing."
+        "Write a finished run as a timeline for Perfetto. The timeline has a track for each GPU, counters, and arrows "
+        "where a job moves to other GPUs. Open the file at https://ui.perfetto.dev or in chrome://tracing."
     )
+    parser.epilog = "Example: polluxsim trace RUN -o run.json.gz"
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="file to write (.json or .json.gz; default: after the run)"
-    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE",
+                        help="file to write, .json or .json.gz (default: named after the run)")  # fmt: skip
     parser.set_defaults(action=_trace)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polluxsim.cli import option_help
 from polluxsim.cli.finished_run import add_allowing, import_from_here, read_to_make_again, tell_classes
 from polluxsim.durations import instant, length
 from polluxsim.errors import InvalidConfigError
@@ -26,42 +27,43 @@ OTHERWISE = "otherwise"
 def add(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
-        "Go back to a time in a finished run, and let it go on in two ways: as it did, and with changes from then on. "
-        "Keep both as runs, and compare them. Of a cluster's log: replay it with other nodes, loads and policies."
+        "Fork a finished run at a time, and compare the run with the fork. From that time on, the fork has the changes "
+        "that you name. For the log of a cluster, the command compares numbers of nodes, loads and policies instead."
     )
+    parser.epilog = "Example: polluxsim whatif RUN --at 3h policy=pollux"
     parser.add_argument("run", type=Path, metavar="RUN",
-                        help="a finished run's folder; or a log, as sacct or 'polluxsim import' writes it")  # fmt: skip
+                        help="folder of a finished run; or a log, as sacct or 'polluxsim import' writes it",
+                        )  # fmt: skip
     parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
-                        help="another policy or cluster, or a setting of the run's own: policy=tiresias, "
-                        "policy.p=-10, cluster.num_nodes=20")  # fmt: skip
-    parser.add_argument("--at", metavar="TIME", help="of a run, when: seconds since the start, 1.5h or H:MM:SS")
+                        help="changed settings, like policy=tiresias, policy.p=-10 or cluster.num_nodes=20",
+                        )  # fmt: skip
+    parser.add_argument("--at", metavar="TIME", help=f"time of the fork of a run: {option_help.TIME}")
     parser.add_argument("--drop-node", type=int, action="append", default=[], metavar="N",
-                        help="a node that goes down for good; may be given several times")  # fmt: skip
+                        help=f"node that goes down for good; {option_help.REPEATED}")  # fmt: skip
     parser.add_argument("--without", action="append", default=[], metavar="JOB",
-                        help="a job that is cancelled, or does not come; may be given several times")  # fmt: skip
-    parser.add_argument("--add", type=Path, metavar="FILE", help="a workload file of jobs that come besides")
+                        help=f"job that is cancelled, or never arrives; {option_help.REPEATED}")  # fmt: skip
+    parser.add_argument("--add", type=Path, metavar="FILE", help="workload file of additional jobs")
     parser.add_argument("--seeds", type=int, default=1, metavar="N",
-                        help="futures of each kind that chance draws differently (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--nodes", metavar="N,+M", help="of a log: the nodes there were, and others or more to try")
-    parser.add_argument("--load", default="1", metavar="X,Y", help="of a log: jobs come so many times as fast")
+                        help="number of forks of each kind with different random draws (default: %(default)s)",
+                        )  # fmt: skip
+    parser.add_argument("--nodes", metavar="N,+M",
+                        help="for a log: the existing number of nodes, and other or additional numbers to try",
+                        )  # fmt: skip
+    parser.add_argument("--load", default="1", metavar="X,Y", help="for a log: factors of the arrival rate")
     parser.add_argument("--policy", default="fifo,easy", metavar="A,B",
-                        help="of a log: policies, each with settings of its own in brackets: "
-                        "'easy,quotas(gpus={research: 4})' (default: %(default)s)")  # fmt: skip
+                        help=f"for a log: {option_help.POLICIES} (default: %(default)s)")  # fmt: skip
     parser.add_argument("--failures", default="off", metavar="off,on",
-                        help="of a log: replay without node failures, with them, or both. 'on' has the published rate "
+                        help="for a log: replay without node failures, with them, or both. 'on' has the published rate "
                         "of cluster/failures=rsc-1; other entries of that group can be named (default: %(default)s)",
                         )  # fmt: skip
     parser.add_argument("--percentile", default="p95", metavar="p50,p90",
-                        help="of a log: percentiles of the wait to print, p50, p90, p95 or p99; the sentences use the "
-                        "first one (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="of a log (default: %(default)s)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="folder for the runs (default: RUN-at-TIME, with -2, -3, … if other changes are there)",
-    )
+                        help="for a log: percentiles of the wait to print, from p50, p90, p95 and p99; the sentences "
+                        "use the first one (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N",
+                        help="for a log: GPUs of each node (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR",
+                        help="folder for the runs (default: RUN-at-TIME; other changes get -2, -3, ...)",
+                        )  # fmt: skip
     add_allowing(parser)
     parser.set_defaults(action=_whatif)
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.cli.finished_run import add_allowing, read_to_make_again, tell_classes
 from polluxsim.durations import instant, length
 from polluxsim.errors import InvalidConfigError
@@ -27,22 +28,25 @@ MOMENTS = 8
 def add(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
-        "Forecast when jobs that wait or run at a time start and complete: the median and an 80 % interval, from "
-        "futures in which everything unknown at that time is resampled. Durations of jobs without a profile come from "
-        "the run's past, failures from their rates; a job with a profile does its profile's work."
+        "Forecast when waiting and running jobs start and complete. The forecast is a median and an 80 % interval over "
+        "futures in which everything that was unknown at the time is drawn again. Durations of jobs without a profile "
+        "are drawn from the jobs that completed before. Failures are drawn from their rates. The work of a job with a "
+        "profile is known."
     )
+    parser.epilog = "Example: polluxsim when RUN --at 3h"
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="names of jobs (default: all that wait or run)")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="names of jobs (default: all waiting and running jobs)")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--at", metavar="TIME", help="time of the forecast: seconds since the start, 1.5h or H:MM:SS")
+    what.add_argument("--at", metavar="TIME", help=f"time of the forecast: {option_help.TIME}")
     what.add_argument("--calibrate", type=int, nargs="?", const=MOMENTS, metavar="N",
-                      help="forecast at N times of the run instead, and print how many times were in their interval "
-                      "and how wide the intervals are (default: %(const)s)")  # fmt: skip
+                      help="forecast at N times of the run, and print how many recorded times were inside their "
+                      "intervals and how wide the intervals are (default: %(const)s)")  # fmt: skip
     parser.add_argument("--arrivals", default="recent", metavar="none|recent|FILE",
-                        help="jobs that are assumed to arrive later: none, those so far resampled for as long as the "
-                        "run has lasted (at most three days), or those of a workload file (default: %(default)s)",
+                        help="jobs that arrive later: none; jobs drawn from the arrivals so far, for as long as the "
+                        "run has lasted and at most three days; or the jobs of a workload file (default: %(default)s)",
                         )  # fmt: skip
-    parser.add_argument("--forks", type=int, default=29, metavar="N", help="futures to draw (default: %(default)s)")
+    parser.add_argument("--forks", type=int, default=29, metavar="N",
+                        help="number of futures to draw (default: %(default)s)")  # fmt: skip
     forms = parser.add_mutually_exclusive_group()
     for form, words in {"csv": "CSV, in seconds", "json": "JSON, in seconds"}.items():
         forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {words}")

@@ -1,10 +1,11 @@
-"""`polluxsim why`: what decided about a job, in words."""
+"""`polluxsim why`: explain the decisions about a job."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli import option_help
 from polluxsim.cli.finished_run import add_allowing, read_to_make_again, tell_classes
 from polluxsim.durations import clock, instant
 
@@ -17,15 +18,18 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.description = (
-        "Say in words what decided about a job: its whole story, or with TIME what held at that moment. Policies of "
-        "your own are explained by what they say of themselves, or else as far as the allocations tell."
+        "Explain why a job waited, started, moved or changed its number of GPUs. Without TIME, the command explains "
+        "every change of the job. The explanation of your own policy is what the policy records, or what its "
+        "allocations show."
     )
+    parser.epilog = "Example: polluxsim why RUN cifar10-97 3h"
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    parser.add_argument("job", metavar="JOB", help="name of a job of it")
-    parser.add_argument("time", nargs="?", metavar="TIME", help="time since the start, in seconds, as 1.5h or H:MM:SS")
-    parser.add_argument("--brief", action="store_true", help="do not look for what would have let a job run that waits")
+    parser.add_argument("job", metavar="JOB", help="name of a job")
+    parser.add_argument("time", nargs="?", metavar="TIME", help=option_help.TIME)
+    parser.add_argument("--brief", action="store_true",
+                        help="do not search for changes that would have let a waiting job run")  # fmt: skip
     add_allowing(parser)
     parser.set_defaults(action=_why)
 

@@ -1,4 +1,4 @@
-"""What the commands that draw a workload into a file share."""
+"""Options and output of the commands that write a workload file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ SUFFIX = ".csv"
 
 
 def add_drawing(parser: ArgumentParser) -> None:
-    """Declare what a drawing takes."""
-    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of cards or measurements (default: ours)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
+    """Declare the options of commands that draw jobs."""
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of profiles (default: those of polluxsim)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random draws (default: %(default)s)")
     parser.add_argument(
-        "--realistic", action="store_true", help="the trace's GPUs with the initial batch size, not tuned ones"
+        "--realistic",
+        action="store_true",
+        help="take the GPUs of the trace and the initial batch size; by default both are tuned as in the paper",
     )
 
 

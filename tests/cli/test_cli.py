@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,8 +19,11 @@ import pytest
 from small_sweeps import in_process
 from toy import write_artifact, write_jobs
 
-from polluxsim.cli.main import ADDED, main
+from polluxsim.cli.import_log import FORMATS as LISTED_FORMATS
+from polluxsim.cli.main import ADDED, main, parsed
+from polluxsim.cli.plot import KINDS
 from polluxsim.files import held
+from polluxsim.logs.formats import FORMATS
 from polluxsim.run.claim import claimed_anew
 from polluxsim.shipped import shipped
 from polluxsim.storage import RUN_FILES, read_run
@@ -566,6 +570,24 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     helped = in_process("--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout
+
+
+@pytest.mark.parametrize("name", [*ADDED, *(f"plot {kind}" for kind in KINDS)])
+def test_the_help_of_a_command_begins_with_a_sentence_and_ends_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*name.split(), "--help"])
+    paragraphs = capsys.readouterr().out.strip().split("\n\n")
+    assert paragraphs[0].startswith(f"usage: polluxsim {name} ")
+    assert re.match(r"[A-Z][a-z]+ [^.]+\.(\s|$)", paragraphs[1].replace("\n", " "))
+    example = paragraphs[-1].removeprefix("Example: ")
+    assert example.startswith(f"polluxsim {name} ")
+    parsed(shlex.split(example)[1:])
+
+
+def test_the_help_of_import_lists_the_formats() -> None:
+    assert list(LISTED_FORMATS) == list(FORMATS)
 
 
 @pytest.mark.parametrize(
