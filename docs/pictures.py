@@ -93,6 +93,7 @@ PLOTS = {
     "throughput": "--application cifar10 --application bert --application imagenet --application ncf",
     "scaling": "sizes --width 13",
     "batch-size": "--width 13",
+    "goodput": "--application cifar10",
     "training": "--width 8.5",
 }
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from argparse import Action
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+
+EXAMPLE = "example-sacct.txt"
+"""File of the shipped example log."""
 
 
 FORMATS = {
@@ -34,6 +39,16 @@ SACCT = (
 """Command of Slurm that prints a log with all columns that are read."""
 
 
+class _Example(Action):
+    """Print the example log."""
+
+    def __call__(self, parser: ArgumentParser, *_: Any) -> NoReturn:
+        from polluxsim.shipped import shipped
+
+        print((shipped("traces") / EXAMPLE).read_text(encoding="utf-8"), end="")
+        parser.exit()
+
+
 def add(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Check every row of a cluster's log, and write the log as a Parquet file."
@@ -43,6 +58,8 @@ def add(parser: ArgumentParser) -> None:
         + f"\n\nThis command prints a log for the format slurm:\n{SACCT}\n\n"
         "Example: polluxsim import slurm sacct.txt log.parquet --gpus 64"
     )
+    parser.add_argument("--example", action=_Example, nargs=0,
+                        help="print an example log for the format slurm, and exit")  # fmt: skip
     parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
     parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
     parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")

@@ -20,10 +20,11 @@ KINDS = {
     "throughput": "the measured and the fitted throughput of applications",
     "scaling": "the time of a decision against GPUs and jobs",
     "batch-size": "the best batch size against GPUs and training progress",
+    "goodput": "the goodput against the batch size, on 1, 4 and 16 GPUs",
     "training": "the statistical efficiency over the training",
 }
 
-OF_PROFILES = ("throughput", "batch-size", "training")
+OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
 """Kinds that show profiles rather than runs."""
 
 EXAMPLES = {"sweep": " SWEEP --x policy.p", "job": " RUN --job cifar10-97"} | dict.fromkeys(OF_PROFILES, "")
@@ -115,6 +116,7 @@ _OPTIONS = {
     "throughput": _throughput,
     "scaling": _scaling,
     "batch-size": _one_profile,
+    "goodput": _one_profile,
     "training": _one_profile,
 }
 

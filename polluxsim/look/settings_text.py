@@ -50,8 +50,7 @@ def as_text(table: SettingsTable, width: int = 80) -> str:
     parts = [fill(" ".join(_mean_notes(table)), width), *_blocks(_means(table), width)]
     if changes := _changes(table):
         parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *_blocks(changes, width)]
-        parts += [fill(note, width) for note in _change_notes(table)]
-    return "\n\n".join([*parts, fill(verdict(table), width)])
+    return "\n\n".join([*parts, *(fill(note, width) for note in _last_notes(table))])
 
 
 def as_markdown(table: SettingsTable) -> str:
@@ -121,21 +120,42 @@ FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_j
 
 
 def notes(table: SettingsTable) -> list[str]:
-    """Return what a reader of the table needs to know: the means, the baseline, the intervals and the verdict."""
-    found = list(_mean_notes(table))
-    if _changes(table):
-        found += [f"Changes are {_against(table)}: {QUANTITY}.", *_change_notes(table)]
-    return [*found, verdict(table)]
+    """Return notes on the table: what its means are of, the baseline, the intervals and the verdict."""
+    means, last = list(_mean_notes(table)), _last_notes(table)
+    if not _changes(table):
+        return [*means, *last]
+    if not _has_replicates(table):
+        return [f"{' '.join(means)} Changes are {_against(table)}.", *last]
+    return [*means, f"Changes are {_against(table)}: {QUANTITY}.", *last]
+
+
+def _last_notes(table: SettingsTable) -> list[str]:
+    """Return notes on the changes, and the verdict. If each setting has one run, a note says what intervals need."""
+    found = list(_change_notes(table)) if _changes(table) else []
+    if _has_replicates(table):
+        return [*found, verdict(table)]
+    needed = f"Intervals need {LEAST_UNITS} pairs of runs with the same workload and seed, and a verdict on differences"
+    return [*found, f"{needed} needs {LEAST_FOR_VERDICT}."]
+
+
+def _has_replicates(table: SettingsTable) -> bool:
+    """Return whether a setting has several runs."""
+    return max(_counts(table), default=1) > 1
+
+
+def _counts(table: SettingsTable) -> set[int]:
+    """Return the numbers of runs, or of workloads, behind the means."""
+    return {cell.mean.num_units for row in table.cells.values() for cell in row.values()}
 
 
 def _mean_notes(table: SettingsTable) -> Iterator[str]:
     means = [cell.mean for row in table.cells.values() for cell in row.values()]
-    counts, kinds = sorted({mean.num_units for mean in means}), {mean.units for mean in means}
+    counts, kinds = sorted(_counts(table)), {mean.units for mean in means}
     if counts[-1:] in ([], [1]):
         yield "One run each." if len(table.cells) > 1 else "One run."
-    else:
-        over = f"{_range(counts)} {' or '.join(sorted(kinds))}"
-        yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
+        return
+    over = f"{_range(counts)} {' or '.join(sorted(kinds))}"
+    yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
     yield from interval_notes(means, "runs", "values")
 
 
@@ -146,7 +166,8 @@ def _change_notes(table: SettingsTable) -> Iterator[str]:
         for metric, cell in row.items()
         if cell.change is not None
     }
-    yield from interval_notes(changes.values(), "pairs", "log ratios")
+    if _has_replicates(table):
+        yield from interval_notes(changes.values(), "pairs", "log ratios")
     for (label, metric), change in changes.items():
         if change.zeros:
             yield _zeros_note(label, table.metrics[metric], change)

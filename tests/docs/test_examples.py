@@ -22,10 +22,11 @@ ROOT = DOCS.parent
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 MOST_COLUMNS = 80
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n$")
+INSTALLS = re.compile(r"^python3 -m venv .*\n", re.MULTILINE)
 QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|#.*")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 README = ROOT / "README.md"
-LONG = {"README", "recipes", "sweeps", "tutorial"}
+LONG = {"README", "learners", "operators", "recipes", "researchers", "sweeps", "tutorial"}
 """Pages whose examples take more than 20 s together; they are in the slow tier."""
 
 
@@ -40,9 +41,18 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    """Return the blocks of a page that are files or to be run, in order."""
+    """Return the blocks of a page that are files or to be run, in order.
+
+    Lines that install polluxsim are left out, because it is installed where pages are tested. CI runs them.
+    """
     return [
-        Block(page.count("\n", 0, found.start()) + 2, found[2], found[3], found[4], output_after(page, found.end()))
+        Block(
+            page.count("\n", 0, found.start()) + 2,
+            found[2],
+            found[3],
+            INSTALLS.sub("", found[4]),
+            output_after(page, found.end()),
+        )
         for found in BLOCK.finditer(page)
         if not NOT_RUN.search(page[: found.start()]) and (found[3] or found[2] in {"python", "sh"})
     ]

@@ -148,6 +148,7 @@ KIND_ARGUMENTS = {
     "throughput": ["--application", "bert"],
     "scaling": ["SWEEP"],
     "batch-size": ["--application", "yolov3"],
+    "goodput": ["--application", "bert"],
     "training": [],
     "fairness-cdf": ["SWEEP"],
 }

@@ -87,7 +87,7 @@ def test_every_form_names_the_baseline_and_says_what_few_pairs_mean(write: Calla
     assert "The intervals of 5 pairs assume normal log ratios." in words(5)
     assert "No verdict on differences: it needs 6 pairs with the same workload and seed, 1 more than" in words(5)
     assert "An interval needs 3 pairs: 1 is missing." in words(2)
-    assert "An interval needs 3 pairs: 2 are missing." in words(1)
+    assert "Intervals need 3 pairs of runs with the same workload and seed, and a verdict on differences" in words(1)
     assert "95 % interval]" not in words(2)
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 REPLICAS = (1, 2, 4, 8, 12, 16)
 """GPUs of Figure 1."""
 
+GOODPUT_REPLICAS = (1, 4, 16)
+"""GPUs of the figure of the goodput."""
+
 STAGES = {"first half": (0.0, 0.5), "second half": (0.5, 1.0)}
 """Shares of all epochs between which a stage lies."""
 
@@ -65,6 +68,36 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     left.set_title(limits.name, loc="left")
     name_lines(left, lines)
     name_lines(right, stages)
+    return figure
+
+
+@styled
+def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw the goodput against the batch size on several numbers of packed GPUs, in both halves of the training.
+
+    A star marks the batch size with the highest goodput on each number of GPUs.
+    """
+    figure, panels = _panels(width, len(STAGES))
+    named = []
+    for axes, (stage, shares) in zip(panels, STAGES.items(), strict=True):
+        lines = {}
+        for place, count in enumerate(GOODPUT_REPLICAS):
+            if not (points := goodput_points(profile, count, shares)):
+                continue
+            (line,) = axes.plot(*zip(*points, strict=True), color=PALETTE[place], linestyle=DASHES[place])
+            axes.plot(*max(points, key=lambda point: point[1]), color=PALETTE[place], marker="*", markersize=9)
+            lines[line] = f"{count} GPU" + "s" * (count > 1)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(plain)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel("batch size [examples]")
+        axes.set_ylabel("goodput [examples/s]")
+        axes.set_title(f"{profile.application.name}, {stage} of training", loc="left")
+        named.append((axes, lines))
+    top = max(axes.get_ylim()[1] for axes in panels)
+    for axes, lines in named:
+        axes.set_ylim(0, top)
+        name_lines(axes, lines)
     return figure
 
 
@@ -126,6 +159,22 @@ def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]
         epochs = range(first, max(last, first + 1))
         return min(alone.choices, key=lambda choice: _time(alone, choice, epochs), default=None)
     return None
+
+
+def goodput_points(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> list[tuple[int, float]]:
+    """Return batch sizes [examples], in order, and their goodput [examples/s] between two shares of all epochs.
+
+    The list is empty if the profile has no times for this number of packed GPUs.
+    """
+    alone, limits = Alone(profile, packed(num_replicas)), profile.application
+    first, last = (round(share * limits.num_epochs) for share in shares)
+    epochs, best = range(first, max(last, first + 1)), dict[int, float]()
+    with suppress(ProfileRangeError):
+        for choice in alone.choices:
+            goodput = limits.init_batch_size * len(epochs) / _time(alone, choice, epochs)
+            size = choice.batch_size(num_replicas)
+            best[size] = max(goodput, best.get(size, 0.0))
+    return sorted(best.items())
 
 
 def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:

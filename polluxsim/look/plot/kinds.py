@@ -144,5 +144,6 @@ _DRAW: Mapping[str, Callable[[Namespace, Subject], Drawing]] = {
     "throughput": _of_profiles,
     "scaling": _scaling,
     "batch-size": _of_profiles,
+    "goodput": _of_profiles,
     "training": _of_profiles,
 }

@@ -9,7 +9,7 @@ from polluxsim.applications.folder import ProfileFolder
 from polluxsim.errors import InvalidInputError
 from polluxsim.look.agent_model import agent_model
 from polluxsim.look.fitted_speed import fitted_speed
-from polluxsim.look.plot.batch_sizes import best_batch_sizes, training_curves
+from polluxsim.look.plot.batch_sizes import best_batch_sizes, goodputs, training_curves
 from polluxsim.look.plot.throughput import throughput
 
 if TYPE_CHECKING:
@@ -56,5 +56,6 @@ def _profiles(folder: Path | None) -> Mapping[str, Profile]:
 DRAW: Mapping[str, Callable[[Namespace], Drawing]] = {
     "throughput": _throughput,
     "batch-size": _of_one(best_batch_sizes),
+    "goodput": _of_one(goodputs),
     "training": _of_one(training_curves),
 }
