@@ -33,9 +33,10 @@ LIMITS = [hours * 60 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 168)]
 """Usual time limits [min]."""
 
 STATES = {"COMPLETED": 0.8, "FAILED": 0.1, "CANCELLED": 0.1}
-COLUMNS = (
-    "JobID|JobName|User|Account|Partition|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|ReqTRES|AllocTRES"
-).split("|")
+COLUMNS = [
+    "JobID", "JobName", "User", "Account", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw",
+    "NNodes", "ReqTRES", "AllocTRES",
+]  # fmt: skip
 
 
 def drawn(folder: Path, generator: np.random.Generator) -> pd.DataFrame:
@@ -76,10 +77,9 @@ def rows(jobs: pd.DataFrame) -> list[list[object]]:
         nodes = -(-int(job.num_gpus) // GPUS_PER_NODE)
         resources = f"cpu={int(job.num_gpus) * 8},gres/gpu:a100={int(job.num_gpus)},node={nodes}"
         times = [time.isoformat(timespec="seconds") for time in (submit, start, end)]
-        found.append(
-            [number, "train", job.user, job.tenant, "gpu", job.state, *times]
-            + [int(job.duration), int(job.limit), nodes, resources, resources]
-        )
+        durations = [int(job.duration), int(job.limit)]
+        names = [number, "train", job.user, job.tenant, "gpu", job.state]
+        found.append([*names, *times, *durations, nodes, resources, resources])
     return found
 
 

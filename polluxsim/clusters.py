@@ -79,30 +79,30 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The GPUs there are.
+    """The nodes of a cluster and their GPUs.
 
     Parameters
     ----------
     gpus_per_node
         GPUs of each node, by node number.
     least_nodes
-        Where a policy may change the number of nodes: the least it may ask for, which are up at the start; all of
-        `gpus_per_node` are the most. None if all nodes are there all the time.
+        Smallest number of nodes on a cluster where the policy may change it. This number is up at the start, and all
+        of `gpus_per_node` are the largest number. None if the number of nodes is fixed.
     startup_time
         Time from the request of a node until it can be used [s].
     node_price
         Price of a node for an hour, from its request to its release.
     failures
-        When nodes fail, None if they never do. Where their number may change, who rents them out replaces one that was
-        drawn to fail within the start-up time, whatever a repair takes.
+        Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
+        replaced within the start-up time, whatever its repair time.
     spot
-        When nodes are reclaimed by whom they are rented from, None if they never are.
+        Times when the provider takes nodes away, or None.
     repairs
-        Who repairs nodes.
+        Repair crews and spare nodes.
     node_types
-        GPU type of each node, by node number; empty where nobody says, and all are alike.
+        GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
     hosts
-        CPUs and memory of each node, by node number; empty where nobody says, and they hold nobody up.
+        CPUs and memory of each node, by node number. Empty if they do not limit jobs.
     """
 
     gpus_per_node: tuple[int, ...]
@@ -195,7 +195,7 @@ class Cluster:
 
     @property
     def groups(self) -> list[list[Any]]:
-        """Return the nodes as `of_groups` takes them.
+        """Return the groups of equal nodes, in the form of `of_groups`.
 
         >>> Cluster((4, 4, 8)).groups
         [[2, 4], [1, 8]]
@@ -209,7 +209,7 @@ class Cluster:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
+        """Return the names of the GPU types, in the order of their first nodes. Without stated types there is one."""
         return self.node_types.types
 
     @cached_property
@@ -237,7 +237,7 @@ class Cluster:
 
     @property
     def outages(self) -> tuple[Outages, ...]:
-        """Return all that lets nodes be down."""
+        """Return all causes of nodes that are down."""
         return tuple(source for source in (self.failures, self.spot) if source is not None)
 
     @property

@@ -55,15 +55,14 @@ class Choice:
 
 @contextmanager
 def config_dirs(*folders: str | PathLike[str]) -> Iterator[None]:
-    """Use the entries of your own folders of configurations inside the block, as `--config-dir` does.
+    """Use your own folders of configuration files inside the block, like `--config-dir`.
 
-    An entry of yours wins over one of the same name that comes with polluxsim. Threads that the block starts do not
-    know the folders.
+    Your files replace shipped files of the same names. Threads that the block starts do not use the folders.
 
     Parameters
     ----------
     *folders
-        Folders like `conf` in `conf/policy/mine.yaml`; the first one wins.
+        Folders like `conf` in `conf/policy/mine.yaml`. They are searched in order.
 
     Raises
     ------
@@ -105,9 +104,9 @@ def policy(name: str | None = None, /, **settings: object) -> Choice:
     Parameters
     ----------
     name
-        One of `configs/policy`; `pollux` is the default.
+        Name of a file in `configs/policy`. The default is `pollux`.
     **settings
-        As in `configs/policy/NAME.yaml`.
+        Settings of `configs/policy/NAME.yaml`.
 
     Examples
     --------
@@ -123,48 +122,48 @@ def cluster(name: str | None = None, /, **settings: object) -> Choice:
     Parameters
     ----------
     name
-        `t4-16x4` (the default), `philly` or `mixed`.
+        Name of a file in `configs/cluster`. The default is `t4-16x4`.
     **settings
-        As in `configs/cluster/NAME.yaml`.
+        Settings of `configs/cluster/NAME.yaml`.
     """
     return Choice("cluster", name, settings)
 
 
 def workload(name: str | None = None, /, **settings: object) -> Choice:
-    """Choose where the jobs come from.
+    """Choose the source of the jobs.
 
     Parameters
     ----------
     name
-        `file` (the default), or one that draws jobs, like `philly-like`.
+        Name of a file in `configs/workload`, like `philly-like`. The default is `file`.
     **settings
-        As in `configs/workload/NAME.yaml`.
+        Settings of `configs/workload/NAME.yaml`.
     """
     return Choice("workload", name, settings)
 
 
 def profiles(name: str | None = None, /, **settings: object) -> Choice:
-    """Choose where the profiles of the applications come from.
+    """Choose the source of the profiles.
 
     Parameters
     ----------
     name
         `folder` (the default).
     **settings
-        As in `configs/profiles/NAME.yaml`: `path` is a folder of cards or measurements.
+        Settings of `configs/profiles/NAME.yaml`; `path` is a folder of cards or measurements.
     """
     return Choice("profiles", name, settings)
 
 
 def settings(name: str | None = None, /, **settings: object) -> Choice:
-    """Choose how time passes and what changes cost.
+    """Choose the settings of the engine.
 
     Parameters
     ----------
     name
-        `exact` (the default), `log` (the default of `workload=trace`), or `osdi21`, the rules behind the published
+        `exact` (the default), `log` (the default of `workload=trace`), or `osdi21`, the rules of the published
         results.
     **settings
-        As in `configs/engine/NAME.yaml`: round_interval, restart_delay, interference, horizon.
+        Settings of `configs/engine/NAME.yaml`, like round_interval and restart_delay.
     """
     return Choice("engine", name, settings)

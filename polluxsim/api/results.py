@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
 
 class Result(Run):
-    """A finished run: everything that was simulated, as tables.
+    """A finished run with its results as tables.
 
-    It is a `Run` as the other commands read it from its folder: `name`, `info` (what run.json says: configuration,
-    seed, versions, summary) and `result` (the records).
+    A result is a `Run` with the attributes `name`, `info` (the contents of run.json: configuration, seed, versions and
+    summary) and `result` (the records).
     """
 
     @property
     def jobs(self) -> pd.DataFrame:
-        """Return a row per job: submit_time, start_time, completion_time, jct [s], gpu_seconds, status and more."""
+        """Return a table with a row for each job: submit_time, start_time, completion_time, jct [s], status and more."""
         return self.result.jobs
 
     @property
     def rounds(self) -> pd.DataFrame:
-        """Return a row per scheduling round: time [s], active_jobs, gpus_in_use, goodput, efficiency, fitness, gap."""
+        """Return a table with a row for each round: time [s], active_jobs, gpus_in_use, goodput and more."""
         return self.result.rounds
 
     @property
     def allocations(self) -> pd.DataFrame:
-        """Return a row per change of a job: time [s], job, nodes, gpus, batch_size, accumulation_steps."""
+        """Return a table with a row for each change: time [s], job, nodes, gpus, batch_size, accumulation_steps."""
         return self.result.allocations
 
     @cached_property
@@ -62,35 +62,35 @@ class Result(Run):
         return summarise(self.result)
 
     def summary(self) -> pd.DataFrame:
-        """Return the metrics as a table with one row, as `Comparison.summary` has one for each run."""
+        """Return the metrics as a table with one row and the columns of `Comparison.summary`."""
         return compare({self.name: self}).summary()
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write what `polluxsim run` would have written, whole or not at all, and return the folder.
+        """Write the folder that `polluxsim run` writes, and return its path. It is written completely or not at all.
 
         Raises
         ------
         InvalidConfigError
-            If a finished run of other settings is there: only one of the same settings is replaced.
+            If the folder has a finished run of other settings. A run of the same settings is replaced.
         """
         with claimed(Path(folder), lambda: self.info.get("config", {})) as path:
             write_run(path, self.result, self.info)
         return Path(folder)
 
     def at(self, time: float | str) -> Moment[Result]:
-        """Return the run at a time, in seconds or as `3h` or `3:00:00`, from which it can go on in other ways."""
+        """Return the run at a time, from which it can be forked. Times are seconds, `3h` or `3:00:00`."""
         from polluxsim.api.futures import Moment  # noqa: PLC0415  (a moment's futures are results)
 
         return Moment(self, instant(time))
 
     def why(self, job: str, time: float) -> str:
-        """Return how a job stood at a time [s], and why, in the words of `polluxsim why`."""
+        """Return the state of a job at a time [s] and its reason, as the text of `polluxsim why`."""
         return at(self, self.result.reason_records, find_job(self, job), time)
 
     def plot(self, kind: str, **options: object) -> Drawing:
-        """Draw what `polluxsim plot KIND` draws, with its options by name: `run.plot("usage", bin=10)`.
+        """Draw a figure, as `polluxsim plot KIND` with its options by name: `run.plot("usage", bin=10)`.
 
-        The figure shows itself in a notebook; its `axes` can be changed, `save(path)` writes it.
+        A notebook displays the figure. Its `axes` can be changed, and `save(path)` writes it to a file.
         """
         return figure_of(kind, Subject(runs=[self]), options)
 
@@ -113,15 +113,15 @@ class Result(Run):
 
 
 def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> Result:
-    """Read a finished run: one that `Result.save` or `polluxsim run` left.
+    """Read a finished run of `polluxsim run` or `Result.save`.
 
     Parameters
     ----------
     folder
         The run's folder.
     allow_classes
-        Modules outside polluxsim whose classes the run's settings may name. Only `Result.at` loads classes: it makes
-        the run again.
+        Modules outside polluxsim whose classes may be loaded. Only `Result.at` loads the classes that the settings of
+        the run name, because it repeats the run.
 
     Raises
     ------
@@ -136,12 +136,12 @@ def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> R
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Runs side by side: a table in notebooks and in print, and a DataFrame by `summary`.
+    """Several runs, compared in a table. `summary` returns the table as a DataFrame.
 
     Parameters
     ----------
     runs
-        The runs by name; the first one is the baseline.
+        Runs by name. The first run is the baseline.
     """
 
     runs: Mapping[str, Run]
@@ -167,7 +167,7 @@ class Comparison:
         return first_of_same_jobs([run.result for run in self.runs.values()])
 
     def summary(self) -> pd.DataFrame:
-        """Return a row per run.
+        """Return a table with a row for each run.
 
         The columns are the fields of `Summary` with its units [s; GPU h], names of jobs as their number, the mean JCT
         of each application as `jct_by_application.NAME`, and the user's metrics.
@@ -181,9 +181,9 @@ class Comparison:
     def changes(self, by: str | None = None) -> pd.DataFrame:
         """Return the change of each setting against that of the first run, as `polluxsim compare` prints it.
 
-        A row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1, its 95 %
-        interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare, like
-        `policy`.
+        The table has a row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1,
+        its 95 % interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare,
+        like `policy`.
         """
         return as_frame(compared(tuple(self.runs.values()), by))
 
@@ -192,7 +192,7 @@ class Comparison:
         return _report(list(self.runs.values()), path)
 
     def plot(self, kind: str, **options: object) -> Drawing:
-        """Draw what `polluxsim plot KIND` draws of several runs, with its options by name; names are those given."""
+        """Draw a figure of the runs, as `polluxsim plot KIND` with its options by name."""
         return figure_of(kind, Subject(runs=tuple(self.runs.values()), names=tuple(self.runs)), options)
 
     def __repr__(self) -> str:
@@ -215,14 +215,14 @@ def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
 
 
 def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
-    """Put runs side by side.
+    """Compare runs.
 
     Parameters
     ----------
     runs
         Results of `simulate` or `read` by name.
     baseline
-        The name of the run that the others are compared with; by default the first run.
+        Name of the baseline. The default is the first run.
 
     Raises
     ------

@@ -37,10 +37,10 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     seed: int = 0,
     progress: bool = True,
 ) -> Result:
-    """Replay a workload on a cluster under a policy, with the results of `polluxsim run` to the byte.
+    """Simulate a workload on a cluster under a policy. The results are those of `polluxsim run`, byte for byte.
 
-    What is left out is what the command line takes: the workload of 160 jobs that comes with polluxsim, on 16 nodes
-    with 4 GPUs, by the cards that come with it, under Pollux.
+    The defaults are those of the command line: 160 jobs on 16 nodes with 4 GPUs each, with the profile cards of
+    polluxsim, under Pollux.
 
     Parameters
     ----------
@@ -48,11 +48,12 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
         A file (.csv, .parquet), a table with the columns name, time [s], application, num_replicas and batch_size, a
         `Workload`, or a choice like `polluxsim.workload("philly-like", num_jobs=40)`.
     policy
-        A name, a choice like `polluxsim.policy("pollux", p=-10)`, or an object with a method `allocate`. An object is
-        copied for the run: what it remembers of one run does not reach another.
+        A name, a choice like `polluxsim.policy("pollux", p=-10)`, or an object with a method `allocate`. The run uses a
+        copy of the object, so runs do not share its state.
     agent
-        How jobs choose their batch sizes, whatever the policy: a name, or an object like those of
-        `polluxsim.agent.rules`. None is by goodput under policies whose jobs adapt, else what users asked for.
+        Rule by which jobs choose their batch sizes: a name, or an object like those of `polluxsim.agent.rules`. With
+        None, jobs choose the highest goodput under policies that let jobs adapt, and keep the user's batch size
+        under other policies.
     cluster
         (nodes, GPUs per node), a `Cluster`, a name, or a choice like `polluxsim.cluster(num_nodes=32)`.
     profiles
@@ -60,11 +61,11 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     settings
         `EngineSettings`, a name, or a choice like `polluxsim.settings(round_interval=30.0)`.
     metrics
-        Metrics of your own by name: a table of the results has a column for each.
+        Your own metrics by name. Tables of the results have a column for each.
     seed
-        Seed of everything random; the same seed gives the same result.
+        Seed of all random draws. The same seed gives the same result.
     progress
-        Whether to show how far the run is, on a terminal and in a notebook; not of runs in other threads than the main.
+        Whether to show the progress, on a terminal or in a notebook. Runs outside the main thread show none.
 
     Returns
     -------
@@ -105,17 +106,17 @@ def start(
     settings: SettingsLike | None = None,
     seed: int = 0,
 ) -> tuple[Simulation, Policy]:
-    """Begin a run that you step through yourself, decision by decision.
+    """Start a run that waits for each decision of its caller.
 
     Parameters
     ----------
     workload, policy, agent, cluster, profiles, settings, seed
-        As `simulate` takes them.
+        The arguments of `simulate`.
 
     Returns
     -------
     tuple
-        The run, and a policy for it. `copy.deepcopy` of both together is a second future.
+        The run and its policy. `copy.deepcopy` of both in one call is a fork.
 
     Examples
     --------

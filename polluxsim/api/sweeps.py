@@ -66,7 +66,7 @@ class Sweep:
     frame
         A row for each run: settings by their path, like `policy.p`, and the metrics of `Summary`.
     subject
-        The runs, or where they are.
+        The runs, or their folder.
     """
 
     frame: pd.DataFrame
@@ -74,7 +74,7 @@ class Sweep:
 
     @property
     def runs(self) -> Sequence[Result]:
-        """Return the runs, read from their folders where they are not at hand."""
+        """Return the runs. Those that are not in memory are read from their folders."""
         if self.subject.runs:
             return [Result(run.name, run.info, run.result) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
@@ -85,14 +85,14 @@ class Sweep:
         Parameters
         ----------
         metrics
-            Columns of `frame`; by default the usual six.
+            Columns of `frame`. The default is six metrics.
         baseline
-            The baseline, like `policy.p=-1` or `policy=pollux`; by default the setting of the first run.
+            Baseline, like `policy.p=-1` or `policy=pollux`. The default is the setting of the first run.
         """
         return Table(settings_table(self.frame, metrics, baseline))
 
     def plot(self, kind: str = "sweep", **options: object) -> Drawing:
-        """Draw what `polluxsim plot KIND` draws of a sweep, with its options by name; `y` is the metric.
+        """Draw a figure of the sweep, as `polluxsim plot KIND` with its options by name; `y` is the metric.
 
         Examples
         --------
@@ -117,10 +117,10 @@ def sweep(
     metrics: Mapping[str, Metric] | None = None,
     seeds: Iterable[int] = (0,),
 ) -> Sweep:
-    """Simulate every combination of what is given in lists, with every seed, one run after the other.
+    """Simulate every combination of the listed values with every seed, one run after the other.
 
-    The parts and `metrics` are those of `simulate`. A generated workload differs from seed to seed, so seeds replicate
-    it. `polluxsim run -m` does the same with all cores, and keeps the runs.
+    The other arguments are those of `simulate`. A generated workload differs between seeds. `polluxsim run -m` does the
+    same on all cores, and keeps the runs.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def sweep(
 
 
 def read_sweep(folder: str | PathLike[str]) -> Sweep:
-    """Read a sweep that `polluxsim run -m` left: its folder, or its Parquet file alone.
+    """Read a sweep of `polluxsim run -m` from its folder, or from its Parquet file.
 
     Raises
     ------

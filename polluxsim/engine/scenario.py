@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Jobs, profiles and a cluster, the rules, and what kind of policy will decide.
+    """The input of a simulation: jobs, profiles, a cluster, the settings of the engine, and the traits of the policy.
 
     Parameters
     ----------
@@ -46,20 +46,20 @@ class Scenario:
     profiles
         Profiles by application name.
     cluster
-        The GPUs there are.
+        The cluster.
     settings
-        Intervals, delays and the rule of time.
+        The settings of the engine.
     traits
-        What the policy is.
+        Traits of the policy.
     policy_name
-        What errors call it.
+        Name of the policy in errors.
     agent
-        What the jobs' agents go by when they choose batch sizes; None leaves it to the policy's traits.
+        Rule by which jobs choose their batch sizes. With None, the traits of the policy decide.
 
     Raises
     ------
     InvalidInputError
-        If a job cannot run on this cluster, with these profiles or under such a policy.
+        If a job cannot run on this cluster, with these profiles or under this policy.
     """
 
     workload: Workload
@@ -102,12 +102,12 @@ class Scenario:
                 )
 
     def check(self, workload: Workload) -> None:
-        """Check that every job of a workload can run here.
+        """Check that every job of a workload can run.
 
         Raises
         ------
         InvalidInputError
-            Naming the first job that cannot.
+            If a job cannot run. The message names the first of these jobs.
         """
         workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
@@ -124,7 +124,7 @@ class Scenario:
             check_range(last.submit_time, self.settings.round_interval, f"job {last.job_id!r}")
 
     def profile_of(self, job: Job) -> Profile:
-        """Return how a job trains: as its application, or for as long as is known of it."""
+        """Return the profile of a job: that of its application, or one with a fixed duration."""
         if job.duration is None:
             return self.profiles[job.application]
         if job.plan is not None:
@@ -134,15 +134,15 @@ class Scenario:
         return RigidProfile(job.num_replicas, job.duration, type_speeds=job.type_speeds)
 
     def sensitivity_of(self, job: Job) -> Sensitivity | None:
-        """Return how fast a job is by CPUs and memory: as its user says, else as its application; None if unknown."""
+        """Return the speed of a job against CPUs and memory, from its user or its application; None if unknown."""
         if (said := job.sensitivity) is not None or job.is_rigid:
             return said
         return sensitivity_of(self.profiles[job.application])
 
     def truth_of(self, job: Job) -> Truth:
-        """Return the truth about a job, on the one type of a cluster that has one.
+        """Return the true behaviour of a job, on the GPU type of a cluster with one type.
 
-        What was computed of an application serves all its jobs.
+        Jobs of an application share its computed values.
         """
         if job.plan is not None:
             return self._here(Truth(self.profile_of(job)))

@@ -1,4 +1,4 @@
-"""The rules of a simulation that are neither cluster, workload nor policy."""
+"""Settings of the engine: rounds, delays, checkpoints, failures of jobs and sharing."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from polluxsim.engine.sharing import Sharing
 
 SHORTEST_INTERVAL = 1e-9
-"""Rounds can be told apart up to 2^52 intervals: with a shorter one, for less than 52 days [s]."""
+"""Shortest interval between rounds [s]. A float can count 2^52 of these intervals, which are 52 days."""
 
 REASONS = ("changes", "rounds", "none")
-"""Whose reasons may be recorded."""
+"""Allowed values of `reasons`."""
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How time passes and what changes cost.
+    """Settings of the engine: the length of a round, the costs of changes, and the rules of time.
 
     Parameters
     ----------
     round_interval
-        Time between scheduling rounds, which are at its multiples, from 1e-9 to 1e11 [s].
+        Time between two scheduling rounds, from 1e-9 to 1e11 [s]. Rounds are at its multiples.
     restart_delay
-        Time a job loses when its placement changes, its first start included [s].
+        Time without training after each change of a job's GPUs, including its first start [s].
     restart_delays
-        The same of applications of which more is known: one for all GPU types, or one for each by name [s].
+        Restart delays by application [s]: one number, or a mapping of GPU types to numbers.
     interference
-        Share of its speed that a multi-node job loses while it shares a node with another one, in [0, 1).
+        Share of its speed that a job on several nodes loses while it shares a node with another such job, in [0, 1).
     whole_seconds
-        Whether epochs end at whole seconds, as in the artifact of Pollux (OSDI '21), instead of exactly.
+        Whether epochs end at whole seconds, as in the artifact of Pollux (OSDI '21).
     reasons
-        Whose reasons are recorded: of `changes` (of every change and every wait, and now and then while all stays as
-        it is), of `rounds` (of every job at every round in which the policy is asked), or `none`.
+        Which reasons are recorded: `changes` (every change and wait, and samples between changes), `rounds` (every job
+        at every round with a decision) or `none`.
     horizon
-        When the run ends at the latest [s]; unfinished jobs are then cut off. None runs until all are complete.
+        Latest end of the run [s]. Unfinished jobs are cut off. With None, the run ends when all jobs are complete.
     checkpoints
-        When jobs save what they have trained; None is never, but for when a policy moves them.
+        When jobs save their work. With None, they save it only when the policy moves them.
     job_failures
-        How often jobs fail by themselves; None is never.
+        Failures of jobs, or None.
     ask_at_failures
-        Whether the policy is asked at once when a failure takes a job's GPUs, and not only at the next round.
+        Whether the policy decides at once after a failure that takes GPUs from a job, and not only at the next round.
     free_moves
-        Whether only jobs that held no GPUs pay the restart delay, and others change theirs at no cost.
+        Whether jobs that hold GPUs change them without the restart delay.
     sharing
-        Which jobs can be on the same GPUs, and how fast each then is; None is whole GPUs for everybody.
+        Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
     """
 
     round_interval: float = 60.0

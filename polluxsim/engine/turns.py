@@ -44,28 +44,28 @@ if TYPE_CHECKING:
 
 
 class Simulation(Readings):
-    """One run, turn by turn.
+    """A run that waits for each decision of its caller.
 
-    `advance` goes on to the next round at which a decision is due and shows the cluster, `commit` carries a decision
-    out, and `result` tells all when `advance` has returned None. Between turns `copy.deepcopy` gives a second future,
-    which goes on exactly as the first would; a policy that remembers things is copied with the run it belongs to, in
-    one call: `copy.deepcopy((run, policy))`.
+    `advance` continues to the next round with a decision and returns a view of the cluster. `commit` applies the
+    decision. When `advance` has returned None, `result` returns the records. Between these calls, `copy.deepcopy`
+    makes a fork, which continues exactly like the run. Copy a policy with a state in the same call:
+    `copy.deepcopy((run, policy))`.
 
     Parameters
     ----------
     scenario
-        What is simulated.
+        The input of the simulation.
     seed
-        Seed of the policy's random generator, and of all else that is drawn.
+        Seed of the policy's random generator and of all other random draws.
 
     Attributes
     ----------
     rng
-        The policy's random generator.
+        Random generator of the policy.
     view
-        What there is to see while a decision is due; else None.
+        View of the cluster while the run waits for a decision, otherwise None.
     standstill
-        Why the run was broken off, if it was.
+        Reason why the run was stopped, if it was stopped.
 
     Examples
     --------
@@ -103,17 +103,17 @@ class Simulation(Readings):
         return f"Simulation({policy!r} at {clock(self.time)}, {counts}, {ended})"
 
     def advance(self, before: float = inf) -> ClusterView | None:
-        """Go on until a decision is due, and return what there is to see; None once the run is over.
+        """Continue until a decision is needed, and return the view. Return None at the end of the run.
 
         Parameters
         ----------
         before
-            Stop, too, where nothing more happens before this time [s].
+            Stop also if nothing more happens before this time [s].
 
         Raises
         ------
         TurnError
-            If a decision is due already.
+            If the run already waits for a decision.
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
@@ -127,19 +127,19 @@ class Simulation(Readings):
         return self.view
 
     def commit(self, decision: Allocation | Decision) -> None:
-        """Carry out a decision; if it cannot be, the run stays where it was, and another one may be committed.
+        """Apply a decision. After an invalid decision the run is unchanged and waits for another one.
 
         Parameters
         ----------
         decision
-            Who is to hold which GPUs from now on, as a mapping of jobs to placements or a `Decision`.
+            GPUs of each job, as a mapping of jobs to placements, or a `Decision`.
 
         Raises
         ------
         InvalidAllocationError
-            Naming the first thing that is wrong with it.
+            If the decision is invalid. The message names the first error.
         TurnError
-            If no decision is due.
+            If the run does not wait for a decision.
         """
         if self.view is None:
             raise TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
@@ -159,12 +159,12 @@ class Simulation(Readings):
         self._end_round(moves.values())
 
     def divert(self, diversion: Diversion) -> None:
-        """Go on otherwise from a round on. A copy goes on as it would have; whatever happened stays as it was.
+        """Change the run from a round on. The past and copies of the run are unchanged.
 
         Raises
         ------
         TurnError
-            If a decision is due, or the run is past that round.
+            If the run waits for a decision, or is past that round.
         """
         if self.view is not None or self.time > diversion.time:
             raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {diversion.time:g} s")
@@ -173,7 +173,7 @@ class Simulation(Readings):
         Detour(self._state, self._world, self._training, self._downtime, self._crashes).expect(diversion)
 
     def result(self) -> Result:
-        """Return the records of the run; where it is not over, of what has happened so far."""
+        """Return the records of the run, or of its past if it is not over."""
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
         seconds, over = perf_counter() - self._started, self._is_over

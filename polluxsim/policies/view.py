@@ -29,24 +29,24 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Traits:
-    """What a policy is; one without `traits` is none of this.
+    """Properties of a policy. A policy without the attribute `traits` has none of them.
 
     Attributes
     ----------
     adaptive
-        Jobs choose their own batch sizes under it; else they keep what their users asked for.
+        Jobs choose their batch sizes. Otherwise they keep the batch sizes of their users.
     known_throughput
-        Their agents start with the θ_sys of their application instead of exploring it.
+        The agents of jobs start with the θ_sys of their application instead of exploring it.
     maximises_throughput
-        Their agents take throughput for goodput.
+        The agents of jobs maximise throughput instead of goodput.
     needs_profiles
-        It can do nothing with a job that has no profile but a known duration.
+        The policy cannot schedule jobs without a profile.
     scales
-        It says how many nodes there are, and is asked when no job is here, too.
+        The policy chooses the number of nodes. It also decides when there are no jobs.
     shares_gpus
-        It puts several jobs on a GPU, and can do nothing where `engine.sharing` does not say which fit together.
+        The policy puts several jobs on a GPU. It needs `engine.sharing`.
     one_type_as
-        Why it can do nothing on a cluster of several GPU types, in a clause; empty for one that can.
+        Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can.
     """
 
     adaptive: bool = False
@@ -345,39 +345,37 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An allocation, and what the policy knows of it. By default the policy is asked again at the next round.
+    """An allocation, and what the policy knows about it. By default the policy decides again at the next round.
 
     Attributes
     ----------
     allocation
-        Who is to hold which GPUs; a job left out holds none, or what it held where `others_keep`.
+        GPUs of each job. A job that is left out gets no GPUs, or keeps its GPUs if `others_keep`.
     others_keep
         Whether jobs that the allocation leaves out keep their GPUs.
     shared
-        Jobs that get GPUs by number, as others may have the same ones, where `engine.sharing` says that they fit
-        together; the allocation leaves them out.
+        Jobs on numbered GPUs, which they may share with other jobs as `engine.sharing` allows. The allocation must
+        not contain them.
     hosts
-        CPUs and memory for each GPU of a job, on all of its nodes alike, where the cluster says what nodes have. Who is
-        left out has as much of its nodes' as it has of their GPUs. To change it is no restart.
+        CPUs and memory for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs and memory of
+        its nodes. A job that is left out gets them in proportion to its GPUs. A change causes no restart.
     rejected
-        Jobs that will never get a GPU, as the policy does not admit them: they end here. None may hold GPUs. The policy
-        is not told of their end.
+        Jobs that the policy does not admit. They end, and must not hold GPUs. Their end does not call the policy.
     num_nodes
-        Nodes to have from now on, where their number can change; None leaves it. New ones come up after their start-up
-        time; nodes beyond the number are released at once, and the allocation must do without them.
+        Number of nodes from now on, on a cluster that can change it. None keeps the number. New nodes come up after
+        their start-up time. Surplus nodes are released at once, and the allocation must not use them.
     fitness
-        The policy's objective at this allocation, None if it does not say.
+        Objective of the policy for this allocation, or None.
     upper_bound
-        What the objective cannot exceed at any allocation, None if it does not know.
+        Upper bound of the objective over all allocations, or None.
     valid_until
-        Time until which the policy, asked again after this allocation was carried out, would answer the same for the
-        jobs that are left, unless something in `outdated_by` happens [s]. It is not asked before then.
+        Time until which the policy would give the remaining jobs the same GPUs, unless an event in `outdated_by`
+        happens [s]. The policy does not decide again before.
     outdated_by
-        What ends that earlier.
+        Events that end the validity earlier.
     explain
-        Says of some jobs what decided about them, None if the policy gives no reasons. It is called, if at all, before
-        the decision is carried out and for few jobs, so reasons cost nothing until then. It may change nothing in the
-        policy.
+        Function that returns the reasons for the allocations of some jobs, or None. It is called before the decision is
+        applied, and only if reasons are recorded. It must not change the policy.
     """
 
     allocation: Allocation

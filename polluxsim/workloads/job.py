@@ -46,62 +46,62 @@ class InvalidJobError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as its user submits it.
+    """A job as its user submits it.
 
     Parameters
     ----------
     job_id
-        Its name, unique in the workload.
+        Name, unique in the workload.
     submit_time
-        When it arrives [s since the start of the workload].
+        Time of submission [s since the start of the workload].
     application
-        Name of the application it trains; `RIGID` for a job without a profile.
+        Name of the application; `RIGID` for a job without a profile.
     num_replicas
-        GPUs its user asks for.
+        GPUs that the user requests.
     batch_size
-        Total batch size its user asks for [examples].
+        Total batch size that the user requests [examples].
     line
-        Where it stands in the file it came from, for messages; 0 if in none.
+        Line in the file of the workload, for messages; 0 if there is no file.
     duration
-        Time that a job without a profile needs on its GPUs [s]; None for one with a profile.
+        Time that a job without a profile needs on its GPUs [s]; None for a job with a profile.
     user, queue
-        Who pays; a queue is a virtual cluster, partition or tenant. None if nobody says.
+        User and queue (virtual cluster, partition or tenant), or None if unknown.
     priority
-        For policies that look at it, larger first.
+        Priority for policies that use it; larger values go first.
     deadline
-        When its user hopes to have it complete [s since the start of the workload].
+        Time by which the user wants the job to complete [s since the start of the workload].
     time_limit
-        Longest time on GPUs that its user promises [s].
+        Longest time on GPUs that the user promises [s].
     after
-        Names of the jobs that must be complete before it is submitted.
+        Names of the jobs that must complete before this job is submitted.
     gpu_types
-        Types of GPU that it can use; empty is any.
+        GPU types that the job can use; empty for all types.
     min_replicas, max_replicas
-        Fewest and most GPUs its user can do with; None if nobody says.
+        Smallest and largest number of GPUs that the user allows, or None.
     cancel_time
-        When its user gives up [s since the start of the workload].
+        Time when the user cancels the job [s since the start of the workload].
     type_speeds
-        Of a job without a profile whose speed differs by GPU type: pairs (type, speed), 1 where it lasts `duration`, 0
-        where it does not fit in memory; it runs on no other type. Empty if it is as fast on any.
+        Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0
+        means that it does not fit into memory. It cannot use other types. Empty if all types are equally fast.
     speeds
-        Speed by GPU count, in any unit, of a job without a profile that can run on others than `num_replicas` GPUs:
-        pairs (GPUs, speed) with rising counts; `duration` is that on the GPUs asked for. Empty for one that cannot.
+        Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
+        unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.
     stages
-        What a step takes on which resource, of a job that may share GPUs by that; None if not known.
+        Times that a step spends on each resource, for jobs that share GPUs by resource; None if unknown.
     cpus, memory
-        What its user asks for, on all its nodes together [cores; GB]; None if nobody says.
+        CPUs and memory that the user requests on all nodes together [cores; GB], or None.
     cpu_speeds, memory_speeds
-        Speed by CPUs and by memory for each GPU [cores; GB], over that of its profile or duration: pairs (amount,
-        speed) with rising amounts and speeds that do not fall; the lesser of both counts. Empty if they make no
-        difference, or its profile says which.
+        Speed against the CPUs and the memory of each GPU [cores; GB], relative to the profile or the duration. They are
+        pairs (amount, speed) with rising amounts and non-decreasing speeds. The lower of both speeds counts. Empty if
+        they have no effect, or if the profile states the speeds.
     plan
-        How a job without a profile changes its batch size by itself, and how fast it is at which; `duration` is that
-        of the plan. None for one that does not.
+        Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None
+        if the batch size is fixed.
 
     Raises
     ------
     InvalidJobError
-        If a field is not what is allowed.
+        If a field has a value that is not allowed.
     """
 
     job_id: JobId
@@ -149,24 +149,24 @@ class Job:
 
     @property
     def is_rigid(self) -> bool:
-        """Return whether it has a duration in place of a profile."""
+        """Return whether the job has a duration instead of a profile."""
         return self.duration is not None
 
     @property
     def fixed_duration(self) -> float | None:
-        """Return its duration if that is all that is known of its speed: it takes that long wherever it runs [s]."""
+        """Return the duration of a job that takes this time on any GPUs [s], or None."""
         return None if self.speeds or self.type_speeds or self.plan is not None else self.duration
 
     @property
     def host(self) -> Host | None:
-        """Return the CPUs and memory that its user asks for, for each GPU; None if nobody says either."""
+        """Return the CPUs and memory that the user requests for each GPU, or None."""
         if self.cpus is None and self.memory is None:
             return None
         return Host((self.cpus or 0.0) / self.num_replicas, (self.memory or 0.0) / self.num_replicas)
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """Return how fast it is by CPUs and memory, as its user says."""
+        """Return the speed of the job against CPUs and memory, as its user states it."""
         if not self.cpu_speeds and not self.memory_speeds:
             return None
         return _sensitivity(self.cpu_speeds, self.memory_speeds)

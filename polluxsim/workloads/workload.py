@@ -48,7 +48,7 @@ class Arrivals(Protocol):
 
 
 class NothingFollows:
-    """All jobs are known from the start."""
+    """Return None, because all jobs are known from the start."""
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
         """Return none."""
@@ -57,20 +57,20 @@ class NothingFollows:
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in order of submission (ties in the order given).
+    """Jobs in the order of submission. Jobs with the same time keep the order in which they are given.
 
     Parameters
     ----------
     jobs
         The jobs.
     source
-        Where they come from, for messages: a file's path, or what made them.
+        Source of the jobs for messages, like the path of a file.
     notes
-        What was left out or altered on the way, with counts; empty if nothing was.
+        What was left out or changed when the jobs were read, with counts.
     new_arrivals
-        Makes what says, in one run, which further jobs follow when one completes.
+        Function that returns, for a run, the rule by which completed jobs are followed by new jobs.
     num_followers
-        How many will follow, if all goes well; for who shows progress.
+        Expected number of these new jobs, for the display of progress.
     """
 
     jobs: tuple[Job, ...]
@@ -103,25 +103,25 @@ class Workload:
             raise self.error(jobs[circle[0]], f"waits for itself: {' after '.join(reversed(circle))}") from None
 
     def error(self, job: Job, what: str) -> InvalidInputError:
-        """Return the error for one job of this workload."""
+        """Return an error about one job of this workload."""
         if job.line:
             return bad_line(self.source, job.line, what)
         return InvalidInputError(f"{self.source}, job {job.job_id!r}: {what}")
 
     @property
     def first_rigid_job(self) -> Job | None:
-        """Return the first job without a profile, None if every job has one."""
+        """Return the first job without a profile, or None."""
         return next((job for job in self.jobs if job.is_rigid), None)
 
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster, *, shrinks: bool = False) -> None:
-        """Check that every job can run; where it `shrinks`, on a type with fewer GPUs than it asks for too.
+        """Check that every job can run. With `shrinks`, a job may run on a type with fewer GPUs than it requests.
 
         Raises
         ------
         UnknownApplicationError
             If a job's application has no profile.
         InvalidInputError
-            If a job asks for more GPUs than there are, or for a batch size outside its profile.
+            If a job requests more GPUs than the cluster has, or a batch size outside its profile.
         """
         for job in self.jobs:
             if not job.is_rigid and job.application not in profiles:
