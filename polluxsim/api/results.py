@@ -43,7 +43,7 @@ class Result(Run):
 
     @property
     def jobs(self) -> pd.DataFrame:
-        """Return a table with a row for each job: submit_time, start_time, completion_time, jct [s], status and more."""
+        """Return a table with a row for each job: submit_time, start_time, completion_time, jct [s] and more."""
         return self.result.jobs
 
     @property
