@@ -20,13 +20,13 @@ NUMBERS = {
     "layers": ("N", "number of layers (default: estimated from the parameters)"),
     "hidden": ("N", "width of a layer (default: estimated from the parameters)"),
     "vocab": ("N", "size of the vocabulary; 0 for a classifier (default: 50257)"),
-    "trainable": ("SHARE", "share of the parameters that are trained, below 1 with adapters (default: 1)"),
+    "trainable": ("SHARE", "share of trained parameters, below 1 with adapters (default: 1)"),
     "tokens": ("N", "training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)"),
     "batch": ("N", "initial batch size [examples] (default: half a million tokens)"),
     "max-batch": ("N", "largest batch size [examples] (default: 16 times the initial batch size)"),
     "noise-scale": ("N", "gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)"),
-    "loss": ("NATS", "loss of a model that is already trained (default: from the tokens)"),
-    "utilisation": ("SHARE", "share of the GPU's peak that a pass reaches (default: of the GPU type)"),
+    "loss": ("NATS", "loss of a trained model (default: from the tokens)"),
+    "utilisation": ("SHARE", "utilisation of the GPU's peak in a pass (default: of the GPU type)"),
     "network": ("GBIT", "bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)"),
 }
 WHOLE = {"seq", "layers", "hidden", "vocab", "batch", "max-batch"}

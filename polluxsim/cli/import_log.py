@@ -63,10 +63,10 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
     parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
     parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")
-    parser.add_argument("--skip-bad", action="store_true", help="count rows that cannot be read, and leave them out")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out invalid rows, and count them")
     parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs of the cluster, for the report")
     parser.add_argument("--time-zone", metavar="NAME",
-                        help="time zone of times that have none, like Asia/Shanghai")  # fmt: skip
+                        help="default time zone, like Asia/Shanghai")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(action=_import)
 
