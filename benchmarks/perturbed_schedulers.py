@@ -365,7 +365,14 @@ CASES = (
                     )
                 },
             ),
-            Perturbation("fairness power 0.5 in place of −0.5", ("policy.p=0.5",)),
+            Perturbation(
+                "only the slowest GPU type is used",
+                patches={
+                    "polluxsim.policies.sia.policy.configurations": lambda view, gangs=(): [
+                        each for each in configurations(view, gangs) if each.gpu_type == "t4"
+                    ]
+                },
+            ),
         ),
         beside=("Pollux 1.6", "Gavel 1.6"),
     ),

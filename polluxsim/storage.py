@@ -9,7 +9,7 @@ from math import isinf
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from polluxsim.errors import InvalidInputError, short
+from polluxsim.errors import InvalidInputError, listed, short
 from polluxsim.files import appearing_together
 from polluxsim.record_tables import LATEST, MOST_GPU_SECONDS, read_records, write_records
 from polluxsim.records import (
@@ -130,8 +130,12 @@ def read_run(folder: Path) -> Run:
     InvalidInputError
         If the folder does not hold a finished run.
     """
+    if not folder.exists():
+        raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
     if not (folder / RUN_FILE).is_file():
-        raise InvalidInputError(f"{folder}: not a finished run, needed is a folder with {RUN_FILE}")
+        runs = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
+        advice = f"; name one of its runs: {listed(runs, 5)}" if runs else ""
+        raise InvalidInputError(f"{folder}: not a finished run, needed is a folder with {RUN_FILE}{advice}")
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
         end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")

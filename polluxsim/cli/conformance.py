@@ -62,7 +62,7 @@ def _inputs(options: Namespace) -> Inputs:
     from polluxsim.paper.inputs import Inputs
 
     if options.data is None:
-        raise InvalidConfigError(f"needed is the folder of data: --data DIR, or {DATA_FOLDER}")
+        raise InvalidConfigError(f"give the folder of published data with --data DIR or {DATA_FOLDER}")
     if not options.data.is_dir():
         raise InvalidInputError(f"{options.data}: no such folder, needed is the one that holds rigid/, osdi21/, …")
     own = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None

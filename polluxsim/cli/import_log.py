@@ -59,7 +59,7 @@ def add(parser: ArgumentParser) -> None:
         "Example: polluxsim import slurm sacct.txt log.parquet --gpus 64"
     )
     parser.add_argument("--example", action=_Example, nargs=0,
-                        help="print an example log for the format slurm, and exit")  # fmt: skip
+                        help="print an example log for the format slurm, without other arguments")  # fmt: skip
     parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
     parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
     parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")

@@ -48,7 +48,7 @@ class Diversion(NamedTuple):
         Active jobs as they are from now on: with another duration, or while they wait, another request. One that ends
         at this instant ends.
     overtaken
-        Waiting jobs, each with the one before which it is as if it had been submitted.
+        Pairs of jobs. The first job is placed just before the second in the order of submission.
     chance
         Seed by which nodes and jobs fail from now on; None lets them fail as they would.
     """

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from traceback import extract_tb
 
-from polluxsim.errors import PolicyError, PolluxSimError
+from polluxsim.engine.shutter import ReadOnly
+from polluxsim.errors import PolicyError, PolluxSimError, did_you_mean
+from polluxsim.policies.job_view import JobView
+from polluxsim.policies.view import ClusterView
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -34,9 +37,18 @@ class guest:  # noqa: N801  (a context manager, like those of contextlib)
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__  # Ctrl-C while a compiled kernel ran
         if error is not None and not isinstance(error, (KeyboardInterrupt, Interruption, PolluxSimError)):
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}{_attributes(error)}"
             where = f"in the round at {self._time:g} s{_place(error)}"
             raise PolicyError(f"policy {self._name} failed {where}: {what}") from error
+
+
+def _attributes(error: BaseException) -> str:
+    """Return which attributes a view of a job or of the cluster has, if an error is about a missing one."""
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, ClusterView | ReadOnly):
+        return ""
+    kind = ClusterView if isinstance(error.obj, ClusterView) else JobView
+    names = [name for name in dir(kind) if not name.startswith("_")]
+    return did_you_mean(error.name, names) or f"; it has {', '.join(names)}"
 
 
 def _place(error: BaseException) -> str:

@@ -127,7 +127,7 @@ class Jobs:
         return active
 
     def put_before(self, name: JobId, other: JobId) -> None:
-        """Have a waiting job stand as if it had been submitted just before another one."""
+        """Place a job in the order of submission just before another one."""
         numbers = sorted(job.order for job in self.active.values())
         order = [each for each in self.active if each != name]
         order.insert(order.index(other), name)
@@ -136,6 +136,8 @@ class Jobs:
             self.active[each].order = number
         self.active = {each: self.active[each] for each in order}
         self.views = {each: self.views[each] for each in order}
+        self.running.sort(key=ORDER)
+        self._running_views = [self.views[job.job_id] for job in self.running]
         self._waiting_are_in_order = False
 
     def remove(self, job: ActiveJob) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidInputError, did_you_mean
 from polluxsim.folders import OBJECT, POLICY, policy_name
 from polluxsim.storage import flat
 
@@ -95,7 +95,9 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
 
 def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
     """Return the error about a baseline that is no run's."""
-    return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(names)}")
+    known = list(names)
+    meant = did_you_mean(baseline.rpartition("=")[2].casefold(), [name.casefold() for name in known])
+    return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(known)}{meant}")
 
 
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:

@@ -57,7 +57,8 @@ def _no_choice(group: str, choice: str, options: str) -> str:
     if group == "hydra/launcher" and choice in LAUNCHERS:
         return not_installed(choice)
     allowed = options.split()
-    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}"
+    own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
+    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{own}"
 
 
 def known_settings() -> list[str]:

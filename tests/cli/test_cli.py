@@ -163,6 +163,7 @@ def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles:
 POLICY_NAMES = ", ".join(sorted(path.stem for path in (shipped("configs") / "policy").glob("*.yaml")))
 BAD = [
     (["policy=nope"], f"policy=nope is unknown, allowed are {POLICY_NAMES[:150]}"),
+    (["policy=nope"], "; to use your policy/nope.yaml, add --config-dir FOLDER"),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
@@ -674,7 +675,7 @@ def test_no_error_is_longer_than_a_screen(lengths: tuple[int, int], capsys: pyte
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
     assert len(errors) < 400
-    assert "needed is a folder with run.json" in errors or "File name too long" in errors
+    assert "there is no such folder" in errors or "File name too long" in errors
 
 
 AT_EXIT = """

@@ -144,7 +144,9 @@ def _faulty_pairs() -> Iterator[tuple[int, int]]:
     [
         (lambda view: Faulty(), "ZeroDivisionError: of items"),
         (lambda view: {"a": _faulty_pairs()}, "ZeroDivisionError: of pairs"),
-        (lambda view: view.nothing, "AttributeError: .*nothing"),
+        (lambda view: view.nothing, "AttributeError: .*nothing'; it has changes, "),
+        (lambda view: view.job, "AttributeError: .*; did you mean jobs"),
+        (lambda view: view.jobs[0].submitted, "AttributeError: .*; did you mean submit_time"),
         (lambda view: end_the_program(0), "SystemExit: 0"),
         (lambda view: Decision({}, explain=lambda jobs: end_the_program(0)), "SystemExit: 0"),
         (lambda view: Decision({}, explain=lambda jobs: 1 / 0), "ZeroDivisionError: division by zero"),

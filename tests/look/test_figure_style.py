@@ -191,7 +191,7 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
 
 
 BAD = [
-    (["jct-cdf", "nowhere"], "nowhere: not a finished run"),
+    (["jct-cdf", "nowhere"], "nowhere: there is no such folder"),
     (["jct-cdf", "RUN", "-o", "x.gif"], "x.gif: allowed is the name of a file that ends in .pdf, .png, .svg"),
     (["jct-cdf", "RUN", "--width", "0"], "--width is 0, allowed are 5 to 60 cm"),
     (["jct-cdf", "RUN", "--width", "nan"], "--width is nan"),

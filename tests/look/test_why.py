@@ -87,7 +87,7 @@ def test_runs_and_policies_without_reasons_say_so(tmp_path: Path, capsys: pytest
     assert main(["why", str(tmp_path), name, "1:00"]) == 0
     printed = capsys.readouterr().out
     assert "No reasons were recorded in this run (it has no reasons.parquet)" in printed
-    assert "As decided" not in printed
+    assert "was recorded at" not in printed
     assert main(["table", str(tmp_path)]) == 0
 
 
@@ -99,7 +99,8 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
         ([str(tmp_path), "zzz"], "has no job 'zzz'; it has 24 jobs, like"),
         ([str(tmp_path), name, "1:75"], "TIME is '1:75', allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS"),
         ([str(tmp_path), name, "-"], "allowed are seconds"),
-        (["nowhere", name], "nowhere: not a finished run"),
+        (["nowhere", name], "nowhere: there is no such folder"),
+        ([str(tmp_path.parent), name], "needed is a folder with run.json; name one of its runs: "),
     ):
         capsys.readouterr()
         assert main(["why", *arguments]) == 2

@@ -81,7 +81,7 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "needed is the folder of data: --data DIR, or POLLUXSIM_DATA"),
+        ([], "give the folder of published data with --data DIR or POLLUXSIM_DATA"),
         (["--data", "nowhere"], "nowhere: no such folder, needed is the one that holds rigid/"),
         (["--data", "."], "none of the data that published numbers are of"),
     ],

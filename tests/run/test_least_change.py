@@ -46,6 +46,19 @@ def test_the_change_lets_it_run_and_one_less_does_not(run: Result) -> None:
     assert found > 4 or run.name == "pollux"  # under which hardly anybody waits
 
 
+@pytest.mark.parametrize("policy", ["las", "srtf"])
+def test_changes_are_tried_in_the_round_that_pauses_a_job(policy: str) -> None:
+    run = polluxsim.simulate(WORKLOAD, policy=policy, cluster=(4, 4), progress=False)
+    pauses = run.allocations[run.allocations.gpus.map(sum) == 0]
+    pauses = pauses[~pauses.set_index(["job", "time"]).index.isin(run.jobs.set_index(["job", "completion_time"]).index)]
+    assert len(pauses) >= 2
+    for pause in pauses.head(5).itertuples():
+        trial = Trial(Moment(run, pause.time), pause.job)
+        least = trial.least()
+        assert least is not None
+        assert least.places is None or trial.runs_with_places(least.places)
+
+
 def test_the_command_says_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

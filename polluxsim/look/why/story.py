@@ -105,7 +105,8 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     known = bisect_right(mine, time, key=attrgetter("time"))
     if known:
         reason = mine[known - 1]
-        said.append(f"As decided at {clock(reason.time)}: {sentence(reason)}")
+        when = "" if reason.time == time else f"The last reason was recorded at {clock(reason.time)}: "
+        said.append(f"{when}{sentence(reason)}")
     said.append(_cluster(run, time))
     return " ".join(said)
 
@@ -236,7 +237,7 @@ def _cluster(run: Run, time: float) -> str:
     now = moment(run, time)
     top = ", ".join(f"{name} ({gpus})" for name, gpus in largest(now.holders, MOST_NAMES))
     gpus, jobs = number_of(now.gpus_in_use, "GPU"), f"{len(now.holders)} of {now.active_jobs} active jobs"
-    return f"Then {gpus} of the cluster were held by {jobs}{f', most by {top}' if top else ''}."
+    return f"At {clock(time)}, {gpus} of the cluster were held by {jobs}{f', most by {top}' if top else ''}."
 
 
 def _where(gpus: Mapping[int, int]) -> str:

@@ -46,8 +46,8 @@ def test_the_same_runs_give_the_same_numbers_and_replace_an_older_report(tmp_pat
 @pytest.mark.parametrize(
     ("runs", "output", "message"),
     [
-        (["nowhere"], "r.html", "nowhere: not a finished run"),
-        (["run", "nowhere"], "r.html", "nowhere: not a finished run"),
+        (["nowhere"], "r.html", "nowhere: there is no such folder"),
+        (["run", "nowhere"], "r.html", "nowhere: there is no such folder"),
         (["run"], "r.pdf", "allowed is the name of a file that ends in .html"),
         (["broken"], "r.html", "allocations.parquet: not a table of a polluxsim run"),
         (["run"], "folder.html", "folder.html: a folder, allowed is a file"),
