@@ -62,8 +62,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N",
                         help="for a log: GPUs of each node (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="DIR",
-                        help="folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...; for a log "
-                        "LOG-whatif)",
+                        help="folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...; for a "
+                        "log LOG-whatif)",
                         )  # fmt: skip
     add_allowing(parser)
     parser.set_defaults(action=_whatif)
