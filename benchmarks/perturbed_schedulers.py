@@ -298,6 +298,16 @@ CASES = (
         ),
     ),
     Case(
+        "elasticflow",
+        "Pollux",
+        ("Pollux",),
+        (
+            Perturbation("fairness knob 1 in place of −1", ("policy.p=1.0",)),
+            Perturbation("jobs keep the batch sizes of their users", ("agent=fixed",)),
+            Perturbation("the agents know the throughput from the start", ("policy.known_throughput=true",)),
+        ),
+    ),
+    Case(
         "gavel",
         "LAS by type",
         ("LAS by type",),
