@@ -323,7 +323,7 @@ CASES = (
         (EQUAL_TIME._replace(overrides=(*EQUAL_TIME.overrides, "~policy.shares.agnostic")), NEWCOMERS, BY_SHARE),
     ),
     Case("shockwave", "Gandiva-fair", ("Gandiva-fair",), (EQUAL_GPUS, NEWCOMERS, BY_SHARE)),
-    Case("shockwave", "AlloX", ("AlloX",), ALLOX),
+    Case("shockwave", "AlloX", ("AlloX",), (ALLOX[0], NEWCOMERS, BY_SHARE)),
     Case(
         "shockwave",
         "Shockwave",
