@@ -304,7 +304,7 @@ CASES = (
         (
             Perturbation("fairness knob 1 in place of −1", ("policy.p=1.0",)),
             Perturbation("jobs keep the batch sizes of their users", ("agent=fixed",)),
-            Perturbation("the agents know the throughput from the start", ("policy.known_throughput=true",)),
+            Perturbation("fairness knob −10 in place of −1", ("policy.p=-10.0",)),
         ),
     ),
     Case(

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 def engine_waits(engine: Mapping[str, Any]) -> str:
     """Return the line that states which waits the engine adds to those of the queue, from a run's engine settings.
 
+    Settings that are left out have their defaults.
+
     >>> engine_waits({"round_interval": 60.0, "restart_delay": 30.0})
     'the engine adds up to 60 s until the next round and 30 s at each start'
+    >>> engine_waits({"restart_delay": 0.0})
+    'the engine adds up to 60 s until the next round and 0 s at each start'
     """
-    interval, delay, by_application = (
-        engine.get(name) for name in ("round_interval", "restart_delay", "restart_delays")
-    )
+    from polluxsim.engine.settings import EngineSettings
+
+    interval, delay = (engine.get(name, getattr(EngineSettings, name)) for name in ("round_interval", "restart_delay"))
+    by_application = engine.get("restart_delays")
     line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each start"
     return f"{line} (other delays: {', '.join(by_application)})" if by_application else line
 

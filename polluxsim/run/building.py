@@ -109,12 +109,16 @@ def _settings(config: DictConfig, group: str) -> dict[Any, Any]:
         settings = OmegaConf.to_container(config[group], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(in_words(error)) from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("_target_"), str):
-        found = settings.get("_target_") if isinstance(settings, dict) else settings
-        what = f"{group}._target_ is {short(found)}, must be the dotted name of a class or function"
-        raise InvalidConfigError(what)
+    _check_is_name(group, settings.get("_target_") if isinstance(settings, dict) else settings)
     named: dict[Any, Any] = with_present_names(settings)
     return named
+
+
+def _check_is_name(group: str, target: object) -> None:
+    """Raise `InvalidConfigError` if the target of a group is not text."""
+    if not isinstance(target, str):
+        what = f"{group}._target_ is {short(target)}, must be the dotted name of a class or function"
+        raise InvalidConfigError(what)
 
 
 def with_present_names(part: Any) -> Any:
@@ -255,6 +259,7 @@ def _near(target: str) -> str:
 def _check(group: str, settings: dict[Any, Any]) -> None:
     """Check the names and types of settings against the parameters of their class; convert whole numbers."""
     target = settings["_target_"]
+    _check_is_name(group, target)
     parameters = _parameters(group, target)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in list(settings.items()):

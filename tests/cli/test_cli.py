@@ -636,6 +636,11 @@ def test_a_range_among_other_values_is_one_line(values: str, run_in: Path, capsy
         ("policy: mine", "policy is 'mine', must be a mapping", ["-m", "hydra.sweep.dir=out"]),
         ("profiles: null", "profiles is None, must be a mapping", ["hydra.run.dir=out"]),
         ("policy: {_target_: [1]}", "policy._target_ is [1], must be the dotted name", ["hydra.run.dir=out"]),
+        (
+            "engine: {checkpoints: {_target_: 1.5}}",
+            "engine.checkpoints._target_ is 1.5, must be the dotted name",
+            ["hydra.run.dir=out"],
+        ),
     ],
 )
 def test_an_experiment_with_a_part_of_another_kind_is_one_line(
