@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.folders import info_of
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ def engine_waits(engine: Mapping[str, Any]) -> str:
     >>> engine_waits({"restart_delay": 0.0})
     'the engine adds up to 60 s until the next round and 0 s at each start'
     """
-    from polluxsim.engine.settings import EngineSettings
-
     interval, delay = (engine.get(name, getattr(EngineSettings, name)) for name in ("round_interval", "restart_delay"))
     by_application = engine.get("restart_delays")
     line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each start"
