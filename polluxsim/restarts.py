@@ -14,6 +14,13 @@ LONGEST_DELAY = 1e6
 """Eleven days; no job would come to anything with a longer one [s]."""
 
 
+ROUND_INTERVAL = 60.0
+"""Time between two scheduling rounds by default [s]."""
+
+RESTART_DELAY = 30.0
+"""Time without training after each change of a job's GPUs by default [s]."""
+
+
 @dataclass(frozen=True)
 class RestartDelays:
     """The restart delay of every application on every GPU type [s].

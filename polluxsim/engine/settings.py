@@ -11,7 +11,7 @@ from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.interference import Interference
 from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError, check_choice, check_number
-from polluxsim.restarts import RestartDelays
+from polluxsim.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
 from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class EngineSettings:
         Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
     """
 
-    round_interval: float = 60.0
-    restart_delay: float = 30.0
+    round_interval: float = ROUND_INTERVAL
+    restart_delay: float = RESTART_DELAY
     restart_delays: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     interference: float = 0.0
     whole_seconds: bool = False

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from polluxsim.engine.settings import EngineSettings
 from polluxsim.folders import info_of
+from polluxsim.restarts import RESTART_DELAY, ROUND_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def engine_waits(engine: Mapping[str, Any]) -> str:
     >>> engine_waits({"restart_delay": 0.0})
     'the engine adds up to 60 s until the next round and 0 s at each start'
     """
-    interval, delay = (engine.get(name, getattr(EngineSettings, name)) for name in ("round_interval", "restart_delay"))
+    interval, delay = engine.get("round_interval", ROUND_INTERVAL), engine.get("restart_delay", RESTART_DELAY)
     by_application = engine.get("restart_delays")
     line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each start"
     return f"{line} (other delays: {', '.join(by_application)})" if by_application else line
