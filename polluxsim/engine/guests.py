@@ -7,8 +7,7 @@ from traceback import extract_tb
 
 from polluxsim.engine.shutter import ReadOnly
 from polluxsim.errors import PolicyError, PolluxSimError, did_you_mean
-from polluxsim.policies.job_view import JobView
-from polluxsim.policies.view import ClusterView
+from polluxsim.policies.view import ClusterView, JobView
 
 PACKAGE = Path(__file__).parents[1]
 
