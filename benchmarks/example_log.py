@@ -16,6 +16,7 @@ import tempfile
 from contextlib import redirect_stdout
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pandas as pd
@@ -57,7 +58,8 @@ def drawn(folder: Path, generator: np.random.Generator) -> pd.DataFrame:
 
 def started(jobs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Return the jobs with their start times on the cluster."""
-    write(rows(jobs.assign(start_time=jobs.submit_time)), folder / "sacct.txt")
+    with (folder / "sacct.txt").open("w", newline="") as file:
+        write(rows(jobs.assign(start_time=jobs.submit_time)), file)
     main(["import", "slurm", str(folder / "sacct.txt"), str(folder / "log.parquet")])
     workload = polluxsim.workload("trace", path=str(folder / "log.parquet"))
     run = polluxsim.simulate(
@@ -83,16 +85,13 @@ def rows(jobs: pd.DataFrame) -> list[list[object]]:
     return found
 
 
-def write(found: list[list[object]], path: Path | None = None) -> None:
-    """Write rows below a line of column names to a file, by default to standard output."""
-    file = sys.stdout if path is None else path.open("w", newline="")
+def write(found: list[list[object]], file: TextIO) -> None:
+    """Write rows below a line of column names."""
     csv.writer(file, delimiter="|", lineterminator="\n").writerows([COLUMNS, *found])
-    if path is not None:
-        file.close()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name, redirect_stdout(sys.stderr):
         jobs = drawn(Path(name), np.random.default_rng(SEED))
         found = rows(started(jobs, Path(name)))
-    write(found)
+    write(found, sys.stdout)

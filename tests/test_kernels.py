@@ -53,14 +53,18 @@ def total(numbers: object) -> float:
 
 
 def test_one_process_compiles_a_kernel_and_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
     monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
-    with (tmp_path / f"{__name__}.total.lock").open("a") as other:  # stands for another process
+    monkeypatch.setattr(kernels, "PATIENCE", 0.1)
+    monkeypatch.setattr(kernels._announcement, "say", lambda: said.append("compiling"))
+    with (tmp_path / f"{__name__}.total.lock").open("a") as other:  # of another process
         fcntl.flock(other, fcntl.LOCK_EX)
         compiled = kernels.kernel(total)
         thread = threading.Thread(target=compiled, args=(np.ones(3),))
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()
+        assert said == ["compiling"]
         assert not compiled.overloads
     thread.join()
     assert compiled(np.ones(3)) == 3.0

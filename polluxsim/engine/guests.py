@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from traceback import extract_tb
 
-from polluxsim.engine.shutter import ReadOnly
 from polluxsim.errors import PolicyError, PolluxSimError, did_you_mean
-from polluxsim.policies.view import ClusterView, JobView
+from polluxsim.policies.view import ClusterView, JobView, Oracle
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -42,12 +41,14 @@ class guest:  # noqa: N801  (a context manager, like those of contextlib)
 
 
 def _attributes(error: BaseException) -> str:
-    """Return which attributes a view of a job or of the cluster has, if an error is about a missing one."""
-    if not isinstance(error, AttributeError) or not isinstance(error.obj, ClusterView | ReadOnly):
+    """Return the attributes of a view of a job or of the cluster, if an error is about a missing attribute."""
+    if not isinstance(error, AttributeError):
         return ""
-    kind = ClusterView if isinstance(error.obj, ClusterView) else JobView
-    names = [name for name in dir(kind) if not name.startswith("_")]
-    return did_you_mean(error.name, names) or f"; it has {', '.join(names)}"
+    for kind in (ClusterView, JobView, Oracle):
+        names = [name for name in dir(kind) if not name.startswith("_")]
+        if {*names} <= {*dir(type(error.obj))}:
+            return did_you_mean(error.name, names) or f"; it has {', '.join(names)}"
+    return ""
 
 
 def _place(error: BaseException) -> str:

@@ -96,7 +96,7 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
 def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
     """Return the error about a baseline that is no run's."""
     known = list(names)
-    meant = did_you_mean(baseline.rpartition("=")[2].casefold(), [name.casefold() for name in known])
+    meant = did_you_mean(baseline, known) or did_you_mean(baseline, [f"policy={name.lower()}" for name in known])
     return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(known)}{meant}")
 
 

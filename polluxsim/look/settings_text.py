@@ -124,7 +124,7 @@ def notes(table: SettingsTable) -> list[str]:
     means, last = list(_mean_notes(table)), _last_notes(table)
     if not _changes(table):
         return [*means, *last]
-    if not _has_replicates(table):
+    if _has_one_run_each(table):
         return [f"{' '.join(means)} Changes are {_against(table)}.", *last]
     return [*means, f"Changes are {_against(table)}: {QUANTITY}.", *last]
 
@@ -132,15 +132,15 @@ def notes(table: SettingsTable) -> list[str]:
 def _last_notes(table: SettingsTable) -> list[str]:
     """Return notes on the changes, and the verdict. If each setting has one run, a note says what intervals need."""
     found = list(_change_notes(table)) if _changes(table) else []
-    if _has_replicates(table):
+    if not _has_one_run_each(table):
         return [*found, verdict(table)]
     needed = f"Intervals need {LEAST_UNITS} pairs of runs with the same workload and seed, and a verdict on differences"
     return [*found, f"{needed} needs {LEAST_FOR_VERDICT}."]
 
 
-def _has_replicates(table: SettingsTable) -> bool:
-    """Return whether a setting has several runs."""
-    return max(_counts(table), default=1) > 1
+def _has_one_run_each(table: SettingsTable) -> bool:
+    """Return whether no setting has several runs."""
+    return max(_counts(table), default=1) == 1
 
 
 def _counts(table: SettingsTable) -> set[int]:
@@ -151,7 +151,7 @@ def _counts(table: SettingsTable) -> set[int]:
 def _mean_notes(table: SettingsTable) -> Iterator[str]:
     means = [cell.mean for row in table.cells.values() for cell in row.values()]
     counts, kinds = sorted(_counts(table)), {mean.units for mean in means}
-    if counts[-1:] in ([], [1]):
+    if _has_one_run_each(table):
         yield "One run each." if len(table.cells) > 1 else "One run."
         return
     over = f"{_range(counts)} {' or '.join(sorted(kinds))}"
@@ -166,7 +166,7 @@ def _change_notes(table: SettingsTable) -> Iterator[str]:
         for metric, cell in row.items()
         if cell.change is not None
     }
-    if _has_replicates(table):
+    if not _has_one_run_each(table):
         yield from interval_notes(changes.values(), "pairs", "log ratios")
     for (label, metric), change in changes.items():
         if change.zeros:

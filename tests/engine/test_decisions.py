@@ -147,6 +147,8 @@ def _faulty_pairs() -> Iterator[tuple[int, int]]:
         (lambda view: view.nothing, "AttributeError: .*nothing'; it has changes, "),
         (lambda view: view.job, "AttributeError: .*; did you mean jobs"),
         (lambda view: view.jobs[0].submitted, "AttributeError: .*; did you mean submit_time"),
+        (lambda view: view.jobs[0].oracle.remaining, "AttributeError: .*; did you mean remaining_time"),
+        (lambda view: view.jobs[0].job_id.nothing, "AttributeError: 'str' object has no attribute 'nothing'$"),
         (lambda view: end_the_program(0), "SystemExit: 0"),
         (lambda view: Decision({}, explain=lambda jobs: end_the_program(0)), "SystemExit: 0"),
         (lambda view: Decision({}, explain=lambda jobs: 1 / 0), "ZeroDivisionError: division by zero"),

@@ -324,7 +324,7 @@ def test_a_shared_run_is_told_whole_and_its_table_goes_with_it(tmp_path: Path) -
     said = at(read_run(folder), (), job_b, 1800.0)
     speed = f"{1 / interleaved(tuple(sorted((LOADS, COMPUTES)))):.0%}"
     assert f"Since 0:01:00 at {speed} of its speed alone: it shares GPUs 0, 1 of node 0 with a ({speed})." in said
-    assert " 2 GPUs of the cluster were held by 2 of 2 active jobs" in said
+    assert re.search(r"At \d+:\d\d:\d\d, 2 GPUs of the cluster were held by 2 of 2 active jobs", said)
     write_run(folder, run((job("a"),), Srsf(), None), {"config": {}, "nodes": [[1, 4]]})
     assert not list(folder.glob("sharing*"))
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pyarrow.parquet as pq
 import pytest
 
-from polluxsim.cli.import_log import SACCT
+from polluxsim.cli.import_log import EXAMPLE, SACCT
 from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.logs.importing import import_trace
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def imported(tmp_path, header, *rows, **options):
@@ -169,6 +176,19 @@ def test_how_many_jobs_of_an_array_may_run_is_kept(tmp_path):
     rows += [f"6_1|{rest.format('COMPLETED')}", f"5_[4-9%2]|{rest.format('PENDING')}"]
     _, jobs = imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", *rows)
     assert [job["array_limit"] for job in jobs] == [2, 2, 2, None]
+
+
+def test_pages_have_the_command_that_prints_such_a_log():
+    for page in ("operators", "recipes"):
+        text = " ".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace("\\\n", "").split())
+        assert " ".join(SACCT.replace("\\\n", "").split()) in text
+
+
+@pytest.mark.slow
+def test_the_example_log_is_written_by_its_script():
+    script = ROOT / "benchmarks" / "example_log.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout == (ROOT / "traces" / EXAMPLE).read_text(encoding="utf-8")
 
 
 def test_the_help_names_what_prints_such_a_log(tmp_path, capsys):

@@ -65,6 +65,8 @@ def test_the_baseline_is_the_setting_of_the_first_run_or_the_one_that_is_named()
     assert set(settings_table(last, baseline="run-1").baselines.values()) == {"p = −1"}
     with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=3'; give KEY=VALUE or one of p = 1"):
         settings_table(frame, baseline="policy.p=3")
+    with pytest.raises(InvalidInputError, match=r"or one of p = 1; p = −1; p = −10; did you mean p = −10\?"):
+        settings_table(frame, baseline="p = -10")
     with pytest.raises(InvalidInputError, match=r"no metric 'speed'; give one of avg_jct"):
         settings_table(frame, ["speed"])
 
@@ -87,7 +89,11 @@ def test_every_form_names_the_baseline_and_says_what_few_pairs_mean(write: Calla
     assert "The intervals of 5 pairs assume normal log ratios." in words(5)
     assert "No verdict on differences: it needs 6 pairs with the same workload and seed, 1 more than" in words(5)
     assert "An interval needs 3 pairs: 1 is missing." in words(2)
-    assert "Intervals need 3 pairs of runs with the same workload and seed, and a verdict on differences" in words(1)
+    needed = "Intervals need 3 pairs of runs with the same workload and seed, and a verdict on differences needs 6."
+    assert needed in words(1)
+    assert "One run each." in words(1)
+    assert not any(text in words(1) for text in ("An interval needs", "No verdict"))
+    assert needed not in words(2)
     assert "95 % interval]" not in words(2)
 
 

@@ -153,10 +153,8 @@ def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float
 
 def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> BatchChoice | None:
     """Return what takes the least time on packed GPUs between two shares of all epochs; None where nothing is known."""
-    alone = Alone(profile, packed(num_replicas))
-    first, last = (round(share * profile.application.num_epochs) for share in shares)
+    alone, epochs = Alone(profile, packed(num_replicas)), _epochs(profile, shares)
     with suppress(ProfileRangeError):
-        epochs = range(first, max(last, first + 1))
         return min(alone.choices, key=lambda choice: _time(alone, choice, epochs), default=None)
     return None
 
@@ -166,15 +164,19 @@ def goodput_points(profile: Profile, num_replicas: int, shares: tuple[float, flo
 
     The list is empty if the profile has no times for this number of packed GPUs.
     """
-    alone, limits = Alone(profile, packed(num_replicas)), profile.application
-    first, last = (round(share * limits.num_epochs) for share in shares)
-    epochs, best = range(first, max(last, first + 1)), dict[int, float]()
+    alone, epochs, best = Alone(profile, packed(num_replicas)), _epochs(profile, shares), dict[int, float]()
     with suppress(ProfileRangeError):
         for choice in alone.choices:
-            goodput = limits.init_batch_size * len(epochs) / _time(alone, choice, epochs)
+            goodput = profile.application.init_batch_size * len(epochs) / _time(alone, choice, epochs)
             size = choice.batch_size(num_replicas)
             best[size] = max(goodput, best.get(size, 0.0))
     return sorted(best.items())
+
+
+def _epochs(profile: Profile, shares: tuple[float, float]) -> range:
+    """Return the epochs between two shares of all epochs, at least one."""
+    first, last = (round(share * profile.application.num_epochs) for share in shares)
+    return range(first, max(last, first + 1))
 
 
 def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
