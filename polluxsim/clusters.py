@@ -1,4 +1,4 @@
-"""The GPUs there are, on which nodes, and when these are down."""
+"""Clusters: nodes with GPUs, and times when nodes are down."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from polluxsim.hosts import Host, host_said, shares_of
 from polluxsim.hosts import as_said as host_as_said
 
 MOST_NODES = MOST_GPUS = 1_000_000
-"""Larger clusters than any, and larger nodes, are slips of the hand."""
+"""Limits that catch errors in configurations; no real cluster is larger."""
 
 
 class Outage(NamedTuple):
     """A time in which nodes are down [s]."""
 
-    nodes: tuple[int, ...]  # their numbers
+    nodes: tuple[int, ...]  # numbers of the nodes
     start: float
-    duration: float  # ∞ is for good
-    kind: str  # what befell them, in a word
-    warning: float = 0.0  # for how long it is known before
-    is_repair: bool = False  # whether somebody has to repair them, and a spare node may take the place of one
-    drain: float = 0.0  # for how long before it they take no further jobs
+    duration: float  # ∞ if the nodes do not come up again
+    kind: str  # cause, a word
+    warning: float = 0.0  # time between the announcement and the start
+    is_repair: bool = False  # whether a repair crew is needed, and a spare node can replace a node
+    drain: float = 0.0  # time before the start in which the nodes start no jobs
 
 
 class Outages(Protocol):
-    """Says when nodes are down. What can be down by itself, a node or a group of them, is a unit with a number."""
+    """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number."""
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return the units that a cluster of so many nodes has; one of more nodes has these too.
+        """Return the units of a cluster with this number of nodes. A larger cluster has the same units and more.
 
         Raises
         ------
         InvalidInputError
-            If there are too few nodes for what this knows.
+            If the cluster has fewer nodes than the source.
         """
         ...
 
     def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
-        """Return an outage of a unit, None if there is no further one.
+        """Return the next outage of a unit, or None.
 
         Parameters
         ----------
         unit, number
-            Which unit, and how many outages it has had.
+            Number of the unit, and number of its outages so far.
         since
-            When the last one was over; 0 before the first [s].
+            End of the last outage; 0 before the first [s].
         draw
-            Draws so many numbers in (0, 1), always the same ones for this outage.
+            Function that draws random numbers in (0, 1); the argument is their count. The draws of an outage are fixed.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Repairs:
-    """Who repairs nodes that were drawn to fail, and what stands in for them.
+    """Repair crews and spare nodes, for nodes with drawn failures.
 
-    Spare nodes take the place of failed ones at once, under their numbers, until they are repaired. What was repaired
-    becomes a spare where its place was taken.
+    A spare node replaces a failed node at once, under the number of that node. The repaired node then becomes a spare
+    node.
     """
 
-    crews: int | None = None  # repairs that can go on at a time, in order of failure; None for any number
+    crews: int | None = None  # repairs at the same time, in order of failure; None for no limit
     spare_nodes: int = 0
 
     def __post_init__(self) -> None:
@@ -227,7 +227,7 @@ class Cluster:
 
     @cached_property
     def host_shares(self) -> tuple[Host, ...]:
-        """Return the CPUs and memory for each GPU of a node, by its number; empty where nobody says."""
+        """Return the CPUs and memory for each GPU, by node number. Empty if they do not limit jobs."""
         return shares_of(self.hosts, self.gpus_per_node) if self.hosts else ()
 
     @cached_property

@@ -44,7 +44,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return paths without the files of a sweep, or all paths if there are only such files.
+    """Return paths without the files of a sweep, or all paths if there are no others to return.
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """

@@ -1,4 +1,4 @@
-"""What a start costs a job: time without training, after each change of its GPUs."""
+"""Restart delays: time without training after each change of a job's GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from polluxsim.errors import InvalidConfigError
 
 LONGEST_DELAY = 1e6
-"""Eleven days; no job would come to anything with a longer one [s]."""
+"""Longest restart delay, eleven days [s]."""
 
 
 ROUND_INTERVAL = 60.0
@@ -25,7 +25,8 @@ RESTART_DELAY = 30.0
 class RestartDelays:
     """The restart delay of every application on every GPU type [s].
 
-    Those `known` are by application, one for all GPU types or one for each that is named.
+    `known` has the delays of applications: one number, or a mapping of GPU types to numbers. `otherwise` is the delay
+    of all other applications.
     """
 
     otherwise: float

@@ -22,14 +22,14 @@ _SPOKEN = {"engine": "settings"}
 
 @dataclass(frozen=True, repr=False)
 class Choice:
-    """An entry of a config group, with settings that differ from its defaults.
+    """A configuration file of a group, with changed settings.
 
     Parameters
     ----------
     group
         The group: policy, agent, cluster, workload, profiles, engine.
     name
-        The entry's name, that of its YAML file; None is the default one.
+        Name of the YAML file; None for the default.
     settings
         Values by the name of the setting.
 

@@ -179,7 +179,7 @@ class Comparison:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
     def changes(self, by: str | None = None) -> pd.DataFrame:
-        """Return the change of each setting against that of the first run, as `polluxsim compare` prints it.
+        """Return the change of each setting against the first run, as `polluxsim compare` prints it.
 
         The table has a row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1,
         its 95 % interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare,

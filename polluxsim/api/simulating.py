@@ -75,7 +75,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     Raises
     ------
     PolluxSimError
-        If a part is not what it should be: the message says which, its value, and what is allowed.
+        If an argument is invalid. The message has its name, its value and the allowed values.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def start(
 
 
 def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[int], tuple[Simulation, Policy]]:
-    """Return what begins runs as `start` does, by their seeds; what they have in common is composed once."""
+    """Return a function that starts a run with a seed. The configuration is composed once for all seeds."""
     parts = _parts(workload, **others)
     config = _configuration(parts, 0)
 
@@ -151,7 +151,7 @@ def _parts(
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | None = None,
 ) -> dict[str, Part]:
-    """Return the parts by group; without an agent, what agents go by hangs on the policy."""
+    """Return the parts by group. Without an agent, the policy decides how jobs choose batch sizes."""
     return {
         **({} if agent is None else {"agent": agent_part(agent)}),
         "profiles": profiles_part(profiles),
@@ -174,7 +174,7 @@ def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
 
 
 def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
-    """Return the parts that are objects; a policy remembers, so the run gets one of its own."""
+    """Return the parts that are objects. A policy may have a state, so the run gets a copy."""
     given = {group: part.value for group, part in parts.items() if not isinstance(part, Choice)}
     if "policy" in given:
         given["policy"] = deepcopy(given["policy"])

@@ -1,4 +1,4 @@
-"""Many runs at once: every combination of what is given, as a table of settings and as figures."""
+"""Sweeps: runs of every combination of settings, with tables and figures."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def sweep(
 ) -> Sweep:
     """Simulate every combination of the listed values with every seed, one run after the other.
 
-    The other arguments are those of `simulate`. A generated workload differs between seeds. `polluxsim run -m` does the
-    same on all cores, and keeps the runs.
+    The other arguments are those of `simulate`. A generated workload differs between seeds. `polluxsim run -m` uses
+    all cores, and keeps the runs.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`polluxsim conformance`: all published numbers of simulators that the data at hand allow, in one table."""
+"""`polluxsim conformance`: compare with published numbers of other simulators."""
 
 from __future__ import annotations
 

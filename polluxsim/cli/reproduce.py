@@ -1,4 +1,4 @@
-"""`polluxsim reproduce`: runs what a table or figure needs, compares it with what was published, draws it."""
+"""`polluxsim reproduce`: reproduce tables and figures of papers, with verdicts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 ALL, LIST = "all", "list"
 DATA_FOLDER = "POLLUXSIM_DATA"
-"""Variable that says where other systems' data are."""
+"""Environment variable with the folder of published data."""
 
 DIFFERS = 1
-"""Exit status of --check where a published number is not met."""
+"""Exit status of --check if a published number is not met."""
 
 NOT_MADE = 2
-"""Exit status where a table or figure could not be made; the others are."""
+"""Exit status if a table or figure could not be made."""
 
 GENERATED_SEEDS = 8
-"""Generated workloads by default, as many as the paper's."""
+"""Default number of generated workloads, as in the paper."""
 
 MEASURED_SEEDS = 6
 """Runs of each published workload by default: the policy's search is random, and fewer runs have no interval."""

@@ -42,8 +42,8 @@ def add(parser: ArgumentParser) -> None:
                       help="forecast at N times of the run, and print how many recorded times were inside their "
                       "intervals and how wide the intervals are (default: %(const)s)")  # fmt: skip
     parser.add_argument("--arrivals", default="recent", metavar="none|recent|FILE",
-                        help="jobs that arrive later: none; jobs drawn from the arrivals so far, for as long as the "
-                        "run has lasted and at most three days; or the jobs of a workload file (default: %(default)s)",
+                        help="later jobs: none; drawn from the arrivals so far, during the same time and at most three "
+                        "days; or the jobs of a workload file (default: %(default)s)",
                         )  # fmt: skip
     parser.add_argument("--forks", type=int, default=29, metavar="N",
                         help="number of futures to draw (default: %(default)s)")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tables of a run's jobs: who is active, who holds GPUs, whose agent still learns, and what all make of theirs."""
+"""Tables of the jobs of a run: active, running, waiting and learning jobs, and totals over the running jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDER = attrgetter("order")
 
 
 class Part(NamedTuple):
-    """What one job has in the totals: GPUs, goodput [M0-equivalent examples/s], and GPUs × efficiency."""
+    """Share of a job in the totals: GPUs, goodput [M0-equivalent examples/s], and GPUs × efficiency."""
 
     gpus: int
     goodput: float
@@ -33,20 +33,20 @@ NOTHING = Part(0, 0.0, 0.0)
 
 
 class Totals:
-    """GPUs in use, goodput and efficiency of all jobs that hold GPUs.
+    """GPUs in use, goodput and efficiency of all running jobs.
 
-    Whole numbers, as rigid jobs have, are added up as jobs come and go. Sums of others depend on the order of their
-    terms in floating point: they are taken anew, in order of submission.
+    Whole numbers, like those of rigid jobs, are added and subtracted when jobs start and stop. Floating-point sums
+    depend on the order of their terms, so they are computed again in the order of submission.
     """
 
     def __init__(self) -> None:
         self._parts: dict[JobId, Part] = {}
         self._fractions = 0
-        # Of the parts that are whole.
+        # Sum of the parts with whole numbers.
         self._whole = NOTHING
 
     def update(self, job: ActiveJob) -> None:
-        """Take note of what a job makes of its GPUs now."""
+        """Update the totals with the present share of a job."""
         old, gpus = self._parts.pop(job.job_id, None), job.tenure.num_replicas
         if old is not None:
             self._add(old, -1)
@@ -63,7 +63,7 @@ class Totals:
             self._fractions += sign
 
     def of(self, running: Iterable[ActiveJob]) -> Part:
-        """Return the totals of all jobs that hold GPUs, given in order of submission."""
+        """Return the totals of the running jobs, which are given in order of submission."""
         if not self._fractions:
             return self._whole
         gpus, goodput, weighted = 0, 0.0, 0.0
@@ -74,19 +74,19 @@ class Totals:
 
 
 class Jobs:
-    """Who is where."""
+    """The jobs of a run by their state."""
 
     def __init__(self) -> None:
         self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
-        self.placed: dict[JobId, ActiveJob] = {}  # of these, who holds GPUs
-        self.learning: dict[JobId, ActiveJob] = {}  # of those, whose agents are not steady
-        self.on_course: dict[JobId, ActiveJob] = {}  # and whose whole course of epochs is known
-        self.views: dict[JobId, JobWindow] = {}  # windows on the active jobs, in order of submission
-        self.demand = 0  # GPUs that the users of the active jobs asked for
+        self.placed: dict[JobId, ActiveJob] = {}  # active jobs with GPUs
+        self.learning: dict[JobId, ActiveJob] = {}  # placed jobs whose agents still learn
+        self.on_course: dict[JobId, ActiveJob] = {}  # placed jobs whose ends of epochs are known
+        self.views: dict[JobId, JobWindow] = {}  # views of the active jobs, in order of submission
+        self.demand = 0  # GPUs that the active jobs request
         self.totals = Totals()
         self._waiting: dict[JobId, ActiveJob] = {}
         self._waiting_are_in_order = True
-        self.running: list[ActiveJob] = []  # those placed, in order of submission
+        self.running: list[ActiveJob] = []  # placed jobs, in order of submission
         self._running_views: list[JobWindow] = []
 
     @property
@@ -98,7 +98,7 @@ class Jobs:
         return self._waiting.values()
 
     def waiting_views(self) -> Iterable[JobWindow]:
-        """Return the views of the jobs without GPUs, in order of submission, one by one."""
+        """Yield the views of the jobs without GPUs, in order of submission."""
         return (self.views[job.job_id] for job in self.waiting)
 
     def all_views(self) -> Iterable[JobWindow]:
@@ -106,18 +106,18 @@ class Jobs:
         return self.views.values()
 
     def running_views(self) -> Iterable[JobWindow]:
-        """Return the views of the jobs that hold GPUs, in order of submission."""
+        """Return the views of the placed jobs, in order of submission."""
         return self._running_views
 
     def add(self, job: ActiveJob, view: JobWindow) -> None:
-        """Take in a job that was submitted."""
+        """Add a job that was submitted."""
         self.active[job.job_id] = job
         self.views[job.job_id] = view
         self._waiting[job.job_id] = job
         self.demand += job.job.num_replicas
 
     def alter(self, job: Job, scenario: Scenario) -> ActiveJob:
-        """Have an active job be otherwise than it was submitted, and return it."""
+        """Replace the request of an active job, and return the active job."""
         active = self.active[job.job_id]
         self.demand += job.num_replicas - active.job.num_replicas
         active.job, active.truth = job, scenario.truth_of(job)
@@ -127,7 +127,7 @@ class Jobs:
         return active
 
     def put_before(self, name: JobId, other: JobId) -> None:
-        """Place a job in the order of submission just before another one."""
+        """Move a job in the order of submission to the place before another job."""
         numbers = sorted(job.order for job in self.active.values())
         order = [each for each in self.active if each != name]
         order.insert(order.index(other), name)
@@ -141,7 +141,7 @@ class Jobs:
         self._waiting_are_in_order = False
 
     def remove(self, job: ActiveJob) -> None:
-        """Forget a job that has ended."""
+        """Remove a job that has ended."""
         for table in (self.active, self.views, self.placed, self.learning, self.on_course, self._waiting):
             table.pop(job.job_id, None)
         self.totals.update(job)
@@ -149,7 +149,7 @@ class Jobs:
         self._stops(job)
 
     def moved(self, job: ActiveJob) -> None:
-        """Take note that a job got other GPUs, or lost them."""
+        """Update the tables after a change of a job's GPUs."""
         self._stops(job)
         if job.placement:
             self.placed[job.job_id] = job
@@ -170,12 +170,12 @@ class Jobs:
             del self.running[place], self._running_views[place]
 
     def changes_agent(self, job: ActiveJob) -> None:
-        """Take note that a job has another agent; `trains` must follow where it holds GPUs."""
+        """Update the tables after a change of a job's agent. `trains` must follow if the job has GPUs."""
         for table in (self.learning, self.on_course):
             table.pop(job.job_id, None)
 
     def trains(self, job: ActiveJob) -> None:
-        """Take note that a job began another segment."""
+        """Update the tables at the start of a segment of a job."""
         self.totals.update(job)
         if job.agent.learns:
             self.learning[job.job_id] = job
@@ -184,5 +184,5 @@ class Jobs:
 
 
 def in_order(jobs: Iterable[ActiveJob]) -> list[ActiveJob]:
-    """Return jobs in order of submission, in which all that happens at one instant happens to them."""
+    """Return jobs in the order of submission, which is the order of events at one instant."""
     return sorted(jobs, key=ORDER)

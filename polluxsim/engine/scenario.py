@@ -87,7 +87,7 @@ class Scenario:
         settings: EngineSettings,
         agent: BatchRule | None = None,
     ) -> Scenario:
-        """Return the scenario for a policy, by what it says of itself."""
+        """Return the scenario with the traits and the name of a policy."""
         return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, agent)
 
     def __post_init__(self) -> None:
@@ -113,7 +113,8 @@ class Scenario:
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
         if self.traits.shares_gpus and self.settings.sharing is None:
-            raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs to know who can share GPUs")
+            choices = "engine/sharing=interleaved, leftovers or pairs"
+            raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs it; choose {choices}")
         if self.traits.one_type_as and len(self.cluster.types) > 1:
             there = ", ".join(self.cluster.types)
             raise InvalidConfigError(
@@ -124,7 +125,7 @@ class Scenario:
             check_range(last.submit_time, self.settings.round_interval, f"job {last.job_id!r}")
 
     def profile_of(self, job: Job) -> Profile:
-        """Return the profile of a job: that of its application, or one with a fixed duration."""
+        """Return the profile of the application of a job, or a profile with a fixed duration."""
         if job.duration is None:
             return self.profiles[job.application]
         if job.plan is not None:
@@ -157,14 +158,14 @@ class Scenario:
         return truth.on(next(iter(types))) if len(types) == 1 and self.cluster.node_types else truth
 
     def speeds_of(self, job: Job) -> Mapping[str, float]:
-        """Return the speed of a job as it was submitted, by the types of the cluster that it can use [steps/s]."""
+        """Return the speed of a job with its request, by the GPU types that it can use [steps/s]."""
         key = job if job.is_rigid else (job.application, job.num_replicas, job.batch_size, job.gpu_types)
         if (known := self._speeds.get(key)) is None:
             known = self._speeds[key] = speeds_of(job, self.profile_of(job), self.cluster, shrinks=self.traits.adaptive)
         return known
 
     def rhythm(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> Rhythm | None:
-        """Return how a job stops for checkpoints on GPUs of so many nodes; None where nothing can be lost."""
+        """Return the times of a job's checkpoints on a number of nodes, or None if no work can be lost."""
         if (checkpoints := self.settings.checkpoints) is None:
             return Rhythm() if self.cluster.outages or self.settings.job_failures else None
         failures = nodes.num_failures

@@ -39,7 +39,7 @@ class EngineSettings:
     restart_delays
         Restart delays by application [s]: one number, or a mapping of GPU types to numbers.
     interference
-        Share of its speed that a job on several nodes loses while it shares a node with another such job, in [0, 1).
+        Share of their speed that two jobs on several nodes lose while they share a node, in [0, 1).
     whole_seconds
         Whether epochs end at whole seconds, as in the artifact of Pollux (OSDI '21).
     reasons

@@ -127,7 +127,7 @@ class Simulation(Readings):
         return self.view
 
     def commit(self, decision: Allocation | Decision) -> None:
-        """Apply a decision. After an invalid decision the run is unchanged and waits for another one.
+        """Apply a decision. After an invalid decision the run is unchanged and still waits.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Groups of runs that replicate a setting, and their labels, which name the settings that differ."""
+"""Groups of runs that replicate a setting. Their labels name the settings that differ."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _LATEX = str.maketrans(
 
 
 def as_text(table: SettingsTable, width: int = 80) -> str:
-    """Return the table in blocks of as many columns as fit the width, first means, then changes, and its verdict."""
+    """Return the table in blocks that fit the width: first the means, then the changes, then the notes."""
     width = max(width, NARROWEST)
     parts = [fill(" ".join(_mean_notes(table)), width), *_blocks(_means(table), width)]
     if changes := _changes(table):
@@ -120,7 +120,7 @@ FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_j
 
 
 def notes(table: SettingsTable) -> list[str]:
-    """Return notes on the table: what its means are of, the baseline, the intervals and the verdict."""
+    """Return notes on the table: the number of runs, the baseline, the intervals and the verdict."""
     means, last = list(_mean_notes(table)), _last_notes(table)
     if not _changes(table):
         return [*means, *last]

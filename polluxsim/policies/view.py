@@ -1,4 +1,4 @@
-"""The contract between engine and policies: a view of the cluster in, a decision out."""
+"""The interface between the engine and policies: a policy receives a view and returns a decision."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Traits:
 
 
 def traits_of(policy: object) -> Traits:
-    """Return what a policy is.
+    """Return the traits of a policy.
 
     Raises
     ------
     PolicyError
-        If its traits are none, or it says what it is in another way.
+        If the attribute `traits` has another type, or if the policy has an attribute with the name of a trait.
     """
     traits = getattr(policy, "traits", Traits())
     name = type(policy).__name__
@@ -80,30 +80,30 @@ def traits_of(policy: object) -> Traits:
 
 
 class Policy(Protocol):
-    """Says at scheduling rounds who gets which GPUs.
+    """A policy decides in scheduling rounds which job gets which GPUs.
 
-    A policy may remember things in itself between rounds and changes nothing else; a run gets a fresh one. It may have
-    an attribute `traits`, which says what it is, and a method `without_effect`, as `polluxsim.policies.effects` has it.
+    A policy may have a state, and must not change other objects. Each run has its own policy. A policy may have an
+    attribute `traits`, and a method `without_effect` as in `polluxsim.policies.effects`.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
-        """Return the placements to hold until the next round; a job left out holds no GPU.
+        """Return the placements until the next round. A job that is left out gets no GPUs.
 
-        A `Decision` is an allocation that also says how good it is, and how long it stands.
+        A `Decision` is an allocation with its quality and its validity.
         """
 
 
 class NodeCounts(NamedTuple):
-    """The nodes of a cluster whose number a policy may change.
+    """The numbers of nodes of a cluster that a policy can resize.
 
     Attributes
     ----------
     requested
-        Nodes that are up or coming, all of them paid for.
+        Nodes that are up or starting. All of them have a price.
     least, most
-        How few and how many may be asked for.
+        Smallest and largest number that a policy may request.
     gpus_per_node
-        GPUs of each node, of those that are not up too.
+        GPUs of each node, including nodes that are not up.
     """
 
     requested: int
@@ -112,26 +112,26 @@ class NodeCounts(NamedTuple):
     gpus_per_node: tuple[int, ...]
 
     def gpus(self, num_nodes: int) -> int:
-        """Return the GPUs of so many nodes."""
+        """Return the GPUs of the first nodes."""
         return sum(self.gpus_per_node[:num_nodes])
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened since the policy was last asked. A job that came and went meanwhile is not in it.
+    """Events since the last decision. A job that was submitted and ended in between is left out.
 
     Attributes
     ----------
     arrived
-        Jobs that were submitted, in this order.
+        Jobs that were submitted, in order.
     ended
-        When jobs ended that are gone [s], by name: complete, or otherwise.
+        Names of jobs that ended, with their times [s].
     passed_epoch, learnt
-        Names of jobs that began another epoch, and of those whose agents observed something.
+        Names of jobs that began an epoch, and names of jobs whose agents learnt something.
     nodes
-        Whether nodes came up or went down, or it became known that some will go down.
+        Whether nodes came up or went down, or failures were announced.
     evicted
-        Names of jobs that lost their GPUs as a node went down; that ends any decision.
+        Names of jobs that lost their GPUs by a failure. This ends the validity of every decision.
     """
 
     arrived: Sequence[JobView] = ()
@@ -143,16 +143,16 @@ class Changes:
 
 
 class Health(NamedTuple):
-    """How nodes are and were.
+    """Failures of nodes.
 
     Attributes
     ----------
     down
-        Numbers of those that are down, rising.
+        Numbers of the nodes that are down, in ascending order.
     num_failures
-        How often each has gone down so far, by number; empty in a view made by hand.
+        Failures of each node so far, by node number. Empty in a view without an engine.
     coming
-        Nodes that go down soon, as far as that is known, each with when [s], by number.
+        Announced failures as pairs (node number, time [s]), by node number.
     """
 
     down: tuple[int, ...] = ()
@@ -164,16 +164,16 @@ HEALTHY = Health()
 
 
 class Standing(NamedTuple):
-    """Who holds what when the policy is asked.
+    """The use of the GPUs at a decision.
 
     Attributes
     ----------
     running, waiting
-        The jobs that hold GPUs, and those that do not, in order of submission.
+        Jobs with and without GPUs, in order of submission.
     free
-        GPUs of each node that nobody holds.
+        Free GPUs of each node.
     demand
-        GPUs that the users of all jobs asked for, of running and waiting ones.
+        GPUs that the running and waiting jobs request.
     """
 
     running: Sequence[JobView]
@@ -183,7 +183,7 @@ class Standing(NamedTuple):
 
     @classmethod
     def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView]) -> Standing:
-        """Return what the jobs themselves say of it."""
+        """Return the use of the GPUs according to the placements of the jobs."""
         running, waiting = [job for job in jobs if job.placement], [job for job in jobs if not job.placement]
         free = list(gpus_per_node)
         for job in running:
@@ -194,41 +194,41 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a policy sees when it is asked. Nothing of it is computed before it is looked at.
+    """The cluster and its jobs at a decision. Values are computed when they are read.
 
     Attributes
     ----------
     time
-        Now [s since the start of the workload].
+        Time of the decision [s since the start of the workload].
     gpus_per_node
-        GPUs of each node, all of them free to be given anew; 0 of one that is down.
+        GPUs of each node, in use or not; 0 for a node that is down.
     jobs
-        Jobs submitted and not ended, in order of submission.
+        Jobs that are submitted and have not ended, in order of submission.
     restart_delay
-        Time a job loses whenever its placement changes [s].
+        Time without training after each change of a job's placement [s].
     restart_delays
-        The same by application and GPU type, where more is known; `delay_of` a job looks there.
+        Restart delays by application and GPU type, or None. `delay_of` returns the delay of a job.
     nodes
-        How many nodes are requested and may be, None where their number cannot change.
+        Requested and allowed numbers of nodes, or None if the number is fixed.
     changes
-        What happened since the policy was last asked.
+        Events since the last decision.
     standing
-        Who holds what, where it is known already.
+        The use of the GPUs, if the engine has computed it.
     round_interval
-        Time between rounds, which are at its multiples [s]; 0 in a view made by hand, as if GPUs could be given at any
-        time.
+        Time between rounds [s]. Rounds are at its multiples. 0 in a view without an engine, where GPUs can change at
+        any time.
     health
-        Which nodes are down, and how often each was.
+        Failures of nodes.
     node_types
-        GPU type of each node; empty where nobody says, and all are alike.
+        GPU type of each node. Empty if all GPUs are equal and their type is not stated.
     shared
-        GPUs by number of the jobs that may share theirs.
+        Numbered GPUs of the jobs that can share GPUs.
     shared_speeds
-        How fast each of these was since the last round, over alone: what a scheduler measures of them.
+        Measured speed of each of these jobs since the last round, relative to its speed alone.
     fit_together
-        Says whether two jobs that ask for as many GPUs can have the same ones; None where nobody shares any.
+        Function that returns whether two jobs with equal requests can share GPUs, or None without sharing.
     hosts
-        CPUs and memory of each node; empty where nobody says, and they hold nobody up.
+        CPUs and memory of each node. Empty if they do not limit jobs.
     """
 
     time: float
@@ -249,7 +249,7 @@ class ClusterView:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the GPU types there are by name, in order of their first nodes; one where nobody says."""
+        """Return the GPU types by name, in the order of their first nodes. Without stated types there is one."""
         return self.node_types.types
 
     def __repr__(self) -> str:
@@ -272,14 +272,14 @@ class ClusterView:
         return self.node_types[placement[0][0]].name if self.node_types else ANY.name
 
     def delay_of(self, job: JobView) -> float:
-        """Return what another start costs a job on GPUs of its type; of one that has none, the most it can [s]."""
+        """Return the restart delay of a job on its GPU type, or the longest delay of a job without GPUs [s]."""
         if self.restart_delays is None or not self.restart_delays.known:
             return self.restart_delay
         gpu_type = self.type_of(job.placement) if job.placement else None
         return self.restart_delays.of(job.application, gpu_type)
 
     def round_at(self, time: float) -> float:
-        """Return the time of the first round that is not before a time [s]."""
+        """Return the time of the first round at or after a time [s]."""
         return ceil(time / self.round_interval) * self.round_interval if self.round_interval and time < inf else time
 
     @property
@@ -289,22 +289,22 @@ class ClusterView:
 
     @property
     def running(self) -> Sequence[JobView]:
-        """Return the jobs that hold GPUs, in order of submission."""
+        """Return the jobs with GPUs, in order of submission."""
         return self._standing.running
 
     @property
     def waiting(self) -> Sequence[JobView]:
-        """Return the jobs without GPUs, in order of submission; only as many are looked up as are gone through."""
+        """Return the jobs without GPUs, in order of submission. Each view is made when it is read."""
         return self._standing.waiting
 
     @property
     def free(self) -> Sequence[int]:
-        """Return the GPUs of each node that nobody holds."""
+        """Return the free GPUs of each node."""
         return self._standing.free
 
     @property
     def demand(self) -> int:
-        """Return the GPUs that the users of all jobs asked for."""
+        """Return the GPUs that all jobs request."""
         return self._standing.demand
 
     @property
@@ -313,7 +313,7 @@ class ClusterView:
 
 
 class Change(Flag):
-    """What happens between rounds that a policy can see."""
+    """Kinds of events between rounds."""
 
     ARRIVAL = auto()
     EPOCH = auto()
@@ -325,17 +325,17 @@ class Change(Flag):
 
 
 class Reason(NamedTuple):
-    """What decided about one job in a round.
+    """The reason for the allocation of a job in a round.
 
     Attributes
     ----------
     kind
-        What it was, in a word that the policy chooses; `look/why/words.py` has sentences for those of ours, and
-        says any other as it is.
+        Kind of the reason, a word that the policy chooses. `look/why/words.py` has sentences for the kinds of
+        polluxsim, and prints other kinds unchanged.
     numbers
-        The figures that it came down to, by name; `REASON_UNITS` in `record_units.py` has the units of ours.
+        Numbers by name. `REASON_UNITS` in `record_units.py` has the units of polluxsim's numbers.
     others
-        The jobs it came down to, as `kind` says.
+        Jobs that caused the decision. Their role depends on `kind`.
     """
 
     kind: str
@@ -345,7 +345,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An allocation, and what the policy knows about it. By default the policy decides again at the next round.
+    """An allocation with its quality and its validity. By default the policy decides again at the next round.
 
     Attributes
     ----------

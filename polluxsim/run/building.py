@@ -44,7 +44,7 @@ _METHODS = {"agent": "batch_size", "policy": "allocate", "profiles": "load", "wo
 _CLASSES = {"cluster": Cluster, "engine": EngineSettings}
 
 _PARTS = ("Checkpoints", "JobFailures", "Outages", "Policy", "Repairs", "Rule", "Scale", "Selection", "Sharing")
-"""Annotations of polluxsim's own parameters whose value is an object of its own, described by `_target_`."""
+"""Annotations of parameters whose values are objects with a `_target_`."""
 
 _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class InvalidJobError(InvalidInputError):
-    """A field of a job that is not what is allowed.
+    """Error about the value of a field of a job.
 
     Parameters
     ----------
     job
-        The job's name.
+        Name of the job.
     field, value, allowed
-        The field of `Job`, what it is, and what it may be, in words.
+        Name of the field of `Job`, its value, and the allowed values in words.
     """
 
     def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
@@ -138,9 +138,9 @@ class Job:
     def rigid(
         cls, job_id: JobId, submit_time: float, num_replicas: int, duration: float, line: int = 0, **options: Any
     ) -> Job:
-        """Return a job without a profile: it needs so many GPUs for so long [s]; `options` are further fields.
+        """Return a job without a profile, with its number of GPUs and its duration [s]. `options` are further fields.
 
-        With `speeds` among them it is elastic: it can also run on other GPU counts.
+        A job with `speeds` can also run on other numbers of GPUs.
         """
         if not options.get("speeds"):
             return cls(job_id, submit_time, RIGID, num_replicas, num_replicas, line, duration, **options)

@@ -1,4 +1,4 @@
-"""A workload: the jobs that arrive, in order of submission, each with what its user asked for."""
+"""Workloads: jobs in the order of submission, and their files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Workload:
         return f"Workload({len(self.jobs)} jobs from {self.source!r})"
 
     def _check_order(self, jobs: Mapping[str, Job]) -> None:
-        """Check that the jobs that come after others can come at all."""
+        """Check that jobs wait only for jobs of the workload, and not in a circle."""
         later = {name: job.after for name, job in jobs.items() if job.after}
         for name, names in later.items():
             if missing := [other for other in names if other not in jobs]:
@@ -185,10 +185,10 @@ class WorkloadFile:
 def read_workload(path: Path) -> Workload:
     """Read a workload from CSV or Parquet.
 
-    Its columns are name, time, application, num_replicas, batch_size; or a duration in place of application and
-    batch_size, for jobs without a profile. Jobs of both kinds may stand in one file. Columns called like the
-    further fields of `Job`, from user to memory_speeds, may be there; others are named in the workload's notes. In CSV,
-    names in after and gpu_types have spaces between them, or semicolons.
+    The columns are name, time, application, num_replicas and batch_size. A job without a profile has a duration instead
+    of application and batch_size. A file may have jobs of both kinds. Optional columns have the names of the further
+    fields of `Job`, from user to memory_speeds. Other columns are named in the notes of the workload. In CSV, names in
+    after and gpu_types are separated by spaces or semicolons.
 
     Raises
     ------
@@ -258,7 +258,7 @@ def write_workload(workload: Workload, path: Path) -> None:
     Raises
     ------
     InvalidInputError
-        If the name of a job that others come after, or of a GPU type, has a semicolon, or a job has a plan.
+        If a name in `after` or `gpu_types` has a semicolon, or a job has a plan.
     """
     if planned := next((job for job in workload.jobs if job.plan is not None), None):
         raise workload.error(planned, "changes its batch size by a plan, which a workload file cannot say")

@@ -14,7 +14,6 @@ from polluxsim.cli.main import main
 from polluxsim.errors import InvalidInputError
 from polluxsim.logs.importing import import_trace
 
-
 ROOT = Path(__file__).parents[2]
 
 

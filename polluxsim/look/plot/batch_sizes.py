@@ -1,4 +1,4 @@
-"""Why batch sizes adapt: the best one by GPUs and stage of training (Figure 1), and what large ones cost (Figure 2)."""
+"""Figures of batch sizes: throughput, goodput, the best size (Figure 1) and statistical efficiency (Figure 2)."""
 
 from __future__ import annotations
 

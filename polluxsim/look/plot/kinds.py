@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from polluxsim.storage import Run
 
 WIDTHS = (5.0, 60.0)
-"""The least and the most that can be drawn legibly [cm]."""
+"""Smallest and largest width of a legible figure [cm]."""
 
 
 class Subject(NamedTuple):
-    """What is drawn: runs at hand, by what differs or by given names; or paths to read them from; or a row for each."""
+    """Subject of a figure: runs in memory with optional names, folders of runs, or a table with a row for each run."""
 
     paths: Sequence[Path] = ()
     runs: Sequence[Run] = ()
@@ -47,7 +47,9 @@ class Subject(NamedTuple):
     def read(self) -> Sequence[Run]:
         """Return the runs."""
         if not self.runs and not self.paths:
-            raise InvalidInputError("the sweep's runs are not at hand, only their metrics; allowed is the kind sweep")
+            raise InvalidInputError(
+                "the folders of the sweep's runs are missing, so only the figure `sweep` can be drawn"
+            )
         return self.runs or runs_at(self.paths)
 
     def groups(self, *, each: bool) -> tuple[Group, ...]:

@@ -41,7 +41,7 @@ def find_job(run: Run, name: str) -> JobRecord:
     Raises
     ------
     InvalidInputError
-        If there is none of that name, with the nearest there are.
+        If the run has no job of this name. The message has the most similar names.
     """
     jobs = {job.job: job for job in run.result.job_records}
     if name in jobs:
@@ -70,7 +70,7 @@ def summary(run: Run, job: JobRecord) -> str:
 
 
 def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | str:
-    """Return a table with a row for each stage of a job's life: when, for how long, what happened, and why.
+    """Return a table with a row for each stage of a job: its start, duration, event and reason.
 
     Of a job that was never submitted, or only as the run ended, it is a line.
     """
@@ -118,9 +118,10 @@ def waits(run: Run, job: JobRecord, time: float) -> bool:
 
 
 def would_have_run(time: float, nodes: int | None, gpus: int | None, place: tuple[int | None, str]) -> str:
-    """Return after which changes a job would have run at a round [s], each by itself.
+    """Return a sentence on the changes that would have let a job run at a round [s], each by itself.
 
-    With so many nodes more, asking for so many GPUs, so many places ahead and before which job; None if not by that.
+    The changes are a number of additional nodes, another number of requested GPUs, and a number of places further ahead
+    with the name of the job behind. None means that no change of this kind would have sufficed.
     """
     said = []
     if nodes is not None:
@@ -135,17 +136,17 @@ def would_have_run(time: float, nodes: int | None, gpus: int | None, place: tupl
 
 
 def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
-    """Return how fast a job was beside whom from one time to another, at most as many changes as there is room for."""
+    """Return the jobs that shared GPUs with a job between two times, and its speeds. Long lists are cut."""
     known = bisect_right(stretches, start, key=attrgetter("start"))
     within = [each for each in stretches[max(known - 1, 0) :] if each.start < end and each.others]
     said = [_shares(each) for each in within[:MOST_NAMES] + within[MOST_NAMES:][-1:]]
     if len(within) > len(said):
-        said.insert(MOST_NAMES, f"then {number_of(len(within) - len(said), 'change')} of who is there or how fast")
+        said.insert(MOST_NAMES, f"then {number_of(len(within) - len(said), 'change')} of the other jobs or the speeds")
     return said
 
 
 def _shares(stretch: Stretch) -> str:
-    """Return which GPUs a job shares with whom, since when, and how fast each is over alone."""
+    """Return the GPUs that a job shares, the other jobs, and their speeds relative to their speeds alone."""
     on: dict[Gpus, list[str]] = {}
     for name, (gpus, speed) in stretch.others.items():
         on.setdefault(gpus, []).append(f"{name} ({speed:.0%})")
@@ -168,7 +169,7 @@ def _numbered(gpus: Gpus) -> str:
 
 
 def happened(stage: Stage) -> str:
-    """Return what happened at the start of a stage, with whose GPUs it got or who got its own."""
+    """Return the event at the start of a stage, with the jobs that gave or got the GPUs."""
     before, now, where = sum(stage.before.values()), sum(stage.gpus.values()), _where(stage.gpus)
     what = {
         "waits": "waits",
@@ -190,7 +191,7 @@ def happened(stage: Stage) -> str:
 
 
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
-    """Return why a stage began, why it went on where that is another kind of reason, and what was said last."""
+    """Return the reason at the start of a stage, and later reasons of another kind."""
     if not reasons:
         return _before_first_round(run, stage)
     told = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]
