@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from polluxsim.checks.checking import found
 from polluxsim.checks.findings import as_test
 from polluxsim.errors import PolicyError, PolluxSimError
-from polluxsim.run.interrupt import ending_at_once, ending_with, uninterrupted
+from polluxsim.run.interrupt import ending_at_once, ending_with
 from polluxsim.run.named_policy import NamedPolicy, named_policy
-from polluxsim.run.workers import begin_worker, fresh
+from polluxsim.run.workers import begin_worker, fresh, starting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,11 +32,11 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
     guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))
-    with uninterrupted():
-        process.start()
-    sender.close()
     world = 0
-    with ending_at_once(), ending_with(process.kill):
+    with ending_at_once(), ending_with(lambda: process.kill() if process.is_alive() else None):
+        with starting():
+            process.start()
+        sender.close()
         while True:
             try:
                 kind, told = receiver.recv()

@@ -113,8 +113,7 @@ class Scenario:
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
         if self.traits.shares_gpus and self.settings.sharing is None:
-            choices = "engine/sharing=interleaved, leftovers or pairs"
-            raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs it; choose {choices}")
+            raise InvalidConfigError(f"engine.sharing is null, and {self.policy_name} needs it; set engine/sharing")
         if self.traits.one_type_as and len(self.cluster.types) > 1:
             there = ", ".join(self.cluster.types)
             raise InvalidConfigError(

@@ -60,9 +60,26 @@ def ending_at_once() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: for the moment in which results are written."""
+    """Ignore Ctrl-C while results are written, because the command ends directly afterwards."""
     with _handling(signal.SIG_IGN):
         yield
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let Ctrl-C take effect at the end of the block. Processes that start within the block do not receive it."""
+    if not in_main_thread():
+        yield
+        return
+    noted = list[int]()
+    with _handling(lambda number, _: noted.append(number)):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # processes inherit the mask, but no Python handler
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # calls the handler for signals that are pending
+    if noted:
+        signal.raise_signal(noted[0])
 
 
 class SweepInterrupted(KeyboardInterrupt):

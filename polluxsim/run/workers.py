@@ -9,11 +9,11 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, connection, get_context, parent_process
+from multiprocessing import active_children, connection, get_context, parent_process, resource_tracker
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import SweepError
-from polluxsim.run.interrupt import SIGNALS, exit_at_once, uninterrupted
+from polluxsim.run.interrupt import SIGNALS, deferred, exit_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,8 +70,9 @@ def fresh() -> ForkServerContext | SpawnContext:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Start workers within the block. They ignore Ctrl-C, because this process stops them."""
-    with uninterrupted(), one_thread_each():
+    """Start workers within the block. They do not receive Ctrl-C, because this process stops them."""
+    resource_tracker.ensure_running()  # within the block its start would unblock the signals
+    with deferred(), one_thread_each():
         yield
 
 

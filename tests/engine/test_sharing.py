@@ -151,7 +151,7 @@ def test_whole_and_numbered_gpus_of_a_node_are_no_more_than_it_has() -> None:
 
 
 def test_who_needs_sharing_says_so_and_one_guest_is_enough() -> None:
-    with pytest.raises(InvalidConfigError, match=r"engine\.sharing is null, and Muri needs to know"):
+    with pytest.raises(InvalidConfigError, match=r"engine\.sharing is null, and Muri needs it; set engine/sharing$"):
         run((job("a"),), Muri(), None)
     with pytest.raises(InvalidConfigError, match=r"engine\.interference is 0\.5, allowed is 0 with"):
         EngineSettings(interference=0.5, sharing=Interleaved())

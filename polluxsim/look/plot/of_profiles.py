@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.errors import InvalidInputError
+from polluxsim.errors import InvalidInputError, allowed_among
 from polluxsim.look.agent_model import agent_model
 from polluxsim.look.fitted_speed import fitted_speed
 from polluxsim.look.plot.batch_sizes import best_batch_sizes, goodputs, training_curves
@@ -45,7 +45,7 @@ def _of_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[Namespace]
 
 def _known(name: str, names: list[str]) -> str:
     if name not in names:
-        raise InvalidInputError(f"there is no application {name!r}, allowed are {', '.join(names)}")
+        raise InvalidInputError(f"there is no application {name!r}, {allowed_among(name, names)}")
     return name
 
 
