@@ -1,14 +1,14 @@
-"""The nodes of a cluster over time: which are up, which are still coming, and what they have cost."""
+"""The nodes of a cluster over time: which are up, which have free GPUs, and what they have cost."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.columns import Records
 from polluxsim.durations import HOUR
-from polluxsim.engine.sharing import Board
+from polluxsim.engine.sharing import SharedGpus
 from polluxsim.hosts import NOBODY
 from polluxsim.policies.view import Health, NodeCounts
 from polluxsim.records import OutageRecord
@@ -21,23 +21,66 @@ if TYPE_CHECKING:
     from polluxsim.types import Cluster, JobId, Placement
 
 
-class Nodes:
-    """Nodes that are requested and released one by one; the last requested is the first released.
+class Account(NamedTuple):
+    """What was requested up to a time, and what is requested from then on."""
 
-    A node is paid for from its request to its release, and can be used once its start-up time is over. So the nodes
-    that are up are always the first ones. At time 0 the least number of nodes is up.
+    time: float = 0.0  # [s]
+    node_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    gpu_cost: float = 0.0  # rent of GPUs by their types [$]
+    nodes: int = 0
+    gpus: int = 0
+    gpu_price: float = 0.0  # rent of the requested GPUs [$/h]
+
+    def node_seconds_at(self, now: float) -> float:
+        """Return the node-seconds up to a time [s]."""
+        return self.node_seconds + (now - self.time) * self.nodes
+
+    def gpu_seconds_at(self, now: float) -> float:
+        """Return the GPU-seconds up to a time [s]."""
+        return self.gpu_seconds + (now - self.time) * self.gpus
+
+    def gpu_cost_at(self, now: float) -> float:
+        """Return the rent of GPUs up to a time [$]."""
+        return self.gpu_cost + (now - self.time) / HOUR * self.gpu_price
+
+
+class Nodes:
+    """Nodes that are requested and released one by one. The last requested node is released first.
+
+    A node costs its price from its request to its release. It can be used after its start-up time, so that the nodes
+    that are up are always the first ones. The smallest number of nodes is up at time 0.
+
+    Only `State` calls the methods that change nodes.
+
+    Attributes
+    ----------
+    free
+        Free GPUs of each node, also of nodes that are not up yet.
+    shared
+        Jobs that hold GPUs by number.
+    down
+        Nodes that are down, with their outages.
+    coming
+        Announced outages: node and time [s].
+    draining
+        Nodes that start no jobs until they go down, and that time [s].
+    num_failures
+        Outages of each node so far.
+    outages
+        Records of the outages that are over.
+    granted
+        CPUs and memory per GPU of jobs to which the policy granted them. The mapping is replaced, never changed.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.free = list(cluster.gpus_per_node)  # GPUs that nobody holds, of nodes too that are not there yet
-        self.board = Board(self.free)
-        # Nodes that are down: since when, what befell them, and when they come up again [s]; ∞ is never.
+        self.free = list(cluster.gpus_per_node)
+        self.shared = SharedGpus(self.free)
         self.down: dict[int, OutageRecord] = {}
-        self.coming: dict[int, float] = {}  # when nodes go down, as far as that is known before [s]
-        self.draining: dict[int, float] = {}  # nodes that take no further jobs until they go down, and when that is [s]
-        self.num_failures = [0] * cluster.num_nodes  # how often each has gone down
-        self.outages = Records(OutageRecord)  # those that are over
-        # CPUs and memory by GPU of the jobs that have others than go with their GPUs; never changed, but replaced.
+        self.coming: dict[int, float] = {}
+        self.draining: dict[int, float] = {}
+        self.num_failures = [0] * cluster.num_nodes
+        self.outages = Records(OutageRecord)
         self.granted: Mapping[JobId, Host] = NOBODY
         self._health: Health | None = None
         self._cluster = cluster
@@ -45,57 +88,37 @@ class Nodes:
         self._is_fixed = self._least == cluster.num_nodes
         self._up_at = [0.0] * self._least
         self._present = cluster.gpus_per_node[: self._least]
-        self._since, self._paid = 0.0, (0.0, 0.0)
-
-    def grow(self, cluster: Cluster, now: float) -> None:
-        """Have more nodes from now on [s], all those of a cluster; those there are come first and stay as they are."""
-        self._paid, self._since = self._paid_for(now), now
-        new = cluster.gpus_per_node[self._cluster.num_nodes :]
-        self.free += new
-        self.num_failures += [0] * len(new)
-        self._up_at += [now] * len(new)
-        self._present += new
-        self._least += len(new)
-        self._cluster = cluster
-
-    def take(self, placement: Placement) -> None:
-        """Take note that somebody holds GPUs from now on."""
-        for node, gpus in placement:
-            self.free[node] -= gpus
-
-    def give_back(self, placement: Placement, job_id: JobId) -> None:
-        """Take note that a job holds its GPUs no longer."""
-        if job_id in self.board.held:
-            self.board.leave(job_id)
-            return
-        for node, gpus in placement:
-            self.free[node] += gpus
+        # Each request, release and growth begins a new account.
+        self._accounts = [self._account(Account(), 0.0)]
+        # Time with a pending repair in which no node was up, until `_dark_since` if that is not None [s].
+        self._dark = 0.0
+        self._dark_since: float | None = None
 
     @property
     def counts(self) -> NodeCounts | None:
-        """Return how many nodes are requested and allowed, None where their number cannot change."""
+        """Return the requested and the allowed numbers of nodes; None if the number is fixed."""
         if self._is_fixed:
             return None
         return NodeCounts(len(self._up_at), self._least, self._cluster.num_nodes, self._cluster.gpus_per_node)
 
     @property
     def types(self) -> NodeTypes:
-        """Return the GPU type of each node, empty where nobody says."""
+        """Return the GPU type of each node; empty if the cluster does not state types."""
         return self._cluster.node_types
 
     @property
     def hourly_cost(self) -> float:
-        """Return the price of all requested nodes for an hour, and of their GPUs where their types have one."""
-        return len(self._up_at) * self._cluster.node_price + self._cluster.gpu_price
+        """Return the price of all requested nodes and of their GPUs [$/h]."""
+        return len(self._up_at) * self._cluster.node_price + self._accounts[-1].gpu_price
 
-    def are_coming(self, now: float) -> bool:
-        """Return whether nodes that were requested, or are down, will be up later."""
-        return self._up_at[-1] > now or any(down.until < inf for down in self.down.values())
+    def are_starting(self, now: float) -> bool:
+        """Return whether requested nodes are not up yet."""
+        return self._up_at[-1] > now
 
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
-        """Return the GPUs of each node that is there, the first `at_most` of them.
+        """Return the GPUs of each node that has started, of the first `at_most` nodes.
 
-        A node that is down has none, and one that drains those that are held.
+        A node that is down has no GPUs. A draining node has those that jobs hold.
         """
         there = self._there(now, at_most)
         if not self.draining:
@@ -103,33 +126,81 @@ class Nodes:
         return tuple(gpus - self.free[node] if node in self.draining else gpus for node, gpus in enumerate(there))
 
     def idle(self, num_nodes: int) -> list[int]:
-        """Return the GPUs of each of the first nodes that nobody holds, and that may be given."""
+        """Return the free GPUs of each of the first nodes that jobs can be given."""
         free = self.free[:num_nodes]
         for node in self.draining:
             if node < num_nodes:
                 free[node] = 0
         return free
 
-    def _there(self, now: float, at_most: int | None) -> tuple[int, ...]:
-        if at_most is None and self._is_fixed:
-            return self._present
-        # Nodes come up in the order in which they were requested.
-        up = min(bisect_right(self._up_at, now), len(self._up_at) if at_most is None else at_most)
-        if up != len(self._present):
-            sizes = self._cluster.gpus_per_node[:up]
-            self._present = tuple(0 if node in self.down else gpus for node, gpus in enumerate(sizes))
-        return self._present
-
     def is_there(self, node: int, now: float) -> bool:
-        """Return whether a node is rented and has started, be it down."""
+        """Return whether a node is requested and has started. It may be down."""
         return node < len(self._up_at) and self._up_at[node] <= now
 
     def num_up(self, now: float) -> int:
-        """Return how many nodes are there and not down."""
+        """Return the number of nodes that have started and are not down."""
         return len(self._there(now, None)) - len(self.down)
 
+    def dark_time(self, now: float) -> float:
+        """Return the time so far in which no node was up and a repair was pending [s]."""
+        return self._dark + (0.0 if self._dark_since is None else now - self._dark_since)
+
+    def all_outages(self) -> Records[OutageRecord]:
+        """Return the records of all outages so far, in order of time."""
+        outages = sorted([*self.outages, *self.down.values()], key=lambda outage: (outage.time, outage.node))
+        return Records(OutageRecord, outages)
+
+    @property
+    def health(self) -> Health:
+        """Return the present and past outages of nodes, for policies."""
+        if self._health is None:
+            coming = tuple(sorted(self.coming.items()))
+            self._health = Health(tuple(sorted(self.down)), tuple(self.num_failures), coming)
+        return self._health
+
+    def cost(self, now: float) -> float:
+        """Return the cost of all nodes and GPUs up to a time [$]."""
+        last = self._accounts[-1]
+        return last.node_seconds_at(now) / HOUR * self._cluster.node_price + last.gpu_cost_at(now)
+
+    def mean_gpus(self, end: float, start: float = 0.0) -> float:
+        """Return the mean number of requested GPUs from one time to another [s]."""
+        if len(self._accounts) == 1 or end <= start:
+            return float(self._account_at(end).gpus)
+        first, last = self._account_at(start), self._account_at(end)
+        if first is last and start:
+            return float(first.gpus)
+        before = first.gpu_seconds_at(start) if start else 0.0
+        return (last.gpu_seconds_at(end) - before) / (end - start)
+
+    def add(self, cluster: Cluster, now: float) -> None:
+        """Have all nodes of a larger cluster, which begins with the present nodes, from now on [s]."""
+        new = cluster.gpus_per_node[self._cluster.num_nodes :]
+        self.free += new
+        self.num_failures += [0] * len(new)
+        self._up_at += [now] * len(new)
+        self._present += new
+        self._least += len(new)
+        self._cluster = cluster
+        self._health = None
+        self._begin_account(now)
+        self._note_darkness(now)
+
+    def take(self, placement: Placement) -> None:
+        """Mark GPUs as used."""
+        for node, gpus in placement:
+            self.free[node] -= gpus
+
+    def give_back(self, placement: Placement, job_id: JobId) -> None:
+        """Mark the GPUs of a job as free."""
+        if job_id in self.shared.held:
+            self.shared.leave(job_id)
+            return
+        for node, gpus in placement:
+            self.free[node] += gpus
+
     def fall(self, node: int, now: float, until: float, kind: str) -> None:
-        """Let a node, of which nobody holds GPUs, have none until a time [s], or until it comes up anyway if later."""
+        """Take down a node without jobs until a time [s], or until the end of its present outage if that is later."""
         self.num_failures[node] += 1
         for announced in (self.coming, self.draining):
             if announced.get(node, inf) <= now:
@@ -138,56 +209,53 @@ class Nodes:
         down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
         self.down[node] = down._replace(until=max(until, down.until))
         self._resize(node, 0)
-
-    def warn(self, node: int, time: float) -> None:
-        """Let it be known that a node goes down at a time [s]."""
-        self.coming[node] = time
-        self._health = None
-
-    def drain(self, node: int, time: float) -> None:
-        """Let a node take no further jobs until it goes down at a time [s]."""
-        self.draining[node] = time
+        self._note_darkness(now)
 
     def rise(self, node: int, now: float) -> None:
-        """Let a node have its GPUs again, unless it is down for longer."""
+        """Bring up a node whose outages are over."""
         if self.down[node].until <= now:
             self.outages.append(down := self.down.pop(node))
             self._resize(node, down.gpus)
+            self._note_darkness(now)
 
-    def all_outages(self) -> Records[OutageRecord]:
-        """Return the records of all outages up to now, in order of time."""
-        outages = sorted([*self.outages, *self.down.values()], key=lambda outage: (outage.time, outage.node))
-        return Records(OutageRecord, outages)
-
-    @property
-    def health(self) -> Health:
-        """Return how nodes are and were."""
-        if self._health is None:
-            coming = tuple(sorted(self.coming.items()))
-            self._health = Health(tuple(sorted(self.down)), tuple(self.num_failures), coming)
-        return self._health
-
-    def _resize(self, node: int, gpus: int) -> None:
-        self.free[node] = gpus
-        self._health = None
-        # Of nodes that come and go, it is made anew when it is asked for.
-        self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
+    def announce(self, node: int, time: float, *, drains: bool) -> None:
+        """Announce that a node goes down at a time [s]. A draining node starts no jobs until then."""
+        if drains:
+            self.draining[node] = time
+        else:
+            self.coming[node] = time
+            self._health = None
 
     def request(self, num_nodes: int, now: float) -> float:
-        """Ask for another number of nodes, and give back what is beyond it; return when new ones are up [s], or ∞."""
-        self._paid, self._since = self._paid_for(now), now
+        """Request this number of nodes, and release the others. Return when new nodes are up [s], or ∞."""
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
         for known in (self.coming, self.draining, self.down):
             for node in [node for node in known if node >= num_nodes]:
                 self._forget(node, now)
-        if more <= 0:
-            return inf
-        self._up_at += [now + self._cluster.startup_time] * more
-        return self._up_at[-1]
+        if more > 0:
+            self._up_at += [now + self._cluster.startup_time] * more
+        self._begin_account(now)
+        return self._up_at[-1] if more > 0 else inf
+
+    def _there(self, now: float, at_most: int | None) -> tuple[int, ...]:
+        if at_most is None and self._is_fixed:
+            return self._present
+        # Nodes come up in the order of their requests.
+        up = min(bisect_right(self._up_at, now), len(self._up_at) if at_most is None else at_most)
+        if up != len(self._present):
+            sizes = self._cluster.gpus_per_node[:up]
+            self._present = tuple(0 if node in self.down else gpus for node, gpus in enumerate(sizes))
+        return self._present
+
+    def _resize(self, node: int, gpus: int) -> None:
+        self.free[node] = gpus
+        self._health = None
+        # On an elastic cluster, it is computed again when it is needed.
+        self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def _forget(self, node: int, now: float) -> None:
-        """Give back a node whatever befell it, or is to; what is rented in its place is another one."""
+        """Release a node. A node that is requested in its place later has no outage."""
         self.coming.pop(node, None)
         self.draining.pop(node, None)
         if node in self.down:
@@ -195,18 +263,24 @@ class Nodes:
             self.rise(node, now)
         self._health = None
 
-    def cost(self, now: float) -> float:
-        """Return what all nodes have cost up to now."""
-        return self._paid_for(now)[0] / HOUR * self._cluster.node_price + now / HOUR * self._cluster.gpu_price
+    def _note_darkness(self, now: float) -> None:
+        """Begin or end a time in which no node is up and a repair is pending."""
+        is_dark = 0 < len(self._up_at) <= len(self.down) and any(down.until < inf for down in self.down.values())
+        if is_dark == (self._dark_since is not None):
+            return
+        self._dark = self.dark_time(now)
+        self._dark_since = now if is_dark else None
 
-    def mean_gpus(self, now: float) -> float:
-        """Return the GPUs that were paid for, on average since time 0."""
-        if not now or (self._is_fixed and not self._since):
-            return float(self._cluster.num_gpus)
-        return self._paid_for(now)[1] / now
+    def _begin_account(self, now: float) -> None:
+        self._accounts.append(self._account(self._accounts[-1], now))
 
-    def _paid_for(self, now: float) -> tuple[float, float]:
-        """Return node-seconds and GPU-seconds up to now."""
-        passed, requested = now - self._since, len(self._up_at)
-        gpus = self._cluster.num_gpus if self._is_fixed else sum(self._cluster.gpus_per_node[:requested])
-        return self._paid[0] + passed * requested, self._paid[1] + passed * gpus
+    def _account(self, before: Account, now: float) -> Account:
+        """Return the account from now on, given the account before."""
+        number, cluster = len(self._up_at), self._cluster
+        sizes = cluster.gpus_per_node[:number]
+        price = sum(gpus * gpu.price for gpus, gpu in zip(sizes, cluster.node_types, strict=False))
+        past = before.node_seconds_at(now), before.gpu_seconds_at(now), before.gpu_cost_at(now)
+        return Account(now, *past, number, sum(sizes), price)
+
+    def _account_at(self, time: float) -> Account:
+        return self._accounts[max(bisect_right(self._accounts, time, key=lambda account: account.time) - 1, 0)]

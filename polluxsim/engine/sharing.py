@@ -1,37 +1,58 @@
-"""Jobs that share: what fits together on a GPU, and how fast each then is, behind one seam."""
+"""Jobs that share GPUs or nodes: which jobs fit together, how much of its speed each loses, and who holds which GPU.
+
+A sharing model has two methods, `fits` and `lost` (`Sharing`). The models are `Interference` (whole GPUs), `Interleaved`
+and `Leftovers` (by the stages of a step), and `Pairs` (by a table of measurements).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from polluxsim.errors import InvalidConfigError
+from polluxsim.models.stages import MOST_JOBS, beside, goes_beside, interleaved
+from polluxsim.policies.effects import check_names
+from polluxsim.tables import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from polluxsim.engine.job import ActiveJob
     from polluxsim.gpu_types import NodeTypes
-    from polluxsim.types import Gpu, Gpus, JobId, Placement
+    from polluxsim.types import Cluster, Gpu, Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
+
+ModelAndBatch: TypeAlias = tuple[str, int]
+"""Model, and batch size on each GPU."""
+
+PAIR_COLUMNS = (
+    "gpu_type", "model", "batch_size", "gpus", "other_model", "other_batch_size", "steps_per_s", "other_steps_per_s",
+)  # fmt: skip
+
+IN_TURN = 0.5
+"""Speed of each of two jobs that run in turn, relative to its speed alone."""
 
 
 class Tenant(NamedTuple):
-    """A job on its GPUs."""
+    """A job on its GPUs, as a sharing model sees it."""
 
     job: Job
     placement: Placement
-    gpus: Gpus  # its placement by number, if it may share them; else empty
-    gpu_type: str = ""  # empty where the cluster does not say, or nobody may share them
-    epoch: int = 0  # that it is in, from 0
+    gpus: Gpus  # its GPUs by number if it can share them, else empty
+    gpu_type: str = ""  # empty if the cluster does not state types, or no GPU is shared
+    epoch: int = 0  # present epoch, from 0
 
     @property
     def batch_size(self) -> int:
-        """Return what it trains at on each of its GPUs, as it planned or its user asked [examples]."""
+        """Return the batch size on each of its GPUs, from its plan or its user [examples]."""
         plan = self.job.plan
         return self.job.batch_size // self.job.num_replicas if plan is None else plan.stretches[self.epoch][0]
 
 
 def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
-    """Return a job that is to have GPUs by number, or if there are none, that shares none of those it has."""
+    """Return a job on GPUs by number. Without these, the job shares none of its GPUs."""
     if not gpus:
         return Tenant(job.job, job.placement, ())
     gpu_type = node_types[gpus[0][0]].name if node_types else ""
@@ -39,7 +60,7 @@ def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
 
 
 def by_gpus(tenants: Iterable[Tenant]) -> Iterable[Sequence[Tenant]]:
-    """Return those who have GPUs by number together with all others who have the same ones."""
+    """Return the jobs with GPUs by number, in groups with the same GPUs."""
     packs: dict[Gpus, list[Tenant]] = {}
     for each in tenants:
         if each.gpus:
@@ -48,41 +69,226 @@ def by_gpus(tenants: Iterable[Tenant]) -> Iterable[Sequence[Tenant]]:
 
 
 class Sharing(Protocol):
-    """What fits together, and how fast each then is; it remembers nothing that does not follow from the jobs."""
+    """Which jobs fit together, and their speeds. A sharing model has no state."""
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether two jobs or more can be on one GPU together, which is among the GPUs of each."""
+        """Return whether two or more jobs can be on one GPU together. This GPU is among the GPUs of each."""
         ...
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the share of its speed that each job loses to others, in [0, 1]; who loses nothing may be left out.
+        """Return the share of its speed that each job loses to others, in [0, 1). Jobs without a loss can be left out.
 
-        Tenants are all jobs that hold GPUs, in order of submission.
+        `tenants` are all jobs with GPUs, in order of submission.
         """
         ...
 
 
-class Board:
-    """Who holds GPUs by number, which others may hold too; keeps count in `free` of what nobody holds."""
+def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
+    """Return the losses by a sharing model, which must be below 1: a job without speed never completes."""
+    lost = sharing.lost(tenants)
+    if wrong := [job_id for job_id, share in lost.items() if not 0 <= share < 1]:
+        raise InvalidConfigError(
+            f"engine.sharing: {type(sharing).__name__} takes a share of {lost[wrong[0]]} of the speed of job "
+            f"{wrong[0]!r}, must be at least 0 and below 1, because a job without speed never completes: change the "
+            "sharing model or its table"
+        )
+    return lost
+
+
+@dataclass(frozen=True)
+class Interference:
+    """Whole GPUs for every job. Jobs on several nodes slow each other down on nodes that they share.
+
+    Parameters
+    ----------
+    slowdown
+        Share of its speed that such a job loses, in [0, 1).
+    """
+
+    slowdown: float
+
+    def fits(self, tenants: Sequence[Tenant]) -> bool:
+        """Return False: no GPU has two jobs."""
+        return False
+
+    def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
+        """Return the slowdown of each job on several nodes that has another such job on one of its nodes.
+
+        Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
+        """
+        spanning = [each for each in tenants if len(each.placement) > 1]
+        users = Counter(node for each in spanning for node, _ in each.placement)
+        slowed = (each for each in spanning if any(users[node] > 1 for node, _ in each.placement))
+        return {each.job.job_id: self.slowdown for each in slowed}
+
+
+class Interleaved:
+    """Up to four jobs have the same GPUs. They run the stages of their steps in turn.
+
+    Source: Zhao et al., Muri (SIGCOMM '22).
+    """
+
+    def fits(self, tenants: Sequence[Tenant]) -> bool:
+        """Return whether the jobs have the same GPUs, and the stages of each are known."""
+        same = all(set(each.gpus) == set(tenants[0].gpus) for each in tenants)
+        return same and len(tenants) <= MOST_JOBS and all(each.job.stages is not None for each in tenants)
+
+    def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
+        """Return the losses to the turns of the other jobs."""
+        return dict(pair for pack in by_gpus(tenants) if len(pack) > 1 for pair in _losses_in_turn(pack))
+
+
+def _losses_in_turn(pack: Sequence[Tenant]) -> Iterator[tuple[JobId, float]]:
+    stages = [each.job.stages for each in pack if each.job.stages is not None]
+    time = interleaved(tuple(sorted(stages)))
+    for each, alone in zip(pack, stages, strict=True):
+        yield each.job.job_id, max(1 - alone.step / time, 0.0)
+
+
+class Leftovers:
+    """A job of priority 0 or more runs as if alone on its GPU. A job of lower priority uses its idle times.
+
+    Source: Xiao et al., AntMan (OSDI '20), as in the simulator of Muri (SIGCOMM '22).
+    """
+
+    def fits(self, tenants: Sequence[Tenant]) -> bool:
+        """Return whether there is one job of each kind, and their stages are known."""
+        low, high = sorted(tenants, key=is_guaranteed)[:2]
+        is_pair = len(tenants) == 2 and is_guaranteed(high) and not is_guaranteed(low)
+        return is_pair and goes_beside(low.job.stages, high.job.stages)
+
+    def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
+        """Return the losses of the jobs of low priority."""
+        guaranteed = {gpu: each for each in tenants if is_guaranteed(each) for gpu in each.gpus}
+        return {each.job.job_id: _loss_beside(each, guaranteed) for each in tenants if not is_guaranteed(each)}
+
+
+def is_guaranteed(tenant: Tenant) -> bool:
+    """Return whether a job has precedence on its GPUs."""
+    return tenant.job.priority >= 0
+
+
+def _loss_beside(low: Tenant, guaranteed: Mapping[Gpu, Tenant]) -> float:
+    """Return the loss of a job of low priority to the busiest of the jobs on its GPUs."""
+    if (mine := low.job.stages) is None:
+        return 0.0
+    there = (guaranteed[gpu].job.stages for gpu in low.gpus if gpu in guaranteed)
+    times = {beside(mine, stages) for stages in there if stages is not None}
+    return 1 - mine.step / max(times | {mine.step})
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two jobs can have the same GPUs if a table has their speeds together.
+
+    No job is faster than alone. A decision that combines other jobs is refused. If two jobs are not in the table after
+    one of them changed its batch size, they run in turn until the next decision.
+
+    Parameters
+    ----------
+    path
+        Table of the steps per second of two jobs on the same GPUs, by GPU type, number of GPUs, models and batch sizes
+        on each GPU (0: the model has one only). 0 steps per second means that they do not fit into memory. The speeds
+        alone are those of the plans of the jobs.
+    gpu_type
+        GPU type, if the cluster does not state types.
+
+    Raises
+    ------
+    InvalidInputError
+        If the table cannot be read, or a row is invalid.
+
+    Source: Narayanan et al., Gavel (OSDI '20), whose table has these columns.
+    """
+
+    path: str
+    gpu_type: str = "v100"
+    _speeds: Mapping[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = {}
+        for row in read_rows(Path(self.path), PAIR_COLUMNS):
+            one, other = (
+                (row.text(f"{which}model"), max(row.integer(f"{which}batch_size", at_least=0), 1))
+                for which in ("", "other_")
+            )
+            where = row.text("gpu_type"), row.integer("gpus", at_least=1)
+            found[*where, one, other] = row.number("steps_per_s", at_least=0)
+            found[*where, other, one] = row.number("other_steps_per_s", at_least=0)
+        object.__setattr__(self, "_speeds", found)
+
+    def without_effect(self, jobs: object, cluster: Cluster) -> list[str]:
+        """Return a sentence if the cluster replaces `gpu_type`; check that the table has this type if it counts."""
+        if not cluster.node_types:
+            check_names("engine.sharing.gpu_type", [self.gpu_type], "GPU type", self.gpu_types)
+        elif self.gpu_type != Pairs.gpu_type:
+            return ["engine.sharing.gpu_type has no effect: the cluster gives the types of its nodes"]
+        return []
+
+    @property
+    def gpu_types(self) -> set[str]:
+        """Return the GPU types of the table."""
+        return {gpu_type for gpu_type, *_ in self._speeds}
+
+    def fits(self, tenants: Sequence[Tenant]) -> bool:
+        """Return whether these are two jobs with the same GPUs whose speeds together are in the table."""
+        return len(tenants) == 2 and self._measured(*tenants) is not None
+
+    def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
+        """Return the losses of two jobs on the same GPUs."""
+        found: dict[JobId, float] = {}
+        for there in by_gpus(tenants):
+            if len(there) == 2:
+                speeds = self._measured(*there) or (IN_TURN, IN_TURN)
+                found |= {each.job.job_id: 1 - speed for each, speed in zip(there, speeds, strict=True)}
+        return found
+
+    def _measured(self, one: Tenant, other: Tenant) -> tuple[float, float] | None:
+        """Return the speeds of two jobs together, relative to alone; None if they do not fit."""
+        if set(one.gpus) != set(other.gpus):
+            return None
+        first, second = self._over_alone(one, other), self._over_alone(other, one)
+        return (first, second) if first and second else None
+
+    def _over_alone(self, one: Tenant, other: Tenant) -> float:
+        plan, gpu_type = one.job.plan, one.gpu_type or self.gpu_type
+        together = self._speeds.get((gpu_type, len(one.gpus), _model(one), _model(other)), 0.0)
+        alone = plan.speeds.get((gpu_type, one.batch_size), 0.0) if plan is not None else 0.0
+        return min(together / alone, 1.0) if alone else 0.0
+
+
+def _model(tenant: Tenant) -> ModelAndBatch:
+    return tenant.job.application, tenant.batch_size
+
+
+class SharedGpus:
+    """Jobs that hold GPUs by number, which other jobs can hold too.
+
+    `free` has the number of free GPUs of each node. It is kept up to date: a GPU with several jobs counts once.
+    """
 
     def __init__(self, free: list[int]) -> None:
         self.held: dict[JobId, Gpus] = {}
-        self.num_extra = 0  # by how much the GPUs of all jobs are more than the GPUs that somebody holds
+        self.num_extra = 0  # GPUs of all jobs, less the GPUs that have a job
         self._users: Counter[Gpu] = Counter()
         self._free = free
 
     def take(self, job_id: JobId, gpus: Gpus) -> None:
-        """Take note that a job is on these GPUs, be it with others."""
+        """Put a job on these GPUs."""
         self.held[job_id] = gpus
         for gpu in gpus:
             self._users[gpu] += 1
             self._count(gpu, used=self._users[gpu] == 1, step=1)
 
     def leave(self, job_id: JobId) -> None:
-        """Take note that a job is on its GPUs no longer."""
+        """Take a job off its GPUs."""
         for gpu in self.held.pop(job_id):
             self._users[gpu] -= 1
             self._count(gpu, used=not self._users[gpu], step=-1)
+
+    def ceded(self, job_id: JobId) -> float:
+        """Return the part of a job's GPUs that belongs to other jobs: of a GPU with n jobs, each has 1/n."""
+        return ceded_gpus(self.held[job_id], self._users)
 
     def _count(self, gpu: Gpu, *, used: bool, step: int) -> None:
         if used:
@@ -90,6 +296,7 @@ class Board:
         else:
             self.num_extra += step
 
-    def ceded(self, job_id: JobId) -> float:
-        """Return how many of a job's GPUs are the others' there: of one with n jobs, each has 1/n."""
-        return sum(1 - 1 / self._users[gpu] for gpu in self.held[job_id])
+
+def ceded_gpus(gpus: Gpus, users: Mapping[Gpu, int]) -> float:
+    """Return the part of GPUs that belongs to other jobs, given the number of jobs on each."""
+    return sum(1 - 1 / users[gpu] for gpu in gpus)

@@ -1,11 +1,11 @@
-"""The truth about an application: how fast and how well it trains on any placement, each computed once."""
+"""The true speed and efficiency of an application on any placement. Each value is computed once."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from polluxsim.agent.agent import Observation
+from polluxsim.agent.agent import Observation, Workers
 from polluxsim.gpu_types import ANY
 from polluxsim.models.convergence import last_drop
 from polluxsim.models.efficiency import gain
@@ -14,22 +14,22 @@ from polluxsim.models.profile import ProfileRangeError, by_type, losses_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from polluxsim.agent.agent import Agent
+    from polluxsim.agent.agent import Agent, Divide
     from polluxsim.models.profile import Profile, StepTime
-    from polluxsim.types import BatchChoice, DividedBatch
+    from polluxsim.types import BatchChoice, Crew, DividedBatch
 
     Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
 
 
 class Pace:
-    """How a job trains on one shape of placement, GPUs on each node of one type, at one batch size.
+    """Speed of a job on one shape of placement (GPUs on each node) of one GPU type, at one batch size.
 
-    The times of one pass are asked of its profile, where none are given.
+    The step time is that of the profile, unless `step` is given.
 
     Raises
     ------
     ProfileRangeError
-        If the profile says nothing about this.
+        If the profile does not cover this placement or batch size.
     """
 
     __slots__ = (
@@ -63,28 +63,58 @@ class Pace:
         return known
 
     def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
-        """Return the pace at the batch size that an agent chooses here in an epoch: this one, if that is as it was."""
+        """Return the pace at the batch size that an agent chooses here in an epoch; this object if it is the same."""
         choice = agent.choose(len(self.shape), sum(self.shape), self.gpu_type, epoch)
         return self if choice == self.choice else truth.on(self.gpu_type).pace(self.shape, choice)
 
     def observation(self, epoch: int) -> Observation:
-        """Return what an agent observes in an epoch."""
+        """Return the observation of an agent in an epoch."""
         statistics = self._profile.gradient_statistics(self.batch_size, epoch)
         atomic = self.choice.atomic_batch_size
         return Observation(len(self.shape), sum(self.shape), atomic, self.step, statistics, self.gpu_type, epoch)
 
     def rates(self, start: int, end: int) -> list[float]:
-        """Return the progress per second in the epochs from `start` to before `end` [M0-steps/s]."""
+        """Return the progress per second in the epochs `start` to `end` − 1 [M0-steps/s]."""
         if end - start == 1:
             return [self.at(start)[0]]
         self._rates += [self.at(epoch)[0] for epoch in range(len(self._rates), end)]
         return self._rates[start:end]
 
 
-class Truth:
-    """One application's true speed on one GPU type, with what was computed of it once.
+class MixedPace(Pace):
+    """Speed of a job on GPUs of several types. A step takes as long as on the slowest type.
 
-    Profiles of the same speed may share the paces that are known already.
+    The step time of a type is that of its profile for the whole placement on this type, at its part of the batch.
+    `gpu_type` is the type of the first node of the placement.
+    """
+
+    __slots__ = ("_crew", "_workers")
+
+    def __init__(self, truth: Truth, shape: tuple[int, ...], crew: Crew, choice: DividedBatch, gpu_type: str) -> None:
+        sizes = [examples for _, examples in choice.parts]
+        steps = [truth.on(name).profile.step_time(shape, size) for (name, _), size in zip(crew, sizes, strict=True)]
+        slowest = max(steps, key=lambda step: step.optimiser_step(choice.accumulation_steps))
+        super().__init__(truth.profile, shape, choice, gpu_type, slowest)
+        self._crew = crew
+        self._workers = tuple(
+            Workers(name, gpus, size, step.step_time)
+            for (name, gpus), size, step in zip(crew, sizes, steps, strict=True)
+        )
+
+    def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
+        """Return the pace at the batch that an agent chooses here in an epoch; this object if it is the same."""
+        choice = cast("Divide", agent.divide)(self._crew, epoch)
+        return self if choice == self.choice else MixedPace(truth, self.shape, self._crew, choice, self.gpu_type)
+
+    def observation(self, epoch: int) -> Observation:
+        """Return the observation of an agent in an epoch, with the step time of each type."""
+        return super().observation(epoch)._replace(workers=self._workers)
+
+
+class Truth:
+    """True behaviour of one application on one GPU type.
+
+    Applications of equal speed can share `paces`, the paces that were computed already.
     """
 
     __slots__ = (
@@ -97,7 +127,7 @@ class Truth:
         self.gpu_type = gpu_type
         self.application = profile.application
         self.init_batch_size = self.application.init_batch_size
-        # Progress at which each epoch ends [M0-steps], and the loss after each; empty where nobody knows that.
+        # Progress at the end of each epoch [M0-steps], and the loss after each epoch; empty if it is unknown.
         self.epoch_ends: Sequence[float] = [profile.epoch_end(e) for e in range(self.application.num_epochs)]
         self.losses = losses_of(profile)
         self._last_drop: float | None = None
@@ -107,11 +137,11 @@ class Truth:
 
     @property
     def types(self) -> Mapping[str, Profile]:
-        """Return the profiles by GPU type; empty if nothing is known of types."""
+        """Return the profiles by GPU type; empty if the profile does not distinguish types."""
         return by_type(self.profile)
 
     def on(self, gpu_type: str) -> Truth:
-        """Return the truth about a GPU type; where nothing is known of types, all are alike.
+        """Return the behaviour on a GPU type. Without profiles by type, all types are equal.
 
         Raises
         ------
@@ -138,7 +168,7 @@ class Truth:
         Raises
         ------
         ProfileRangeError
-            If the profile says nothing about it.
+            If the profile does not cover them.
         """
         key = (shape, choice)
         if (known := self._paces.get(key)) is None:
@@ -157,7 +187,7 @@ class Truth:
 
     @property
     def last_drop(self) -> float:
-        """Return by how much the loss still falls in an epoch when training is complete."""
+        """Return the decrease of the loss in an epoch at the end of training."""
         if self._last_drop is None:
             self._last_drop = last_drop(self.losses)
         return self._last_drop
@@ -183,4 +213,4 @@ class Truth:
         return times[::-1]
 
     def __deepcopy__(self, memo: dict[int, object]) -> Truth:
-        return self  # what it remembers follows from the profile alone
+        return self  # its values depend on the profile only

@@ -1,0 +1,243 @@
+"""The clock of a run: the queue of events, their order at one instant, the rules of time, and random draws by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from enum import IntEnum
+from heapq import heappush
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+
+import numpy as np
+import simpy
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Action: TypeAlias = Callable[["Event"], None]
+
+NUMBER_BITS = 48
+"""Bits for the number of an event. No run has 2^48 events."""
+
+MOST_ROUNDS = 2.0**52
+"""Number of rounds below which all multiples of an interval are different floats."""
+
+
+class Rank(IntEnum):
+    """The order of events at one instant. Events of one rank happen in the order of submission of their jobs."""
+
+    PROGRESS = 1
+    """Epochs end, jobs complete."""
+    ARRIVAL = 2
+    """Jobs are submitted or cancelled, nodes fail or come up, a fork begins."""
+    HORIZON = 3
+    """The run ends."""
+    ROUND = 4
+    """The policy decides."""
+    AFTER_ROUND = 5
+    """Epochs end that belong to the interval that begins at this instant."""
+
+
+class Event(simpy.Event):
+    """An action at a known time.
+
+    Parameters
+    ----------
+    clock
+        The queue that the event is in.
+    rank
+        Its rank among the events at that time.
+    action
+        Bound method that is called with the event. A copy of the run then acts on itself.
+    about
+        Data for the action.
+    """
+
+    def __init__(self, clock: Clock, rank: Rank, action: Action, about: Any) -> None:
+        super().__init__(clock)
+        # The outcome is known from the start, as in a SimPy timeout.
+        self._ok, self._value = True, None
+        self.callbacks: list[Action] = [action]
+        self.rank = rank
+        self.about = about
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Event:
+        (action,), clock = self.callbacks, cast("Clock", self.env)
+        return Event(deepcopy(clock, memo), self.rank, deepcopy(action, memo), deepcopy(self.about, memo))
+
+
+class Clock(simpy.Environment):
+    """SimPy's clock and queue. `step` processes the next event, and `peek` returns its time.
+
+    Events are pushed into SimPy's queue directly. Its public `timeout` takes a delay, and `now + (time - now)` is not
+    always `time` in floating point. Its public `schedule` knows two priorities, and the order of events needs five.
+    """
+
+    def at(self, time: float, rank: Rank, action: Action, about: Any = None, *, order: int = 0) -> None:
+        """Call an action at exactly this time [s]. Events of one rank happen by `order`, then by age."""
+        place = (order << NUMBER_BITS) + next(self._eid)
+        heappush(self._queue, (time, rank, place, Event(self, rank, action, about)))  # type: ignore[misc]
+
+
+def check_range(time: float, interval: float, what: str) -> None:
+    """Raise an `InvalidConfigError` if rounds around a time [s] are not different floats."""
+    if not time < MOST_ROUNDS * interval:
+        raise InvalidConfigError(
+            f"{what} comes to {time:g} s, allowed are times below {MOST_ROUNDS * interval:.4g} s where "
+            f"engine.round_interval is {interval:g}: rounds beyond cannot be told apart"
+        )
+
+
+class Stream(IntEnum):
+    """Uses of random numbers. The random generator of the policy is the first child of the seed."""
+
+    OUTAGES = 1
+    CRASHES = 2
+
+
+def uniforms(seed: int, key: tuple[int, ...], count: int) -> list[float]:
+    """Return numbers in (0, 1) that depend on the seed of the run and a key only. The key begins with a `Stream`."""
+    words = np.random.SeedSequence(seed, spawn_key=key).generate_state(count, np.uint64)
+    # The largest word would be rounded to 1.
+    return [min(((int(word) >> 11) + 0.5) * 2.0**-53, 1 - 2.0**-53) for word in words]
+
+
+class Milestone(NamedTuple):
+    """The time when a job reaches a boundary of progress."""
+
+    time: float  # [s]
+    after_round: bool = False  # whether a scheduling round at the same instant comes first
+
+    def is_over(self, now: float) -> bool:
+        """Return whether it is passed at a scheduling round at `now` [s]."""
+        return self.time < now or (self.time == now and not self.after_round)
+
+
+NEVER = Milestone(inf)
+
+
+class TimeRule(Protocol):
+    """Turn a constant rate of progress into times and back."""
+
+    def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
+        """Return when a job that has `progress` at `start` reaches `boundary`.
+
+        Parameters
+        ----------
+        progress, boundary
+            Work done and to be done [M0-steps].
+        rate
+            M0-steps per second, positive.
+        start
+            Time from which the rate holds [s].
+        """
+        ...
+
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[tuple[float, bool]]:
+        """Return when a job reaches each boundary in turn, each at its own rate, as pairs of `Milestone`."""
+        ...
+
+    def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
+        """Return progress and time of the last boundary of an interval from `start` to `now`, from which to go on."""
+        ...
+
+    def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
+        """Return the progress at `now`, before the next boundary of progress."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExactTime:
+    """Time is continuous: progress is rate times time."""
+
+    def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
+        """Return start + work / rate."""
+        return Milestone(start + max(boundary - progress, 0.0) / rate)
+
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[tuple[float, bool]]:
+        """Return the times in turn."""
+        course: list[tuple[float, bool]] = []
+        for rate, boundary in zip(rates, boundaries, strict=True):
+            start += max(boundary - progress, 0.0) / rate
+            progress = boundary
+            course.append((start, False))
+        return course
+
+    def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
+        """Return progress and start, because there are no intervals."""
+        return progress, start
+
+    def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
+        """Return progress + rate · time."""
+        return progress + rate * (now - start)
+
+
+@dataclass(frozen=True)
+class WholeSeconds:
+    """Epochs end at whole seconds, and progress is added interval by interval.
+
+    Parameters
+    ----------
+    round_interval
+        Length of an interval [s]. Intervals start at its multiples.
+
+    Source: the artifact of Pollux (OSDI '21). Its rounding is kept to reproduce its results to the second.
+    """
+
+    round_interval: float
+
+    def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
+        """Return the whole second, half to even, of the interval in which the boundary is reached.
+
+        A time that is rounded down to the first instant of an interval is still within the interval: the round of that
+        instant is over.
+        """
+        left = self.round_interval - start % self.round_interval
+        if progress + rate * left < boundary:
+            progress, start, left = progress + rate * left, start + left, self.round_interval
+            step = rate * left
+            while progress + step < boundary:
+                progress += step
+                start += left
+        seconds = round((boundary - progress) / rate)
+        return Milestone(start + seconds, after_round=not seconds and left == self.round_interval)
+
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[tuple[float, bool]]:
+        """Return the whole seconds in turn."""
+        interval, course = self.round_interval, list[tuple[float, bool]]()
+        for rate, boundary in zip(rates, boundaries, strict=True):
+            left = interval - start % interval
+            if progress + rate * left < boundary:
+                start, after_round = self.reach(progress, rate, start, boundary)
+            else:
+                seconds = round((boundary - progress) / rate)
+                start, after_round = start + seconds, not seconds and left == interval
+            progress = boundary
+            course.append((start, after_round))
+        return course
+
+    def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
+        """Return the sum of the complete intervals, added in order, and the time of their end."""
+        left = self.round_interval - start % self.round_interval
+        step = rate * self.round_interval
+        while start + left <= now:
+            progress += rate * left if left != self.round_interval else step
+            start += left
+            left = self.round_interval
+        return progress, start
+
+    def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
+        """Return the progress after the complete intervals, plus that of the rest."""
+        progress, start = self.last_boundary(progress, rate, start, now)
+        return progress + rate * (now - start) if now > start else progress
+

@@ -1,0 +1,204 @@
+"""The progress of one job: segments of constant speed, checkpoints, the GPUs that it holds, and what it has lost."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.engine.clock import NEVER, Milestone
+from polluxsim.types import gpus_by_node
+
+if TYPE_CHECKING:
+    from polluxsim.types import Placement
+
+
+class CheckpointCycle(NamedTuple):
+    """Training with periodic checkpoints. All but the first two fields are as of the start of a segment."""
+
+    interval: float = inf  # training between two checkpoints; ∞ means no checkpoints [s]
+    cost: float = 0.0  # time of a checkpoint, without training [s]
+    due: float = inf  # training until the next checkpoint; below 0, the time since the present one began [s]
+    since: float = 0.0  # training since the last complete checkpoint, or since the job got its GPUs [s]
+    kept: float = 0.0  # progress that remains after a failure [M0-steps]
+    paused: float = 0.0  # time in checkpoints since the job got its GPUs [s]
+    at_epochs: bool = False  # whether each epoch ends with a checkpoint
+
+    def without(self, start: float, now: float) -> float:
+        """Return the time at which a job without checkpoints has the same progress [s]."""
+        passed = now - start
+        return now if passed <= self.due else start + self._trained(passed)
+
+    def delayed(self, milestone: Milestone, start: float) -> Milestone:
+        """Return a milestone of training from `start`, later by the checkpoints before it.
+
+        >>> CheckpointCycle(interval=10.0, cost=1.0, due=10.0).delayed(Milestone(125.0), 100.0).time
+        127.0
+        """
+        beyond = milestone.time - start - max(self.due, 0.0)
+        if beyond <= 0:
+            return milestone
+        return Milestone(milestone.time + max(ceil(beyond / self.interval), 1) * self.cost + min(self.due, 0.0))
+
+    def last_end(self, passed: float) -> float | None:
+        """Return the training up to the last checkpoint that was complete after `passed` [s]; None if there is none."""
+        if passed <= self.due:
+            return None
+        cycles, rest = self._cycles(passed)
+        later = cycles + (rest >= self.cost) - 1
+        return None if later < 0 else max(self.due, 0.0) + _times(later, self.interval)
+
+    def after(self, passed: float, kept: float) -> CheckpointCycle:
+        """Return the cycle `passed` seconds later; `kept` is the progress at the last complete checkpoint."""
+        if passed <= self.due:
+            return self._replace(due=self.due - passed, since=self.since + passed)
+        trained, last = self._trained(passed), self.last_end(passed)
+        _, rest = self._cycles(passed)
+        return self._replace(
+            due=self.interval - (rest - self.cost) if rest >= self.cost else -rest,
+            since=self.since + trained if last is None else trained - last,
+            kept=kept,
+            paused=self.paused + (passed - trained),
+        )
+
+    def at_epoch_end(self) -> CheckpointCycle:
+        """Return the cycle at the end of an epoch."""
+        return self._replace(due=0.0) if self.at_epochs else self
+
+    def _trained(self, passed: float) -> float:
+        """Return the training within a time that is longer than `due` [s]."""
+        cycles, rest = self._cycles(passed)
+        return max(self.due, 0.0) + _times(cycles, self.interval) + max(rest - self.cost, 0.0)
+
+    def _cycles(self, passed: float) -> tuple[int, float]:
+        """Return the number of complete cycles, and the time since the last checkpoint began [s]."""
+        cycle = self.interval + self.cost
+        number = int((passed - self.due) // cycle)
+        return number, passed - self.due - _times(number, cycle)
+
+
+def _times(number: int, length: float) -> float:
+    """Return number · length, where 0 · ∞ is 0."""
+    return number * length if number else 0.0
+
+
+class Segment(NamedTuple):
+    """A stretch of constant progress, from one change to the next."""
+
+    epoch: int = 0  # number of the present epoch, from 0
+    progress: float = 0.0  # work done at the start [M0-steps]
+    start: float = 0.0  # start of the training; before it, the job restarts [s]
+    rate: float = 0.0  # progress per second, 0 without GPUs [M0-steps/s]
+    goodput: float = 0.0  # the same [M0-equivalent examples/s]
+    efficiency: float = 0.0  # statistical efficiency at the batch size
+    milestone: Milestone = NEVER  # end of the epoch if nothing changes before
+    checkpoints: CheckpointCycle | None = None  # None if no work can be lost
+
+
+class Losses(NamedTuple):
+    """Time and work that checkpoints and failures cost a job so far."""
+
+    num_failures: int = 0  # times it lost its GPUs
+    num_crashes: int = 0  # failures of the job itself
+    checkpoint_time: float = 0.0  # time in checkpoints [s]
+    checkpoint_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_time: float = 0.0  # training that was lost [s]
+    lost_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_work: float = 0.0  # work that was lost [M0-steps]
+
+    def with_checkpoints(self, cycle: CheckpointCycle, gpus: int) -> Losses:
+        """Return the losses with the checkpoints on GPUs that are released."""
+        time, service = self.checkpoint_time + cycle.paused, self.checkpoint_service + cycle.paused * gpus
+        return self._replace(checkpoint_time=time, checkpoint_service=service)
+
+    def with_failure(self, cycle: CheckpointCycle, gpus: int, progress: float) -> Losses:
+        """Return the losses with a failure at a progress [M0-steps]."""
+        return self._replace(
+            num_failures=self.num_failures + 1,
+            lost_time=self.lost_time + cycle.since,
+            lost_service=self.lost_service + cycle.since * gpus,
+            lost_work=self.lost_work + (progress - cycle.kept),
+        )
+
+
+NO_LOSSES = Losses()
+
+
+@lru_cache(maxsize=1 << 14)
+def spread(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the nodes of a placement, the GPUs on each, and their sum. Equal placements share these tuples."""
+    nodes, shape = tuple(node for node, _ in placement), gpus_by_node(placement)
+    return nodes, shape, sum(shape)
+
+
+class Holding:
+    """The GPUs that a job holds, and its service so far.
+
+    Attributes
+    ----------
+    since, delay
+        Time when the job got its GPUs, and restart delay from then on [s].
+    ceded
+        Service of other jobs on its shared GPUs, up to the last change of their number [GPU s].
+    num_restarts
+        Changes of its GPUs by the policy since the first start.
+    losses
+        Losses on GPUs that it held before.
+    is_lost
+        Whether a failure took its last GPUs.
+    start_time
+        Time of the first start [s]; None before.
+    """
+
+    __slots__ = (
+        "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_replicas", "num_restarts",
+        "placement", "restart_service", "restart_time", "run_time", "service", "shape", "since", "start_time",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.placement: Placement = ()
+        self.nodes: tuple[int, ...] = ()
+        self.shape: tuple[int, ...] = ()
+        self.num_replicas = 0
+        self.since = self.delay = 0.0
+        self.service = self.run_time = self.restart_time = self.restart_service = 0.0
+        self.ceded = self._cedes = self._ceded_since = 0.0
+        self.num_restarts = 0
+        self.losses = NO_LOSSES
+        self.is_lost = False
+        self.start_time: float | None = None
+
+    def attained_service(self, now: float) -> float:
+        """Return time held × GPUs so far [GPU s]."""
+        return self.service + (now - self.since) * self.num_replicas
+
+    def ceded_until(self, now: float) -> float:
+        """Return the service of other jobs so far on GPUs that it shared [GPU s]."""
+        return self.ceded + self._cedes * (now - self._ceded_since)
+
+    def times(self, now: float) -> tuple[float, float, float]:
+        """Return the time with GPUs, and the part of it in starts and restarts [s; s; GPU s]."""
+        held = now - self.since if self.num_replicas else 0.0
+        restart = min(held, self.delay)
+        return self.run_time + held, self.restart_time + restart, self.restart_service + restart * self.num_replicas
+
+    def cede(self, gpus: float, now: float) -> None:
+        """Leave this many of its GPUs to other jobs from now on [s]."""
+        if gpus != self._cedes:
+            self.ceded, self._cedes, self._ceded_since = self.ceded_until(now), gpus, now
+
+    def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
+        """Release the present GPUs, and hold others, or none."""
+        self.run_time, self.restart_time, self.restart_service = self.times(now)
+        self.service = self.attained_service(now)
+        self.since, self.delay = now, restart_delay
+        self.cede(0.0, now)
+        self.placement = placement
+        self.nodes, self.shape, self.num_replicas = spread(placement)
+        if not placement:
+            return
+        if self.start_time is None:
+            self.start_time = now
+        elif not self.is_lost:
+            self.num_restarts += 1
+        self.is_lost = False
