@@ -77,6 +77,26 @@ class JobRecord(NamedTuple):
         return self.end_time if self.completion_time is None else self.completion_time
 
 
+class GpuSeconds(NamedTuple):
+    """How the GPU time of a run was used [GPU s]."""
+
+    all: float = 0.0  # of all requested nodes, also while they were down
+    held: float = 0.0  # by jobs, with the next three
+    checkpoint: float = 0.0
+    restart: float = 0.0
+    lost: float = 0.0  # training that was lost in failures
+    down: float = 0.0  # of nodes that were down
+
+    def with_job(self, job: JobRecord) -> GpuSeconds:
+        """Return the sum with the GPU time of a job."""
+        return self._replace(
+            held=self.held + job.gpu_seconds,
+            checkpoint=self.checkpoint + job.checkpoint_gpu_seconds,
+            restart=self.restart + job.restart_gpu_seconds,
+            lost=self.lost + job.lost_gpu_seconds,
+        )
+
+
 class RoundRecord(NamedTuple):
     """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
 

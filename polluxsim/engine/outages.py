@@ -1,26 +1,26 @@
-"""Nodes go down and come up again; who has GPUs of one that goes down loses all its GPUs at that instant."""
+"""Failures over time: nodes go down and come up again, and jobs fail by themselves."""
 
 from __future__ import annotations
 
 from functools import partial
 from heapq import heappushpop, heapreplace
-from math import inf
+from math import inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.engine.agenda import Rank
-from polluxsim.engine.jobs import in_order
-from polluxsim.engine.streams import Stream, uniforms
-from polluxsim.policies.view import Change
+from polluxsim.durations import HOUR
+from polluxsim.engine.clock import Rank, Stream, uniforms
+from polluxsim.records import Status
+from polluxsim.types import Outage
 
 if TYPE_CHECKING:
-    from polluxsim.engine.agenda import Happening
-    from polluxsim.engine.state import State
-    from polluxsim.engine.training import Training
-    from polluxsim.types import Outage, Repairs
+    from polluxsim.engine.clock import Event
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.state import State, Transition
+    from polluxsim.types import Repairs
 
 
-class Due(NamedTuple):
-    """An outage that is to come, or has begun: which one of which unit of which of the cluster's `outages`."""
+class ComingOutage(NamedTuple):
+    """An outage that is to come, or has begun: its source among the cluster's `outages`, its unit and its number."""
 
     source: int
     unit: int
@@ -29,20 +29,20 @@ class Due(NamedTuple):
 
 
 class Workshop:
-    """Repairs nodes in order of failure, so that it is known at once when each is up again.
+    """Repair nodes in order of failure, so that the end of each repair is known when the node fails.
 
     Without `repairs` there is a crew for every failure, and no spare node.
     """
 
     def __init__(self, repairs: Repairs | None) -> None:
-        # Heaps of when each crew, and each spare node, is free.
+        # Heaps of the times when each crew and each spare node are free.
         self._crews = [0.0] * ((repairs and repairs.crews) or 0)
         self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
 
     def until(self, now: float, outage: Outage) -> float:
         """Return when the nodes of an outage that begins now are up again [s].
 
-        Of a group, only what failed is repaired: no spare node helps.
+        Of a group of nodes only the part that failed is repaired, so that no spare node helps.
         """
         repaired = now + outage.duration
         if not outage.is_repair:
@@ -56,95 +56,114 @@ class Workshop:
 
 
 class Downtime:
-    """Lets nodes be down as the cluster's outages say.
+    """Take nodes down by the outages of the cluster.
 
-    Every outage has a random stream of its own, named by source, unit and number. So what is drawn depends on nothing
-    that happened, a copy of a run needs no generator, and another node changes no other's failures.
+    Each outage has random numbers of its own, by source, unit and number. So the draws do not depend on other events, a
+    copy of a run needs no generator, and another node does not change the failures of the others.
     """
 
-    def __init__(self, state: State, training: Training, seed: int) -> None:
+    def __init__(self, state: State, seed: int) -> None:
         self._state = state
-        self._training = training
         self._workshop = Workshop(state.scenario.cluster.repairs)
         self._seed = seed
-        self._expected: set[tuple[int, int]] = set()
-        # Of each unit that is up, its next outage.
-        self._coming: dict[tuple[int, int], Due] = {}
+        self._units: set[tuple[int, int]] = set()
+        # The next outage of each unit that is up.
+        self._coming: dict[tuple[int, int], ComingOutage] = {}
         self.expect()
 
     def expect(self) -> None:
-        """Call the first outage of each unit of which none was called yet; units come with nodes."""
+        """Schedule the first outage of each new unit. Units come with nodes."""
         cluster = self._state.scenario.cluster
-        units = [(place, unit) for place, each in enumerate(cluster.outages) for unit in each.units(cluster.num_nodes)]
-        for source, unit in units:
-            if (source, unit) not in self._expected:
-                self._expected.add((source, unit))
-                self._expect(source, unit, 0)
+        for source, each in enumerate(cluster.outages):
+            for unit in each.units(cluster.num_nodes):
+                if (source, unit) not in self._units:
+                    self._units.add((source, unit))
+                    self._expect(source, unit, 0)
 
     def draw_anew(self, seed: int) -> None:
-        """Let nodes that are up fail at other times, as if they came up now; what was announced stays."""
-        self._seed, now = seed, self._state.agenda.now
-        for due in list(self._coming.values()):
-            if due.what.start - max(due.what.warning, due.what.drain) > now:
-                self._expect(due.source, due.unit, due.number)
+        """Draw the next failures of the nodes that are up again, as if they came up now. Announced ones stay."""
+        self._seed, now = seed, self._state.clock.now
+        for coming in list(self._coming.values()):
+            if coming.what.start - max(coming.what.warning, coming.what.drain) > now:
+                self._expect(coming.source, coming.unit, coming.number)
+
+    def drop(self, nodes: tuple[int, ...]) -> None:
+        """Take nodes down for good."""
+        self.strike(Outage(nodes, self._state.clock.now, inf, "dropped"))
+
+    def strike(self, outage: Outage) -> float:
+        """Begin an outage, and return when it is over [s]."""
+        now, cluster = self._state.clock.now, self._state.scenario.cluster
+        is_replaced = cluster.is_elastic and outage.is_repair
+        until = now + cluster.startup_time if is_replaced else self._workshop.until(now, outage)
+        self._state.take_down(outage, until)
+        return until
 
     def _expect(self, source: int, unit: int, number: int) -> None:
-        """Call the next outage of a unit that is up from now on."""
-        agenda, nodes = self._state.agenda, self._state.nodes
+        """Schedule the next outage of a unit that is up from now on."""
+        clock = self._state.clock
         draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
-        outage = self._state.scenario.cluster.outages[source].outage(unit, number, agenda.now, draw)
-        if outage is None or self._is_coming(due := Due(source, unit, number, outage)):
+        outage = self._state.scenario.cluster.outages[source].outage(unit, number, clock.now, draw)
+        if outage is None or self._is_coming(coming := ComingOutage(source, unit, number, outage)):
             return
-        self._coming[source, unit] = due
-        agenda.at(outage.start, Rank.ARRIVAL, self._begin, due)
-        for ahead, announce in ((outage.warning, nodes.warn), (outage.drain, nodes.drain)):
+        self._coming[source, unit] = coming
+        clock.at(outage.start, Rank.ARRIVAL, self._begin, coming)
+        for ahead, drains in ((outage.warning, False), (outage.drain, True)):
             if ahead:
-                time = max(agenda.now, outage.start - ahead)
-                agenda.at(time, Rank.ARRIVAL, self._announce, (due, announce))
+                clock.at(max(clock.now, outage.start - ahead), Rank.ARRIVAL, self._announce, (coming, drains))
 
-    def _is_coming(self, due: Due) -> bool:
-        return self._coming.get((due.source, due.unit)) == due
+    def _is_coming(self, coming: ComingOutage) -> bool:
+        return self._coming.get((coming.source, coming.unit)) == coming
 
-    def _announce(self, event: Happening) -> None:
-        """Let it be known which nodes go down when, for policies to see or so that they take no further jobs."""
-        due, announce = event.about
-        if self._is_coming(due):
-            for node in self._there(due.what):
-                announce(node, due.what.start)
-            self._state.rounds.note(Change.NODES)
+    def _announce(self, event: Event) -> None:
+        """Announce an outage to the policy."""
+        coming, drains = event.about
+        if self._is_coming(coming):
+            self._state.announce(coming.what, drains=drains)
 
-    def _begin(self, event: Happening) -> None:
+    def _begin(self, event: Event) -> None:
         if not self._is_coming(event.about):
             return
         del self._coming[event.about.source, event.about.unit]
         if (until := self.strike(event.about.what)) < inf:
-            self._state.agenda.at(until, Rank.ARRIVAL, self._end, event.about)
+            self._state.clock.at(until, Rank.ARRIVAL, self._end, event.about)
 
-    def strike(self, outage: Outage) -> float:
-        """Let nodes go down now, and take the GPUs of all jobs that hold some of theirs; return until when [s]."""
-        state, now = self._state, self._state.agenda.now
-        cluster = state.scenario.cluster
-        replaced = cluster.is_elastic and outage.is_repair
-        until = now + cluster.startup_time if replaced else self._workshop.until(now, outage)
-        nodes = self._there(outage)
-        for job in in_order(state.jobs.placed.values()):
-            if any(node in nodes for node, _ in job.placement):
-                self._training.evict(job, outage.warning)
-        for node in nodes:
-            state.nodes.fall(node, now, until, outage.kind)
-        state.rounds.note(Change.NODES)
-        return until
+    def _end(self, event: Event) -> None:
+        """End an outage, and schedule the next one of its unit."""
+        coming = event.about
+        self._state.bring_up(coming.what)
+        self._expect(coming.source, coming.unit, coming.number + 1)
 
-    def _there(self, outage: Outage) -> list[int]:
-        """Return the nodes of an outage that are there, as not all need be rented."""
-        nodes, now = self._state.nodes, self._state.agenda.now
-        return sorted(node for node in set(outage.nodes) if nodes.is_there(node, now))
 
-    def _end(self, event: Happening) -> None:
-        """Let nodes come up that are in no other outage, and call the unit's next one."""
-        state, due = self._state, event.about
-        for node in due.what.nodes:
-            if node in state.nodes.down:
-                state.nodes.rise(node, state.agenda.now)
-        state.rounds.note(Change.NODES)
-        self._expect(due.source, due.unit, due.number + 1)
+class Crashes:
+    """Let jobs fail by themselves, at the rate of the settings."""
+
+    def __init__(self, state: State, seed: int) -> None:
+        self._state = state
+        self._seed = seed
+
+    def draw_anew(self, seed: int) -> None:
+        """Draw the next failures of all running jobs again."""
+        self._seed = seed
+        for job in self._state.jobs.running:
+            self._expect(job)
+
+    def start(self, told: Transition) -> None:
+        """Schedule the failure of a job that was just given GPUs. It is void if the job has other GPUs then."""
+        self._expect(told.job)
+
+    def _expect(self, job: ActiveJob) -> None:
+        clock, failures = self._state.clock, self._state.scenario.settings.job_failures
+        if failures is None or not failures.rate:
+            return
+        (life,) = uniforms(self._seed, (Stream.CRASHES, job.order, job.serial), 1)
+        time = clock.now - log(life) * HOUR / failures.rate
+        clock.at(time, Rank.ARRIVAL, self._crash, (job, job.holding.since, self._seed), order=job.order)
+
+    def _crash(self, event: Event) -> None:
+        """Take the GPUs of a job that still has the same, and end it if it failed too often."""
+        (job, since, seed), failures = event.about, self._state.scenario.settings.job_failures
+        if not job.placement or (job.holding.since, self._seed) != (since, seed) or failures is None:
+            return
+        if self._state.fail(job) > failures.retries:
+            self._state.end(job, Status.FAILED)

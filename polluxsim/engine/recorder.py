@@ -1,19 +1,25 @@
-"""Writes down what happens in a run, as records."""
+"""The records of a run. The engine only writes to the recorder; what it reads is in `State`."""
 
 from __future__ import annotations
 
-from copy import copy
+from copy import copy, deepcopy
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from polluxsim.columns import Records
-from polluxsim.engine.tenure import Tenure
+from polluxsim.engine.fairness import finish_time_fairness
+from polluxsim.engine.progress import NO_LOSSES, Holding
 from polluxsim.records import (
     AllocationRecord,
     CheckpointRecord,
+    GpuSeconds,
     HostRecord,
     JobRecord,
     ReasonRecord,
+    Result,
     RoundRecord,
     SharingRecord,
     Status,
@@ -22,15 +28,13 @@ from polluxsim.records import (
 from polluxsim.types import BatchChoice, DividedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.jobs import Jobs
-    from polluxsim.engine.nodes import Nodes
-    from polluxsim.engine.settings import EngineSettings
+    from polluxsim.engine.state import Share, State, Transition
     from polluxsim.hosts import Hosted
     from polluxsim.policies.view import Decision, Reason
-    from polluxsim.types import Gpus, JobId, Placement
+    from polluxsim.types import JobId, Placement
     from polluxsim.workloads.workload import Job
 
 NO_BATCH = BatchChoice(0, 0)
@@ -40,167 +44,249 @@ MATERIAL = 0.1
 
 
 class Recorder:
-    """Collects the records of one run."""
+    """Collect the records of one run.
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self.settings = settings
-        self.jobs = Records(JobRecord)  # those that have ended, in this order; all others in order of time
-        self.rounds = Records(RoundRecord)
-        self.allocations = Records(AllocationRecord)
-        self.timings = Records(TimingRecord)
-        self.reasons = Records(ReasonRecord)
-        self.checkpoints = Records(CheckpointRecord)
-        self.sharing = Records(SharingRecord)
-        self.hosts = Records(HostRecord)
-        self.last_round: RoundRecord | None = None  # recorded or not
+    Attributes
+    ----------
+    jobs
+        Records of the jobs that have ended, in this order.
+    last_round
+        Record of the last round, also if it is not kept; None before the first round.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.jobs = Records(JobRecord)
+        self.last_round: RoundRecord | None = None
+        self._state = state
+        self._rounds = Records(RoundRecord)
+        self._allocations = Records(AllocationRecord)
+        self._timings = Records(TimingRecord)
+        self._reasons = Records(ReasonRecord)
+        self._checkpoints = Records(CheckpointRecord)
+        self._sharing = Records(SharingRecord)
+        self._hosts = Records(HostRecord)
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
-        self.shares: dict[JobId, tuple[Gpus, float]] = {}  # of who has GPUs by number: these, and speed over that alone
-        self.hosted_now: Mapping[JobId, Hosted] = {}  # of jobs that hold GPUs, where the cluster says what nodes have
+        self._num_complete, self._sum_of_jcts = 0, 0.0
+        # GPU time of the jobs that have ended.
+        self._spent = GpuSeconds()
 
-    def changed(self, now: float, job: ActiveJob) -> None:
-        """Take note of a job's placement and batch size if they changed."""
-        tenure, choice = job.tenure, NO_BATCH if job.pace is None else job.pace.choice
-        if self._last.get(job.job_id) == (tenure.placement, choice):
+    @property
+    def mean_jct(self) -> float | None:
+        """Return the mean completion time of the complete jobs [s]; None if there are none."""
+        return self._sum_of_jcts / self._num_complete if self._num_complete else None
+
+    def gpu_seconds(self) -> GpuSeconds:
+        """Return how the GPU time so far was used."""
+        state, now, spent = self._state, self._state.clock.now, self._spent
+        for active in state.jobs.active.values():
+            spent = spent.with_job(job_record(active.job, active, Status.CUT_OFF, now))
+        down = sum(each.gpus * (min(each.until, now) - min(each.time, now)) for each in state.nodes.all_outages())
+        return spent._replace(all=state.nodes.mean_gpus(now) * now, down=down)
+
+    def move(self, told: Transition) -> None:
+        """Record that a job gave up its GPUs. What it does on new GPUs follows when it starts there."""
+        if not told.job.placement:
+            self.train(told)
+
+    def train(self, told: Transition) -> None:
+        """Record the placement and the batch size of a job if they changed."""
+        job = told.job
+        holding, choice = job.holding, NO_BATCH if job.pace is None else job.pace.choice
+        if self._last.get(job.job_id) == (holding.placement, choice):
             return
-        self._last[job.job_id] = (tenure.placement, choice)
-        batch_size = choice.batch_size(tenure.num_replicas)
-        self.allocations.append(
-            AllocationRecord(now, job.job_id, tenure.nodes, tenure.shape, batch_size, choice.accumulation_steps)
+        self._last[job.job_id] = (holding.placement, choice)
+        batch_size = choice.batch_size(holding.num_replicas)
+        self._allocations.append(
+            AllocationRecord(told.time, job.job_id, holding.nodes, holding.shape, batch_size, choice.accumulation_steps)
         )
 
-    def shared(self, now: float, held: Mapping[JobId, Gpus], lost: Mapping[JobId, float]) -> None:
-        """Take note of what changed of who is on which GPUs by number, and of the share of speed that each loses."""
-        shares = {job_id: (gpus, 1 - lost.get(job_id, 0.0)) for job_id, gpus in held.items()}
-        gone = {job_id: ((), 1.0) for job_id in self.shares if job_id not in shares}
-        for job_id, share in (gone | shares).items():
-            if self.shares.get(job_id) != share:
+    def save(self, told: Transition) -> None:
+        """Record a checkpoint that does not follow from an interval."""
+        if told.checkpoint is not None:
+            self._checkpoints.append(CheckpointRecord(*told.checkpoint, told.job.job_id))
+
+    def end(self, told: Transition) -> None:
+        """Record a job that has ended."""
+        self.train(told)
+        record = job_record(told.job.job, told.job, told.status, told.time)
+        self.jobs.append(record)
+        self._spent = self._spent.with_job(record)
+        if record.jct is not None:
+            self._num_complete += 1
+            self._sum_of_jcts += record.jct
+        self._last.pop(record.job, None)
+        self._last_reason.pop(record.job, None)
+
+    def never_submitted(self, job: Job) -> None:
+        """Record a job that was cancelled before it was submitted."""
+        self.jobs.append(job_record(job, None, Status.CANCELLED, self._state.clock.now))
+
+    def share(self, before: Mapping[JobId, Share], after: Mapping[JobId, Share]) -> None:
+        """Record the changes of the jobs on GPUs by number, and of their speeds there."""
+        gone = {job_id: ((), 1.0) for job_id in before if job_id not in after}
+        for job_id, share in (gone | dict(after)).items():
+            if before.get(job_id) != share:
                 nodes, numbers = zip(*share[0], strict=True) if share[0] else ((), ())
-                self.sharing.append(SharingRecord(now, job_id, nodes, numbers, share[1]))
-        self.shares = shares
+                self._sharing.append(SharingRecord(self._state.clock.now, job_id, nodes, numbers, share[1]))
 
-    def hosted(self, now: float, hosts: Mapping[JobId, Hosted]) -> None:
-        """Take note of what changed of the CPUs and memory of all jobs that hold GPUs, and of their speeds by these."""
-        for job_id, each in hosts.items():
-            if self.hosted_now.get(job_id) != each:
-                self.hosts.append(HostRecord(now, job_id, *each.host, each.speed))
-        self.hosted_now = hosts
+    def host(self, before: Mapping[JobId, Hosted], after: Mapping[JobId, Hosted]) -> None:
+        """Record the changes of the CPUs and memory of jobs, and of their speeds with them."""
+        for job_id, each in after.items():
+            if before.get(job_id) != each:
+                self._hosts.append(HostRecord(self._state.clock.now, job_id, *each.host, each.speed))
 
-    def saved(self, job: ActiveJob, start: float, end: float) -> None:
-        """Take note of a checkpoint [s] that does not follow from an interval."""
-        self.checkpoints.append(CheckpointRecord(start, end, job.job_id))
-
-    def ended(self, job: ActiveJob, status: Status, now: float) -> None:
-        """Take note of a job that has ended, of which no more than its record is kept."""
-        self.jobs.append(job_record(job.job, job, status, now, self.settings))
-        self._last.pop(job.job_id, None)
-        self.shares.pop(job.job_id, None)
-        self._last_reason.pop(job.job_id, None)
-
-    def never_submitted(self, job: Job, now: float) -> None:
-        """Take note of a job that was cancelled before it was submitted."""
-        self.jobs.append(job_record(job, None, Status.CANCELLED, now, self.settings))
-
-    def round(self, now: float, jobs: Jobs, nodes: Nodes, *, has_changed: bool) -> None:
-        """Take note of the cluster after a round; it is kept where something happened or is not as it was."""
-        active_jobs = len(jobs.active)
-        held, goodput, weighted = jobs.totals.of(jobs.running)
-        in_use = held - nodes.board.num_extra
+    def round(self, *, has_changed: bool) -> None:
+        """Record the cluster after a round, if something happened or the record differs from the last one."""
+        jobs, nodes, now = self._state.jobs, self._state.nodes, self._state.clock.now
+        held, goodput, weighted = jobs.totals.sum(jobs.running)
+        in_use = held - nodes.shared.num_extra
         up, price = nodes.num_up(now), nodes.hourly_cost
         cost = nodes.cost(now) if price else 0.0
         efficiency = weighted / in_use if in_use else 0.0
         self.last_round = record = RoundRecord(
-            now, active_jobs, in_use, goodput, efficiency, *self._objective, up, price, cost
+            now, len(jobs.active), in_use, goodput, efficiency, *self._objective, up, price, cost
         )
         if has_changed or record[1:-1] != self._kept:
             self._kept = record[1:-1]
-            self.rounds.append(record)
+            self._rounds.append(record)
 
-    def passed_over(self, now: float, jobs: Jobs, nodes: Nodes) -> None:
-        """Keep the round of this instant though nothing changed in it: jobs will end that were active in it."""
-        if not self.rounds or self.rounds[-1].time < now:
-            self.round(now, jobs, nodes, has_changed=True)
+    def pass_over(self, told: Transition) -> None:
+        """Record the round of this instant, in which nothing changed, because a job ends that was active in it."""
+        if not self._rounds or self._rounds[-1].time < told.time:
+            self.round(has_changed=True)
 
-    def decided(self, decision: Decision) -> None:
-        """Take note of what a policy says of its decision; it holds for all rounds until the next."""
+    def decide(self, decision: Decision) -> None:
+        """Keep the objective of a decision for the records of all rounds until the next decision."""
         fitness, bound = decision.fitness, decision.upper_bound
         self._objective = (fitness, bound, None if fitness is None or bound is None else 1 - fitness / bound)
 
-    def explained(self, now: float, job_id: JobId, reason: Reason, *, moved: bool) -> None:
-        """Take note of what decided about a job, unless its placement and what was said of it last are as they were."""
-        record = ReasonRecord(now, job_id, reason.kind, tuple(reason.numbers.items()), reason.others)
+    def explain(self, job_id: JobId, reason: Reason, *, moved: bool) -> None:
+        """Record the reason of a job, unless its placement and its last reason are the same."""
+        record = ReasonRecord(self._state.clock.now, job_id, reason.kind, tuple(reason.numbers.items()), reason.others)
         last = self._last_reason.get(job_id)
-        if moved or last is None or _says_more(record, last):
+        if moved or last is None or _is_news(record, last):
             self._last_reason[job_id] = record
-            self.reasons.append(record)
+            self._reasons.append(record)
 
     def time_spent(self, phase: str, seconds: float, time: float | None = None) -> None:
-        """Take note of wall-clock time spent in a phase, of the round at `time` where there is one."""
-        self.timings.append(TimingRecord(phase, time, seconds))
+        """Record the wall-clock time of a phase [s], in the round at `time` [s] if there is one."""
+        self._timings.append(TimingRecord(phase, time, seconds))
+
+    def result(self, known: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool) -> Result:
+        """Return the result of a run of the known jobs, which took a wall-clock time [s].
+
+        If the run is over, the result shares the records.
+        """
+        started, state, now = perf_counter(), self._state, self._state.clock.now
+        jobs = self._all_jobs(known, is_over=is_over)
+        jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
+        timings = copy(self._timings)
+        timings.append(TimingRecord("simulate", None, seconds))
+        timings.append(TimingRecord("fairness", None, perf_counter() - started))
+        kept = (self._rounds, self._allocations, self._reasons, self._checkpoints, self._sharing, self._hosts)
+        rounds, allocations, reasons, checkpoints, sharing, hosts = kept if is_over else map(copy, kept)
+        return Result(
+            job_records=jobs,
+            round_records=rounds,
+            allocation_records=allocations,
+            end_time=now,
+            timing_records=timings,
+            reason_records=reasons,
+            standstill=standstill,
+            outage_records=state.nodes.all_outages(),
+            gpu_seconds=state.nodes.mean_gpus(now) * now,
+            checkpoint_records=checkpoints,
+            sharing_records=sharing,
+            host_records=hosts,
+        )
+
+    def _all_jobs(self, known: Mapping[JobId, Job], *, is_over: bool) -> Records[JobRecord]:
+        """Return the records of all jobs in order of submission."""
+        records = self.jobs if is_over and len(self.jobs) == len(known) else copy(self.jobs)
+        if len(records) < len(known):
+            ended = set(records.column("job"))
+            for record in self._unfinished(known, ended):
+                records.append(record)
+        places = {name: place for place, name in enumerate(known)}
+        order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
+        records.put_in_order(order.tolist())
+        return records
+
+    def _unfinished(self, known: Mapping[JobId, Job], ended: set[JobId]) -> Iterator[JobRecord]:
+        """Yield the records of the active jobs, then of those that were not submitted."""
+        active, now = self._state.jobs.active, self._state.clock.now
+        for job in active.values():
+            yield job_record(job.job, job, Status.CUT_OFF, now)
+        for name, request in known.items():
+            if name not in ended and name not in active:
+                yield job_record(request, None, Status.CUT_OFF, now)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
         new = copy(self)  # records never change
+        memo[id(self)] = new
+        new._state = deepcopy(self._state, memo)
         for name, value in vars(self).items():
             if isinstance(value, Records | dict):
                 setattr(new, name, copy(value))
         return new
 
 
-def job_record(job: Job, active: ActiveJob | None, status: Status, now: float, settings: EngineSettings) -> JobRecord:
-    """Return the record of a job as of `now` [s], when it ended or the run did.
+def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -> JobRecord:
+    """Return the record of a job at `now` [s], when it ended or the run did.
 
-    `active` is its state, in the epoch that it is in now; None of one that was never submitted.
+    `active` is its state. With None, it was not submitted.
     """
-    tenure, work, is_complete = Tenure(), 0.0, status is Status.COMPLETED
-    losses = tenure.losses
-    if active is not None:
-        rule, all_work = settings.time_rule, active.truth.epoch_ends[-1]
-        tenure, losses = active.tenure, active.losses_at(now, rule)
-        work = all_work if is_complete else active.segment.progress_at(now, rule)
+    is_complete, is_cut_off = status is Status.COMPLETED, status is Status.CUT_OFF
+    if active is None:
+        holding, losses, work = Holding(), NO_LOSSES, 0.0
+    else:
+        holding, losses = active.holding, active.losses_at(now)
+        work = active.truth.epoch_ends[-1] if is_complete else active.progress_at(now)
     submit_time = inf if active is None and job.after else job.submit_time
-    start = tenure.start_time
-    run_time, restart_time, restart_service = tenure.times(now)
+    start = holding.start_time
+    run_time, restart_time, restart_service = holding.times(now)
     return JobRecord(
-        job.job_id,
-        job.application,
-        submit_time,
-        start,
-        now if is_complete else None,
-        now - submit_time if is_complete else None,
-        None if start is None else start - submit_time,
-        tenure.num_restarts,
-        tenure.attained_service(now) - tenure.ceded_until(now),
-        status,
-        run_time,
-        restart_time,
-        None,
-        None if status is Status.CUT_OFF else now,
-        job.num_replicas,
-        job.user,
-        job.queue,
-        job.priority,
-        job.deadline,
-        job.time_limit,
-        job.after,
-        job.gpu_types,
-        job.min_replicas,
-        job.max_replicas,
-        job.cancel_time,
-        losses.num_failures,
-        losses.checkpoint_time,
-        losses.lost_time,
-        restart_service,
-        losses.checkpoint_service,
-        losses.lost_service,
-        losses.lost_work,
-        work,
+        job=job.job_id,
+        application=job.application,
+        submit_time=submit_time,
+        start_time=start,
+        completion_time=now if is_complete else None,
+        jct=now - submit_time if is_complete else None,
+        queueing_delay=None if start is None else start - submit_time,
+        num_restarts=holding.num_restarts,
+        gpu_seconds=holding.attained_service(now) - holding.ceded_until(now),
+        status=status,
+        run_time=run_time,
+        restart_time=restart_time,
+        finish_time_fairness=None,
+        end_time=None if is_cut_off else now,
+        num_replicas=job.num_replicas,
+        user=job.user,
+        queue=job.queue,
+        priority=job.priority,
+        deadline=job.deadline,
+        time_limit=job.time_limit,
+        after=job.after,
+        gpu_types=job.gpu_types,
+        min_replicas=job.min_replicas,
+        max_replicas=job.max_replicas,
+        cancel_time=job.cancel_time,
+        num_failures=losses.num_failures,
+        checkpoint_time=losses.checkpoint_time,
+        lost_time=losses.lost_time,
+        restart_gpu_seconds=restart_service,
+        checkpoint_gpu_seconds=losses.checkpoint_service,
+        lost_gpu_seconds=losses.lost_service,
+        lost_work=losses.lost_work,
+        work=work,
     )
 
 
-def _says_more(record: ReasonRecord, last: ReasonRecord) -> bool:
-    """Return whether a reason differs from the last one, numbers by more than the share that matters."""
+def _is_news(record: ReasonRecord, last: ReasonRecord) -> bool:
+    """Return whether a reason differs from the last one, in its numbers by more than a share of `MATERIAL`."""
     if (record.kind, record.others) != (last.kind, last.others) or len(record.numbers) != len(last.numbers):
         return True
     pairs = zip(record.numbers, last.numbers, strict=True)

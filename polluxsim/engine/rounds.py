@@ -1,117 +1,121 @@
-"""When the policy is asked: rounds at multiples of the interval, held only where there is something to do."""
+"""When the policy is called: scheduling rounds at multiples of the interval, and the end of a run without progress."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from math import ceil, inf
+from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.engine.agenda import Rank
-from polluxsim.errors import InvalidConfigError
+from polluxsim.durations import first_round
+from polluxsim.engine.clock import Rank, check_range
 from polluxsim.policies.view import Change, Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
-    from polluxsim.engine.agenda import Action, Agenda
+    from polluxsim.engine.clock import Action, Clock
+    from polluxsim.engine.settings import EngineSettings
+    from polluxsim.engine.state import State, Transition
     from polluxsim.engine.views import JobWindow
     from polluxsim.policies.view import Decision
     from polluxsim.types import JobId
 
-MOST_ROUNDS = 2.0**52
-"""Up to here the multiples of an interval are all different numbers in double precision."""
-
 AT_ONCE = 0
-"""Stands for the number of a round between the others."""
+"""Stands for the number of a round that is not at a multiple of the interval."""
 
+FAILURES = Change.NODES.value | Change.EVICTION.value
+"""Changes that do not let a job progress."""
 
-def first_round(time: float, interval: float) -> int:
-    """Return the number of the first round not before a time [s]; rounds are at multiples of the interval, from 1 on.
-
-    >>> first_round(0.0, 60.0), first_round(60.0, 60.0), first_round(60.1, 60.0), first_round(52 * 0.71, 0.71)
-    (1, 1, 2, 52)
-    """
-    index = max(ceil(time / interval), 1)
-    # The quotient may have been rounded to, or across, a whole number.
-    while index > 1 and (index - 1) * interval >= time:
-        index -= 1
-    return index if index * interval >= time else index + 1
-
-
-def check_range(time: float, interval: float, what: str) -> None:
-    """Check that rounds around a time can be told apart.
-
-    Raises
-    ------
-    InvalidConfigError
-        If they cannot, in double precision.
-    """
-    if not time < MOST_ROUNDS * interval:
-        raise InvalidConfigError(
-            f"{what} comes to {time:g} s, allowed are times below {MOST_ROUNDS * interval:.4g} s where "
-            f"engine.round_interval is {interval:g}: rounds beyond cannot be told apart"
-        )
+LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
+"""Time [s], number of rounds, and number of restart delays on top, without progress, after which a run ends."""
 
 
 class Rounds:
-    """Calls the next round when it is needed, and says whether the decision that stands is out of date.
+    """Schedule the rounds, and collect the changes since the policy was last called.
 
-    A round is needed after something happened, where a decision ends, or where agents observe; all others would change
-    nothing and are not held. The `action` is what is done in one; with `ask_at_failures`, one is held besides as soon
-    as a job lost its GPUs.
+    A round is needed after a change, when a decision is no longer valid, or when agents observe. All others would change
+    nothing, and are left out.
+
+    Parameters
+    ----------
+    clock
+        The queue of events.
+    interval
+        Time between two rounds [s].
+    action
+        Bound method that is called at each round.
+    ask_at_failures
+        Whether there is a round at once after a job lost its GPUs.
     """
 
-    def __init__(self, agenda: Agenda, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:
+    def __init__(self, clock: Clock, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:
         self.has_changed = True
-        self._agenda = agenda
+        self.has_hope = False  # whether a change since the last round may let jobs progress, or failed one that did
+        self._clock = clock
         self._interval = interval
         self._action = action
         self._ask_at_failures = ask_at_failures
-        self._has_progressed = False
         self._due: int | None = None
         self._last = 0
-        self._stands_until = -inf
+        self._valid_until = -inf
         self._outdated_by = Change.ANY.value
-        self._arrived: list[JobWindow] = []
-        # By the change's value: an enumeration's own hash is slow.
+        self._arrived: list[JobId] = []
+        # By the value of the change, because the hash of an enumeration is slow.
         self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
 
-    def arrived(self, view: JobWindow) -> None:
+    def submit(self, told: Transition) -> None:
         """Take note of an arrival."""
-        self._arrived.append(view)
-        self.note(Change.ARRIVAL)
+        self._arrived.append(told.job.job_id)
+        self._note(Change.ARRIVAL)
 
-    def evicted(self, job_id: JobId, *, was_training: bool) -> None:
-        """Take note that a job lost its GPUs."""
-        self._has_progressed |= was_training
-        self.note(Change.EVICTION, job_id)
+    def end(self, told: Transition) -> None:
+        """Take note of the end of a job."""
+        self._note(Change.COMPLETION, told.job.job_id)
+
+    def enter_epoch(self, told: Transition) -> None:
+        """Take note of the end of an epoch."""
+        self._note(Change.EPOCH, told.job.job_id)
+
+    def learn(self, told: Transition) -> None:
+        """Take note of the observation of an agent."""
+        self._note(Change.LEARNING, told.job.job_id)
+
+    def evict(self, told: Transition) -> None:
+        """Take note of a job that lost its GPUs."""
+        self.has_hope |= told.was_training
+        self._note(Change.EVICTION, told.job.job_id)
         if self._ask_at_failures:
-            self._agenda.at(self._agenda.now, Rank.ROUND, self._action, AT_ONCE)
+            self._clock.at(told.time, Rank.ROUND, self._action, AT_ONCE)
 
-    def note(self, change: Change, job_id: JobId = "") -> None:
-        """Take note of a change, which calls a round and may put the present decision out of date."""
+    def change_nodes(self) -> None:
+        """Take note of a change of nodes."""
+        self._note(Change.NODES)
+
+    def _note(self, change: Change, job_id: JobId = "") -> None:
+        """Take note of a change, which needs a round and may outdate the present decision."""
         value = change.value
-        self._named[value][job_id] = self._agenda.now
+        self._named[value][job_id] = self._clock.now
         self.has_changed = True
+        self.has_hope |= not value & FAILURES
         if value & self._outdated_by:
-            self._stands_until = -inf
-        self.call(self._agenda.now)
+            self._valid_until = -inf
+        self.call(self._clock.now)
 
     def call(self, time: float) -> None:
-        """Hold a round at the first multiple of the interval that is not before `time` and not over, or before that."""
+        """Schedule a round at the first multiple of the interval at or after `time` that is not over, or earlier."""
         due = self._due
         if due is not None and (due == self._last + 1 or time > (due - 1) * self._interval):
             return
         check_range(time, self._interval, "the simulation")
         self._due = index = max(first_round(time, self._interval), self._last + 1)
-        self._agenda.at(index * self._interval, Rank.ROUND, self._action, index)
+        self._clock.at(index * self._interval, Rank.ROUND, self._action, index)
 
-    def pass_over(self) -> None:
-        """Take note that the round of this instant is over, be it that none was held."""
-        self._last = max(self._last, first_round(self._agenda.now, self._interval))
+    def pass_over(self, told: Transition) -> None:
+        """Take note that the round of this instant is over, even if there was none."""
+        self._last = max(self._last, first_round(told.time, self._interval))
 
     def begin(self, index: int) -> bool:
-        """Return whether this round is to be held: it is not if an earlier one was called after it, or saw all."""
+        """Return whether a scheduled round is needed: no earlier round was scheduled after it, or saw everything."""
         if index == AT_ONCE:
             return self.has_changed
         if index != self._due:
@@ -120,25 +124,18 @@ class Rounds:
         return True
 
     @property
-    def is_news(self) -> bool:
-        """Return whether something happened since the last round that may let jobs progress, or one that failed did."""
-        failing = self._named.keys() <= {Change.NODES.value, Change.EVICTION.value}
-        return self._has_progressed or (self.has_changed and not failing)
-
-    @property
     def policy_is_due(self) -> bool:
-        """Return whether the decision that stands is out of date."""
-        return self._agenda.now >= self._stands_until
+        """Return whether the present decision is no longer valid."""
+        return self._clock.now >= self._valid_until
 
-    def changes(self) -> Changes:
-        """Return what happened since the policy was last asked."""
-        named, arrived = self._named, self._arrived
+    def changes(self, views: Mapping[JobId, JobWindow]) -> Changes:
+        """Return the changes since the policy was last called. Jobs that arrived and ended since are left out."""
+        named = self._named
         ended = dict(named.get(Change.COMPLETION.value, {}))
-        if ended and (both := ended.keys() & [view.job_id for view in arrived]):
-            arrived = [view for view in arrived if view.job_id not in both]
-            ended = {job_id: time for job_id, time in ended.items() if job_id not in both}
+        for job_id in ended.keys() & set(self._arrived) if ended else ():
+            del ended[job_id]
         return Changes(
-            arrived=arrived,
+            arrived=[views[job_id] for job_id in self._arrived if job_id in views],
             ended=ended,
             passed_epoch=tuple(named.get(Change.EPOCH.value, ())),
             learnt=tuple(named.get(Change.LEARNING.value, ())),
@@ -146,23 +143,81 @@ class Rounds:
             evicted=tuple(named.get(Change.EVICTION.value, ())),
         )
 
-    def decided(self, decision: Decision) -> None:
-        """Let a decision stand for as long as it says."""
-        self._stands_until = decision.valid_until
+    def decide(self, decision: Decision) -> None:
+        """Keep a decision valid for as long as it says. The policy is not told of jobs that it rejects."""
+        self._valid_until = decision.valid_until
         self._outdated_by = (decision.outdated_by | Change.EVICTION).value
         self._arrived, self._named = [], defaultdict(dict)
-        if decision.rejected:  # which is of its own doing, and news for the next
-            self._named[Change.COMPLETION.value] = dict.fromkeys(decision.rejected, self._agenda.now)
 
-    def ask_anew(self, unseen: Iterable[JobWindow] | None) -> None:
-        """Ask at the next round whatever was decided; a new policy, to which all jobs are unseen, if they are given."""
-        if unseen is not None:
-            self._arrived, self._named = list(unseen), defaultdict(dict)
-        self.has_changed, self._stands_until = True, -inf
-        self.call(self._agenda.now)
+    def ask_anew(self) -> None:
+        """Call the policy at the next round, whatever its last decision says."""
+        self.has_changed = self.has_hope = True
+        self._valid_until = -inf
+        self.call(self._clock.now)
 
-    def end(self, next_needed: float) -> None:
-        """Call the next round: when the decision ends, or when something needs one [s]; ∞ is never."""
-        self.has_changed = self._has_progressed = False
-        if (first := min(self._stands_until, next_needed)) < inf:
-            self.call(max(first, self._agenda.now))
+    def announce_all(self, jobs: Mapping[JobId, object]) -> None:
+        """Announce all active jobs again, to a policy that has not seen the run."""
+        self._arrived, self._named = list(jobs), defaultdict(dict)
+
+    def finish(self, next_needed: float) -> None:
+        """End a round, and schedule the next one: when the decision ends, or at `next_needed` [s]; ∞ is never."""
+        self.has_changed = self.has_hope = False
+        if (first := min(self._valid_until, next_needed)) < inf:
+            self.call(max(first, self._clock.now))
+
+
+class Standstill:
+    """Notice that no job makes progress any more.
+
+    Failures and repairs alone do not count as progress. Time in which a repair is pending and no job fits on the nodes
+    that are up is not counted.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * max(settings.delays.all)
+        self._since: float | None = None  # the first round without progress [s]
+        self._repairs = 0.0  # time since then that is not counted [s]
+        self._repair_since: float | None = None
+
+    def at_round(self, state: State, rounds: Rounds, num_coming: int) -> str | None:
+        """Return why the run ends, or None if it goes on."""
+        now, active = state.clock.now, state.jobs.active.values()
+        if num_coming or state.nodes.are_starting(now) or any(job.is_training(now) for job in state.jobs.placed.values()):
+            self._since = None
+            return None
+        if self._since is None or rounds.has_hope:
+            self._since, self._repairs = now, 0.0
+        elif self._repair_since is not None:
+            self._repairs += now - self._repair_since
+        self._repair_since = now if _waits_for_repair(state) else None
+        # A job that is cancelled may let others run.
+        if now - self._since - self._repairs < self._patience or any(job.job.cancel_time is not None for job in active):
+            return None
+        return self.message(state)
+
+    def message(self, state: State) -> str:
+        """Return why the run ends now."""
+        jobs, time = state.jobs.active, state.clock.now
+        waited = 0.0 if self._since is None else time - self._since - self._repairs
+        first = next(iter(jobs), "none")
+        what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
+        how = f"has made any progress in the {waited:g} s up to" if waited else "will make progress after"
+        counts, elastic = state.nodes.counts, ""
+        if counts is not None and counts.requested == counts.least:
+            elastic = f"; only {counts.least} of up to {counts.most} nodes are up, as the policy asked for no more"
+        policy = f"policy {state.scenario.policy_name} gave no GPU, or moved them every time"
+        return f"{what} {how} {time:g} s: {policy}{elastic}"
+
+
+def _waits_for_repair(state: State) -> bool:
+    """Return whether a repair is pending, and no active job fits on the nodes that are up."""
+    if all(down.until == inf for down in state.nodes.down.values()):
+        return False
+    up, types = state.nodes.present(state.clock.now), state.nodes.types
+    for active in state.jobs.active.values():
+        job = active.job
+        least = (job.min_replicas or 1) if state.scenario.traits.adaptive else job.num_replicas
+        usable = sum(n for node, n in enumerate(up) if not (types and job.gpu_types) or types[node].name in job.gpu_types)
+        if least <= usable:
+            return False
+    return True

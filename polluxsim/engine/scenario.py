@@ -1,16 +1,17 @@
-"""What is simulated, as one frozen value that all copies of a run share."""
+"""The input of a simulation as one frozen value, and the agents that run beside its jobs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
+from polluxsim.agent.ruled import BalancingAgent, RuledAgent
 from polluxsim.agent.rules import check_rule
 from polluxsim.checkpoints import failure_rate
-from polluxsim.engine.agents import Agents
-from polluxsim.engine.rhythm import Rhythm
-from polluxsim.engine.rounds import check_range
+from polluxsim.engine.clock import check_range
+from polluxsim.engine.progress import CheckpointCycle
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
 from polluxsim.errors import InvalidConfigError, allowed_among
@@ -24,12 +25,16 @@ from polluxsim.workloads.fitting import speeds_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from polluxsim.agent.adaptive import AdaptiveAgent
+    from polluxsim.agent.agent import Agent
     from polluxsim.agent.rules import BatchRule
+    from polluxsim.engine.clock import TimeRule
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
     from polluxsim.models.profile import Profile
     from polluxsim.models.scaling import Speeds
     from polluxsim.models.sensitivity import Sensitivity
+    from polluxsim.models.throughput import ThroughputParams
     from polluxsim.policies.view import Policy
     from polluxsim.types import Cluster
     from polluxsim.workloads.workload import Job, Workload
@@ -69,7 +74,7 @@ class Scenario:
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
     agent: BatchRule | None = None
-    # What was computed of jobs and applications already.
+    # Values of jobs and applications that were computed already.
     _speeds: dict[object, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _truths: dict[str, Truth] = field(default_factory=dict, init=False, repr=False, compare=False)
     _paces: dict[tuple[int, Speeds], Paces] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -163,19 +168,107 @@ class Scenario:
             known = self._speeds[key] = speeds_of(job, self.profile_of(job), self.cluster, shrinks=self.traits.adaptive)
         return known
 
-    def rhythm(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> Rhythm | None:
-        """Return the times of a job's checkpoints on a number of nodes, or None if no work can be lost."""
+    @property
+    def can_fail(self) -> bool:
+        """Return whether nodes or jobs can fail."""
+        return bool(self.cluster.outages or self.settings.job_failures)
+
+    @property
+    def work_can_be_lost(self) -> bool:
+        """Return whether jobs lose the work since their last checkpoint when they lose their GPUs."""
+        return self.can_fail or self.settings.checkpoints is not None
+
+    @cached_property
+    def time_rule(self) -> TimeRule:
+        """Return the rule that turns progress into time."""
+        return self.settings.time_rule
+
+    def checkpoint_cycle(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> CheckpointCycle | None:
+        """Return the cycle of checkpoints of a job on a number of nodes, or None if no work can be lost."""
+        if not self.work_can_be_lost:
+            return None
         if (checkpoints := self.settings.checkpoints) is None:
-            return Rhythm() if self.cluster.outages or self.settings.job_failures else None
+            return CheckpointCycle()
         failures = nodes.num_failures
         rate = num_nodes * failure_rate(sum(failures), len(failures), now, checkpoints.expected_rate)
-        interval = checkpoints.interval(job.application, rate)
-        return Rhythm(interval, checkpoints.cost_of(job.application), interval, at_epochs=checkpoints.every == "epoch")
+        interval, cost = checkpoints.interval(job.application, rate), checkpoints.cost_of(job.application)
+        return CheckpointCycle(interval, cost, interval, at_epochs=checkpoints.every == "epoch")
+
+    def with_cluster(self, cluster: Cluster) -> Scenario:
+        """Return the scenario on another cluster."""
+        return replace(self, cluster=cluster)
 
     @cached_property
     def agents(self) -> Agents:
-        """Return what makes the agents of the jobs."""
+        """Return the factory of the agents of jobs."""
         return Agents(self.traits, self.agent, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:
         return self
+
+
+class Agents:
+    """Make the agents of the jobs of a run.
+
+    Parameters
+    ----------
+    traits
+        Traits of the policy.
+    rule
+        Rule by which jobs choose their batch sizes. With None, the traits of the policy decide.
+    node_sizes
+        GPUs of the largest node, by GPU type. If θ_sys is known from the start, it was learnt on such nodes.
+    """
+
+    def __init__(self, traits: Traits, rule: BatchRule | None, node_sizes: Mapping[str, int]) -> None:
+        self._traits = traits
+        self._rule = rule
+        self._node_sizes = node_sizes
+        self._known: dict[tuple[str, str], ThroughputParams] = {}
+
+    def new(self, job: Job, truth: Truth) -> Agent:
+        """Return a new agent for a job."""
+        application = truth.profile.application
+        if job.plan is not None:
+            return PlanningAgent(application, job.batch_size, job.plan)
+        usable = [name for name in self._node_sizes if name in truth.types] if len(self._node_sizes) > 1 else []
+        by_type = {name: truth.on(name).application for name in usable}
+        rule, adaptive = self._rule, self._traits.adaptive
+        if application.gang_size is not None or (rule is None and not adaptive):
+            return FixedBatchAgent(application, job.batch_size, by_type)
+        ruled = None
+        if rule is not None and not rule.by_goodput:
+            if usable and not adaptive and (controller := rule.controller) is not None:
+                return BalancingAgent(application, job.batch_size, rule, by_type, controller)
+            ruled = RuledAgent(application, job.batch_size, rule, by_type)
+            if not adaptive:
+                return ruled
+        if not usable:
+            return self._adaptive(truth, ruled)
+        # This loads compiled code, which takes a while, so it is imported only if it is needed.
+        from polluxsim.agent.by_type import AgentByType, OnType  # noqa: PLC0415
+
+        truths = [truth.on(name) for name in usable if not job.gpu_types or name in job.gpu_types]
+        return AgentByType(
+            {each.gpu_type: OnType(self._adaptive(each, ruled), each.speed_alone, self._size(each)) for each in truths}
+        )
+
+    def _adaptive(self, truth: Truth, ruled: RuledAgent | None) -> AdaptiveAgent:
+        from polluxsim.agent.adaptive import AdaptiveAgent, ElasticAgent  # noqa: PLC0415
+
+        application, maximises_throughput = truth.profile.application, self._traits.maximises_throughput
+        known = self._throughput(truth) if self._traits.known_throughput else None
+        if ruled is None:
+            return AdaptiveAgent(application, known, maximises_throughput=maximises_throughput)
+        return ElasticAgent(ruled, application, known, maximises_throughput=maximises_throughput)
+
+    def _throughput(self, truth: Truth) -> ThroughputParams:
+        from polluxsim.models.known import known_throughput  # noqa: PLC0415
+
+        key = truth.profile.application.name, truth.gpu_type
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = known_throughput(truth.profile, self._size(truth))
+        return known
+
+    def _size(self, truth: Truth) -> int:
+        return self._node_sizes.get(truth.gpu_type) or max(self._node_sizes.values())

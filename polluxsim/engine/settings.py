@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import JobFailures
-from polluxsim.engine.interference import Interference
-from polluxsim.engine.time_rules import ExactTime, TimeRule, WholeSeconds
+from polluxsim.engine.sharing import Interference
+from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError, check_choice, check_number
 from polluxsim.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
 from polluxsim.types import MOST_SECONDS

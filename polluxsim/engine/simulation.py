@@ -1,30 +1,322 @@
-"""Replay a workload under a policy: the loop over a run's turns."""
+"""A run that waits for each decision of its caller, and the loop that asks a policy for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from polluxsim.engine.garbage import seldom_collected
-from polluxsim.engine.guests import guest
+import numpy as np
+
+from polluxsim.durations import clock
+from polluxsim.engine.clock import Rank
+from polluxsim.engine.decision import plan_of
+from polluxsim.engine.futures import Forks
+from polluxsim.engine.outages import Crashes, Downtime
+from polluxsim.engine.policy_calls import DueReasons, checked_reasons, guarded, rare_collections
+from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.rounds import Rounds, Standstill
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.turns import Simulation
+from polluxsim.engine.state import Observers, State
+from polluxsim.engine.submissions import Submissions
+from polluxsim.engine.views import cluster_view
+from polluxsim.errors import TurnError
+from polluxsim.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from polluxsim.engine.clock import Event
+    from polluxsim.engine.decision import Move, Plan
+    from polluxsim.engine.futures import Fork
+    from polluxsim.engine.job import ActiveJob
     from polluxsim.models.profile import Profile
-    from polluxsim.policies.view import Policy
-    from polluxsim.records import Result
-    from polluxsim.types import Cluster
-    from polluxsim.workloads.workload import Workload
+    from polluxsim.policies.view import ClusterView, Decision, Policy, Reason
+    from polluxsim.records import GpuSeconds, JobRecord, Result, RoundRecord
+    from polluxsim.types import Allocation, Cluster, Gpus, JobId, Placement
+    from polluxsim.workloads.workload import Job, Workload
 
-__all__ = ["Simulation", "Watcher", "driven", "simulate"]
+
+class Simulation:
+    """A run that waits for each decision of its caller.
+
+    `advance` continues to the next round with a decision and returns a view of the cluster. `commit` applies the
+    decision. When `advance` has returned None, `result` returns the records. Between these calls, `copy.deepcopy`
+    makes a fork, which continues exactly like the run. Copy a policy with a state in the same call:
+    `copy.deepcopy((run, policy))`.
+
+    Parameters
+    ----------
+    scenario
+        The input of the simulation.
+    seed
+        Seed of the policy's random generator and of all other random draws.
+
+    Attributes
+    ----------
+    view
+        The view of the cluster while the run waits for a decision, else None.
+    rng
+        The policy's random generator.
+    standstill
+        Why the run was stopped, if no job made progress any more.
+
+    Examples
+    --------
+    >>> run = Simulation(scenario, seed=0)                    # doctest: +SKIP
+    >>> while (view := run.advance()) is not None:            # doctest: +SKIP
+    ...     run.commit(policy.allocate(view, run.rng))
+    >>> result = run.result()                                 # doctest: +SKIP
+    """
+
+    def __init__(self, scenario: Scenario, seed: int = 0) -> None:
+        settings = scenario.settings
+        self._state = state = State(scenario)
+        self._rounds = rounds = Rounds(
+            state.clock, settings.round_interval, self._round, ask_at_failures=settings.ask_at_failures
+        )
+        self._reasons = reasons = DueReasons(settings.reasons, settings.round_interval)
+        self._recorder = recorder = Recorder(state)
+        self._submissions = submissions = Submissions(state, recorder)
+        downtime, crashes = Downtime(state, seed), Crashes(state, seed)
+        self._forks = Forks(state, submissions, downtime, crashes, rounds)
+        jobs = state.jobs
+        state.observers = Observers(
+            submitted=(jobs.add, rounds.submit, reasons.submit),
+            placed=(jobs.move, recorder.move),
+            started=(jobs.train, recorder.train, crashes.start),
+            resumed=(jobs.train, recorder.train),
+            epoch_ended=(jobs.enter_epoch, recorder.save, rounds.enter_epoch),
+            interval_begun=(recorder.pass_over, rounds.pass_over),
+            learnt=(jobs.learn, rounds.learn),
+            agent_replaced=(jobs.forget_agent,),
+            evicted=(jobs.move, recorder.save, recorder.train, rounds.evict, reasons.evict),
+            ended=(jobs.remove, recorder.end, rounds.end, reasons.end, submissions.end),
+            nodes_changed=(rounds.change_nodes,),
+            shares_changed=(recorder.share,),
+            hosts_changed=(recorder.host,),
+        )
+        self._standstill = Standstill(settings)
+        self._rechosen: list[ActiveJob] = []
+        self.view: ClusterView | None = None
+        self.standstill: str | None = None
+        self._is_over = False
+        self._started = self._called = perf_counter()
+        if settings.horizon is not None:
+            state.clock.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
+        self.rng = np.random.default_rng(*np.random.SeedSequence(seed).spawn(1))
+
+    def __repr__(self) -> str:
+        jobs = self._state.jobs
+        counts = f"{len(jobs.running)} jobs running, {len(jobs.active) - len(jobs.running)} waiting"
+        policy, ended = self.scenario.policy_name, f"{self.num_ended} of {self.num_jobs} ended"
+        return f"Simulation({policy!r} at {clock(self.time)}, {counts}, {ended})"
+
+    def advance(self, before: float = inf) -> ClusterView | None:
+        """Continue until a decision is needed, and return the view. Return None at the end of the run.
+
+        Parameters
+        ----------
+        before
+            Stop also if nothing more happens before this time [s].
+
+        Raises
+        ------
+        TurnError
+            If the run already waits for a decision.
+        """
+        if self.view is not None:
+            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
+        state, events = self._state, self._state.clock
+        while not self._is_over and self.view is None and (before == inf or events.peek() < before):
+            if not state.jobs.active and not self._submissions.num_expected:
+                self._is_over = True
+            elif events.peek() == inf:
+                self._stop(self._standstill.message(state))
+            else:
+                events.step()
+        return self.view
+
+    def commit(self, decision: Allocation | Decision) -> None:
+        """Apply a decision. After an invalid decision the run is unchanged and still waits.
+
+        Parameters
+        ----------
+        decision
+            GPUs of each job, as a mapping of jobs to placements, or a `Decision`.
+
+        Raises
+        ------
+        InvalidAllocationError
+            If the decision is invalid. The message names the first error.
+        TurnError
+            If the run does not wait for a decision.
+        """
+        if self.view is None:
+            raise TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
+        self._recorder.time_spent("decide", perf_counter() - self._called, self.time)
+        with guarded(self.scenario.policy_name, self.time):
+            plan = plan_of(decision, self._state)
+            reasons = self._explained(plan)
+        self.view, self._state.shutter.is_open = None, False
+        self._apply(plan, reasons)
+
+    def fork(self, fork: Fork) -> None:
+        """Change the run from a time on. The past and copies of the run are unchanged.
+
+        Raises
+        ------
+        TurnError
+            If the run waits for a decision, or is past that time.
+        """
+        if self.view is not None or self.time > fork.time:
+            raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {fork.time:g} s")
+        if fork.seed is not None:
+            self.rng = np.random.default_rng(fork.seed)
+        self._forks.expect(fork)
+
+    def result(self) -> Result:
+        """Return the records of the run, or of its past if it is not over."""
+        if self.view is not None:
+            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
+        seconds = perf_counter() - self._started
+        return self._recorder.result(self.known, seconds, self.standstill, is_over=self._is_over)
+
+    @property
+    def scenario(self) -> Scenario:
+        """Return the input of the simulation."""
+        return self._state.scenario
+
+    @property
+    def time(self) -> float:
+        """Return the time of the run [s]."""
+        return self._state.clock.now
+
+    @property
+    def known(self) -> Mapping[JobId, Job]:
+        """Return all jobs that are known so far, submitted or not."""
+        return self._submissions.known
+
+    @property
+    def num_jobs(self) -> int:
+        """Return the number of jobs that are known so far, submitted or not."""
+        return len(self.scenario.workload.jobs) + len(self._submissions.followers)
+
+    @property
+    def num_ended(self) -> int:
+        """Return the number of jobs that have ended."""
+        return len(self._recorder.jobs)
+
+    def ended(self, start: int = 0) -> Sequence[JobRecord]:
+        """Return the records of the jobs that have ended, in this order, from number `start` on.
+
+        After the result of a run that is over was taken, they are in order of submission.
+        """
+        return self._recorder.jobs[start:]
+
+    @property
+    def allocation(self) -> dict[JobId, Placement]:
+        """Return the placements of the running jobs, in order of submission."""
+        return {job.job_id: job.placement for job in self._state.jobs.running}
+
+    @property
+    def shares(self) -> dict[JobId, tuple[Gpus, float]]:
+        """Return the GPUs by number of jobs that can share them, and the speeds there relative to those alone."""
+        return dict(self._state.shares)
+
+    @property
+    def waiting(self) -> list[JobId]:
+        """Return the active jobs without GPUs, in order of submission."""
+        return [job.job_id for job in self._state.jobs.waiting]
+
+    def active(self, time: float) -> list[tuple[Job, float]]:
+        """Return the jobs that have not ended, in order of submission, and their work at a time [M0-steps].
+
+        The time [s] is now, or before the next event.
+        """
+        return [(job.job, job.progress_at(time)) for job in self._state.jobs.active.values()]
+
+    @property
+    def down(self) -> tuple[int, ...]:
+        """Return the numbers of the nodes that are down, in rising order."""
+        return tuple(sorted(self._state.nodes.down))
+
+    @property
+    def last_round(self) -> RoundRecord | None:
+        """Return the record of the last round; None before the first."""
+        return self._recorder.last_round
+
+    @property
+    def mean_jct(self) -> float | None:
+        """Return the mean completion time of the complete jobs [s]; None if there are none."""
+        return self._recorder.mean_jct
+
+    @property
+    def gpu_seconds(self) -> GpuSeconds:
+        """Return how the GPU time so far was used."""
+        return self._recorder.gpu_seconds()
+
+    def _round(self, event: Event) -> None:
+        state = self._state
+        is_needed = state.jobs.active or state.scenario.traits.scales
+        if not self._rounds.begin(event.about) or not is_needed:
+            return
+        if (why := self._standstill.at_round(state, self._rounds, self._submissions.num_coming)) is not None:
+            self._stop(why)
+            return
+        state.enter_epochs()
+        self._rechosen = state.end_interval()
+        if self._rounds.policy_is_due and any(state.nodes.present(self.time)):
+            self.view = cluster_view(state, self._rounds)
+            self._called = perf_counter()
+        else:
+            self._end_round(())
+
+    def _explained(self, plan: Plan) -> Mapping[JobId, Reason]:
+        """Return the policy's reasons for the jobs whose reasons are due, in order of name."""
+        decision, moves, jobs = plan.decision, plan.moves, self._state.jobs
+        if decision.explain is None:
+            return {}
+        if not (due := self._reasons.due(self.time, moves.keys() | decision.rejected, jobs.active)):
+            return {}
+        reasons = checked_reasons(decision.explain(due), due)
+        holding = {job for job in due if (moves[job].placement if job in moves else job in jobs.placed)}
+        self._reasons.asked(self.time, due, moves.keys(), holding)
+        return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
+
+    def _apply(self, plan: Plan, reasons: Mapping[JobId, Reason]) -> None:
+        """Apply a decision: nodes, rejected jobs, CPUs and memory, and GPUs."""
+        state, decision = self._state, plan.decision
+        for job_id, reason in reasons.items():
+            self._recorder.explain(job_id, reason, moved=job_id in plan.moves)
+        if decision.num_nodes is not None:
+            state.request_nodes(decision.num_nodes)
+        for job_id in decision.rejected:
+            state.end(state.jobs.active[job_id], Status.REJECTED)
+        self._recorder.decide(decision)
+        self._rounds.decide(decision)
+        self._rounds.has_changed |= state.grant(plan.hosts)
+        self._end_round(plan.moves.values())
+
+    def _end_round(self, moves: Collection[Move]) -> None:
+        """Change the GPUs of jobs until the next round, and schedule that round."""
+        has_changed = bool(moves) or self._rounds.has_changed
+        if has_changed:
+            self._state.place(moves, self._rechosen)
+        self._recorder.round(has_changed=has_changed)
+        self._rounds.finish(self._state.jobs.next_needed)
+
+    def _reach_horizon(self, event: Event) -> None:
+        self._is_over = True
+
+    def _stop(self, why: str) -> None:
+        self.standstill, self._is_over = why, True
 
 
 Watcher: TypeAlias = Callable[[Simulation], None]
-"""Takes note of a round in which the policy was asked, and which has just been carried out."""
+"""Called after each round in which the policy decided."""
 
 
 def simulate(
@@ -46,20 +338,20 @@ def simulate(
     profiles
         Profiles by application name.
     cluster
-        The GPUs there are.
+        The cluster.
     policy
-        A fresh policy: it may remember things, so that each run needs its own.
+        A new policy. It may have a state, so each run needs its own.
     settings
-        Intervals, delays and the rule of time.
+        The settings of the engine.
     seed
-        Seed of the policy's random generator; the same seed gives the same result.
+        Seed of the policy's random generator and of all other random draws. The same seed gives the same result.
     watcher
-        Called after every scheduling round in which the policy was asked.
+        Called after each round in which the policy decided.
 
     Returns
     -------
     Result
-        Records of all jobs, those cut off included, of the rounds and of every change.
+        The records of all jobs, also of unfinished ones, of the rounds, and of all changes.
 
     Raises
     ------
@@ -68,18 +360,18 @@ def simulate(
     PolicyError
         If the policy fails.
     InvalidAllocationError
-        If the policy gives what is not there.
+        If a decision is invalid.
     """
     scenario = Scenario.under(policy, workload, profiles, cluster, settings or EngineSettings())
     return driven(Simulation(scenario, seed), policy, watcher)
 
 
 def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
-    """Ask a policy for every decision of a run that is still due, and return its result; raises as `simulate` does."""
-    with seldom_collected():
+    """Ask a policy for all decisions of a run that are left, and return the result. Raise as `simulate` does."""
+    with rare_collections():
         view = run.view or run.advance()
         while view is not None:
-            with guest(run.scenario.policy_name, view.time):
+            with guarded(run.scenario.policy_name, view.time):
                 decision = policy.allocate(view, run.rng)
             run.commit(decision)
             if watcher is not None:

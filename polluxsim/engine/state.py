@@ -1,30 +1,381 @@
-"""What a run is made of between two happenings."""
+"""The state of a run, and the transitions by which alone it changes.
+
+A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and tells it to the
+observers of this transition, in a fixed order. The order is part of the order of events at one instant.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from math import inf
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from polluxsim.engine.clock import Clock, Rank, check_range
+from polluxsim.engine.decision import Move
+from polluxsim.engine.job import ActiveJob
+from polluxsim.engine.nodes import Nodes
+from polluxsim.engine.sharing import losses_by, tenant_of
+from polluxsim.engine.tables import JobTables, in_order
+from polluxsim.engine.truth import MixedPace
+from polluxsim.engine.views import Shutter
+from polluxsim.hosts import Hosted, with_gpus
+from polluxsim.records import Status
+from polluxsim.types import Gpus, JobId
 
 if TYPE_CHECKING:
-    from polluxsim.engine.agenda import Agenda
-    from polluxsim.engine.jobs import Jobs
-    from polluxsim.engine.nodes import Nodes
-    from polluxsim.engine.reasons import Inquiry
-    from polluxsim.engine.recorder import Recorder
-    from polluxsim.engine.rounds import Rounds
+    from collections.abc import Collection, Iterable
+
+    from polluxsim.engine.clock import Event
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.shutter import Shutter
+    from polluxsim.hosts import Host
+    from polluxsim.types import Cluster, Outage
+    from polluxsim.workloads.workload import Job
+
+Share: TypeAlias = tuple[Gpus, float]
+"""GPUs by number of a job, and its speed relative to its speed alone."""
 
 
-@dataclass(slots=True)
+class Transition(NamedTuple):
+    """A change of one job, as observers are told of it. The job is in its state after the change.
+
+    `checkpoint` is the start and the end of a checkpoint that the change made, if any [s]. `was_training` is about the
+    time before a job lost its GPUs, and `status` about a job that has ended.
+    """
+
+    time: float
+    job: ActiveJob
+    status: Status = Status.CUT_OFF
+    checkpoint: tuple[float, float] | None = None
+    was_training: bool = False
+
+
+Observer: TypeAlias = Callable[[Transition], None]
+
+
+class Observers(NamedTuple):
+    """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own.
+
+    A job that gets other GPUs is `placed`, and then `started` there. A job that goes on at another speed, or in the next
+    epoch after an event, is `resumed`. `interval_begun` tells that an epoch ends in the interval that begins now.
+    """
+
+    submitted: tuple[Observer, ...]
+    placed: tuple[Observer, ...]
+    started: tuple[Observer, ...]
+    resumed: tuple[Observer, ...]
+    epoch_ended: tuple[Observer, ...]
+    interval_begun: tuple[Observer, ...]
+    learnt: tuple[Observer, ...]
+    agent_replaced: tuple[Observer, ...]
+    evicted: tuple[Observer, ...]
+    ended: tuple[Observer, ...]
+    nodes_changed: tuple[Callable[[], None], ...]
+    shares_changed: tuple[Callable[[Mapping[JobId, Share], Mapping[JobId, Share]], None], ...]
+    hosts_changed: tuple[Callable[[Mapping[JobId, Hosted], Mapping[JobId, Hosted]], None], ...]
+
+
 class State:
-    """The pieces that work on one run, each with one concern, which its class tells."""
+    """The jobs, the nodes and the clock of a run. All other modules only read them.
 
-    scenario: Scenario
-    agenda: Agenda
-    jobs: Jobs
-    nodes: Nodes
-    rounds: Rounds
-    inquiry: Inquiry
-    records: Recorder
-    shutter: Shutter
+    Attributes
+    ----------
+    shares
+        Jobs with GPUs by number: these GPUs, and their speed there relative to that alone.
+    hosted
+        CPUs and memory of jobs with GPUs, if the cluster states those of its nodes.
+    observers
+        Set once, when the run is made.
+    """
+
+    observers: Observers
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.clock = Clock()
+        self.shutter = Shutter(scenario)
+        self.jobs = JobTables(self.shutter)
+        self.nodes = Nodes(scenario.cluster)
+        self.shares: dict[JobId, Share] = {}
+        self.hosted: Mapping[JobId, Hosted] = {}
+        self._num_submitted = 0
+
+    def use_scenario(self, scenario: Scenario) -> None:
+        """Go on with another scenario."""
+        self.scenario = self.shutter.scenario = scenario
+
+    # Jobs come, change and end.
+
+    def submit(self, job: Job) -> None:
+        """Submit a job."""
+        truth = self.scenario.truth_of(job)
+        agent = self.scenario.agents.new(job, truth)
+        active = ActiveJob(job, truth, agent, self.scenario.time_rule, self._num_submitted)
+        self._num_submitted += 1
+        self._tell(self.observers.submitted, active)
+
+    def alter(self, job: Job) -> bool:
+        """Replace the request of an active job, and return whether it is another one.
+
+        A job with GPUs goes on with what remains of its new work.
+        """
+        active = self.jobs.active[job.job_id]
+        if (before := active.job) == job:
+            return False
+        self._bring_to_present(active)
+        truth = active.truth
+        active.job, active.truth = job, self.scenario.truth_of(job)
+        if active.truth.application != truth.application:
+            active.agent = self.scenario.agents.new(job, active.truth)
+        self.jobs.alter(active, before)
+        if active.placement and (active.truth.epoch_ends != truth.epoch_ends or job.plan != before.plan):
+            self._begin_segment(active, self.observers.resumed)
+        return True
+
+    def overtake(self, name: JobId, other: JobId) -> None:
+        """Move a job in the order of submission to the place before another job."""
+        self.jobs.put_before(name, other)
+
+    def replace_agents(self) -> None:
+        """Give each active job a new agent, and the true speeds of the present scenario.
+
+        A job that trains is observed by the new agent. It loses its GPUs if the new agent cannot use so many, or not of
+        several types at once.
+        """
+        for job in self.jobs.active.values():
+            self._bring_to_present(job)
+            job.truth = self.scenario.truth_of(job.job)
+            agent = self.scenario.agents.new(job.job, job.truth)
+            cannot_divide = agent.divide is None and isinstance(job.pace, MixedPace)
+            if cannot_divide or job.holding.num_replicas > agent.max_replicas:
+                self.place([Move(job, (), None)])
+            job.take_agent(agent, self.clock.now)
+            self._tell(self.observers.agent_replaced, job)
+            if job.placement:
+                self._begin_segment(job, self.observers.resumed)
+
+    def end(self, job: ActiveJob, status: Status) -> None:
+        """End a job."""
+        now = self.clock.now
+        if job.placement:
+            self.nodes.give_back(job.placement, job.job_id)
+        if status is not Status.COMPLETED:
+            job.pass_epochs(now)
+        job.place((), None, now, self.scenario.settings.restart_delay)
+        self.shares.pop(job.job_id, None)
+        self._tell(self.observers.ended, job, status=status)
+
+    # Jobs get GPUs, train, and lose GPUs.
+
+    def place(self, moves: Collection[Move], rechosen: Iterable[ActiveJob] = ()) -> None:
+        """Change the GPUs of jobs, in order of submission. `rechosen` jobs go on with another batch size."""
+        for move in moves:
+            if move.job.placement:
+                self._bring_to_present(move.job)
+                self.nodes.give_back(move.job.placement, move.job.job_id)
+        for move in moves:
+            self._move(move)
+        moved = {move.job for move in moves}
+        for job in [*dict.fromkeys([*rechosen, *(move.job for move in moves), *self._judge_speeds()])]:
+            if job.placement:
+                self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
+
+    def release(self, job: ActiveJob, warning: float = 0.0) -> None:
+        """Take all GPUs of a job after a failure. It saves its work if a warning came early enough before [s]."""
+        now, settings = self.clock.now, self.scenario.settings
+        self._bring_to_present(job)
+        saving = None
+        if warning and settings.checkpoints is not None:
+            cost = settings.checkpoints.cost_of(job.job.application)
+            saving = cost if cost <= warning else None
+        checkpoint = None if saving is None else (job.saves_from(now, saving), now)
+        was_training = job.is_training(now)
+        self.nodes.give_back(job.placement, job.job_id)
+        job.lose(now, settings.restart_delay, saving)
+        self._tell(self.observers.evicted, job, checkpoint=checkpoint, was_training=was_training)
+
+    def fail(self, job: ActiveJob) -> int:
+        """Take the GPUs of a job that failed itself, and return how often it has failed."""
+        self.release(job)
+        job.fail()
+        return job.holding.losses.num_crashes
+
+    def enter_epochs(self) -> None:
+        """Bring the jobs whose courses are known to the epochs that they are in."""
+        for job_id in self.jobs.courses.take_due(self.clock.now):
+            self._bring_to_present(self.jobs.placed[job_id])
+
+    def end_interval(self) -> list[ActiveJob]:
+        """Let the agents that learn observe and choose again. Return the jobs whose batch sizes changed."""
+        changed = []
+        for job in in_order(self.jobs.learning.values()):
+            if job.is_training(self.clock.now):
+                if job.end_interval():
+                    changed.append(job)
+                self._tell(self.observers.learnt, job)
+        return changed
+
+    # Nodes come, go and fail.
+
+    def request_nodes(self, num_nodes: int) -> None:
+        """Request a number of nodes. New ones are up after their start-up time."""
+        if (time := self.nodes.request(num_nodes, self.clock.now)) < inf:
+            check_range(time, self.scenario.settings.round_interval, "the start-up of a node")
+            self.clock.at(time, Rank.ARRIVAL, self._start_nodes)
+
+    def add_nodes(self, cluster: Cluster) -> None:
+        """Have the nodes of a larger cluster from now on."""
+        self.nodes.add(cluster, self.clock.now)
+        self._tell_nodes()
+
+    def announce(self, outage: Outage, *, drains: bool) -> None:
+        """Announce that nodes go down at the start of an outage. Draining nodes start no jobs until then."""
+        for node in self._there(outage):
+            self.nodes.announce(node, outage.start, drains=drains)
+        self._tell_nodes()
+
+    def take_down(self, outage: Outage, until: float) -> None:
+        """Take nodes down until a time [s]. Jobs with GPUs of these nodes lose all of their GPUs."""
+        nodes = self._there(outage)
+        for job in in_order(self.jobs.placed.values()):
+            if any(node in nodes for node, _ in job.placement):
+                self.release(job, outage.warning)
+        for node in nodes:
+            self.nodes.fall(node, self.clock.now, until, outage.kind)
+        self._tell_nodes()
+
+    def bring_up(self, outage: Outage) -> None:
+        """Bring the nodes of an outage up, other than those in another outage."""
+        for node in outage.nodes:
+            if node in self.nodes.down:
+                self.nodes.rise(node, self.clock.now)
+        self._tell_nodes()
+
+    def grant(self, hosts: Mapping[JobId, Host]) -> bool:
+        """Grant CPUs and memory to jobs, and return whether that is a change."""
+        if hosts == self.nodes.granted:
+            return False
+        self.nodes.granted = hosts
+        return True
+
+    def _start_nodes(self, event: Event) -> None:
+        self._tell_nodes()
+
+    def _tell_nodes(self) -> None:
+        for observe in self.observers.nodes_changed:
+            observe()
+
+    def _there(self, outage: Outage) -> list[int]:
+        """Return the nodes of an outage that are requested and have started."""
+        return sorted(node for node in set(outage.nodes) if self.nodes.is_there(node, self.clock.now))
+
+    def _tell(
+        self,
+        observers: tuple[Observer, ...],
+        job: ActiveJob,
+        *,
+        status: Status = Status.CUT_OFF,
+        checkpoint: tuple[float, float] | None = None,
+        was_training: bool = False,
+    ) -> None:
+        told = Transition(self.clock.now, job, status, checkpoint, was_training)
+        for observe in observers:
+            observe(told)
+
+    def _bring_to_present(self, job: ActiveJob) -> None:
+        """Let a job enter the epoch that it is in."""
+        if job.pass_epochs(self.clock.now):
+            self._tell(self.observers.epoch_ended, job)
+
+    def _move(self, move: Move) -> None:
+        settings, now, job = self.scenario.settings, self.clock.now, move.job
+        delay = 0.0 if settings.free_moves and job.placement else self._restart_delay(move)
+        job.place(move.placement, move.pace, now, delay)
+        if move.gpus:
+            self.nodes.shared.take(job.job_id, move.gpus)
+        else:
+            self.nodes.take(move.placement)
+        if move.placement:
+            cycle = self.scenario.checkpoint_cycle(job.job, len(move.placement), self.nodes, now)
+            if cycle is not None:
+                job.save_by(cycle)
+        self._tell(self.observers.placed, job)
+
+    def _restart_delay(self, move: Move) -> float:
+        """Return the cost of a start on GPUs of this type [s]."""
+        delays = self.scenario.settings.delays
+        gpu_type = self.nodes.types.names_of(move.placement)[0] if delays.known and move.placement else None
+        return delays.of(move.job.job.application, gpu_type)
+
+    def _judge_speeds(self) -> list[ActiveJob]:
+        """Compute what slows each running job until the next round, and return the jobs for which that changed.
+
+        The factors are, in this order: the loss to jobs that share GPUs or nodes, in [0, 1), and the speed with the
+        CPUs and memory of the job, above 0.
+        """
+        shared, running, losses = self.nodes.shared, self.jobs.running, None
+        for job_id in shared.held:
+            self.jobs.placed[job_id].holding.cede(shared.ceded(job_id), self.clock.now)
+        hosts = self._hosted(running) if self.scenario.cluster.hosts else None
+        if (sharing := self.scenario.settings.disturbance) is not None:
+            tenants = [tenant_of(job, shared.held.get(job.job_id, ()), self.nodes.types) for job in running]
+            losses = losses_by(sharing, tenants)
+        if shared.held or self.shares:
+            self._change_shares({} if losses is None else losses)
+        if hosts is not None:
+            for record in self.observers.hosts_changed:
+                record(self.hosted, hosts)
+            self.hosted = hosts
+        elif losses is None:
+            return []
+        changed = []
+        for job in running:
+            slowdown = losses.get(job.job_id, 0.0) if losses else 0.0
+            if hosts and (speed := hosts[job.job_id].speed) != 1:
+                slowdown = 1 - (1 - slowdown) * speed
+            if slowdown != job.slowdown:
+                job.slowdown = slowdown
+                changed.append(job)
+        return changed
+
+    def _change_shares(self, losses: Mapping[JobId, float]) -> None:
+        held = self.nodes.shared.held
+        shares = {job_id: (gpus, 1 - losses.get(job_id, 0.0)) for job_id, gpus in held.items()}
+        for record in self.observers.shares_changed:
+            record(self.shares, shares)
+        self.shares = shares
+
+    def _hosted(self, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
+        """Return the CPUs and memory of jobs with GPUs. Of a GPU with n jobs, each has a part of 1/n."""
+        shares, nodes, found = self.scenario.cluster.host_shares, self.nodes, dict[str, Hosted]()
+        for job in jobs:
+            if (host := nodes.granted.get(job.job_id)) is None:
+                host = with_gpus(shares, job.placement)
+                if job.job_id in nodes.shared.held:
+                    host = host.times(1 - nodes.shared.ceded(job.job_id) / job.holding.num_replicas)
+            if (known := self.hosted.get(job.job_id)) is None or known.host != host:
+                sensitivity = self.scenario.sensitivity_of(job.job)
+                known = Hosted(host, 1.0 if sensitivity is None else sensitivity.speed(host))
+            found[job.job_id] = known
+        return found
+
+    def _begin_segment(self, job: ActiveJob, observers: tuple[Observer, ...]) -> None:
+        time, after_round = job.begin_segment(self.clock.now)
+        self._tell(observers, job)
+        check_range(time, self.scenario.settings.round_interval, f"job {job.job_id!r}")
+        rank = Rank.AFTER_ROUND if after_round else Rank.PROGRESS
+        self.clock.at(time, rank, self._reach_milestone, (job, job.serial), order=job.order)
+
+    def _reach_milestone(self, event: Event) -> None:
+        job, serial = event.about
+        if job.serial != serial:
+            return  # something changed since, and the event of a later segment follows
+        if event.rank is Rank.AFTER_ROUND:
+            self._tell(self.observers.interval_begun, job)
+        if not job.ends_epochs_by_events or job.end_epoch():
+            self.end(job, Status.COMPLETED)
+            return
+        cycle, now = job.segment.checkpoints, self.clock.now
+        saves = cycle is not None and cycle.at_epochs
+        self._tell(self.observers.epoch_ended, job, checkpoint=(now, now + cycle.cost) if cycle and saves else None)
+        self._begin_segment(job, self.observers.resumed)

@@ -1,76 +1,174 @@
-"""What policies look at: windows on the run, open from the time the policy is asked until it has decided."""
+"""What a policy sees: read-only views of the jobs and the cluster, which are open until it has decided."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from polluxsim.engine.oracle import OracleWindow
 from polluxsim.engine.sharing import tenant_of
-from polluxsim.engine.shutter import ReadOnly, set_field
+from polluxsim.errors import ViewClosedError
+from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import sensitivity_of
-from polluxsim.policies.view import Report
+from polluxsim.policies.view import ClusterView, Report, Standing
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.sharing import Tenant
-    from polluxsim.engine.shutter import Shutter
-    from polluxsim.engine.time_rules import TimeRule
+    from polluxsim.engine.rounds import Rounds
+    from polluxsim.engine.scenario import Scenario
+    from polluxsim.engine.sharing import Sharing, Tenant
+    from polluxsim.engine.state import State
+    from polluxsim.engine.truth import Truth
     from polluxsim.gpu_types import NodeTypes
     from polluxsim.hosts import Host
     from polluxsim.models.goodput import Goodput, GoodputModel
     from polluxsim.models.planned import BatchPlan
+    from polluxsim.models.profile import Application
     from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.stages import Stages
     from polluxsim.policies.view import JobView
-    from polluxsim.types import JobId, Placement
-    from polluxsim.workloads.workload import Job
-
-    SpeedsOf = Callable[[Job], Mapping[str, float]]
+    from polluxsim.types import BatchChoice, JobId, Placement
 
 
-def _said(name: str) -> Any:
-    """Return a property of windows: what the job's user said under this name."""
+class ReadOnly:
+    """Base class of views. Assigning to an attribute raises an `AttributeError`.
+
+    The engine sets attributes of views by `set_field`. Reading an attribute is as fast as without this class.
+    """
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a view is read-only, {name} cannot be assigned; return a Decision to change a job")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a view is read-only, {name} cannot be deleted")
+
+
+set_field = object.__setattr__
+"""Set an attribute of a view, for the engine itself."""
+
+
+class Shutter:
+    """Whether the views of a run are open, and the time [s] and the scenario that they show."""
+
+    __slots__ = ("is_open", "scenario", "time")
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.time = 0.0
+        self.is_open = False
+
+    def look(self) -> None:
+        """Raise a `ViewClosedError` if the policy has decided already."""
+        if not self.is_open:
+            raise ViewClosedError(
+                "a view was looked at after the decision that it was for; what a policy keeps it copies, a job by "
+                "JobSnapshot.of(job)"
+            )
+
+
+class OracleWindow(ReadOnly):
+    """An `Oracle` of one job, on one GPU type: what no scheduler of a real cluster can know."""
+
+    __slots__ = ("_active", "_gpu_type", "_shutter", "_truth", "application")
+
+    _active: ActiveJob
+    _gpu_type: str | None
+    _shutter: Shutter
+    _truth: Truth
+    application: Application
+
+    def __init__(self, active: ActiveJob, shutter: Shutter, gpu_type: str | None = None) -> None:
+        truth = active.truth if gpu_type is None else active.truth.on(gpu_type)
+        set_field(self, "_active", active)
+        set_field(self, "_shutter", shutter)
+        set_field(self, "_gpu_type", gpu_type)
+        set_field(self, "_truth", truth)
+        set_field(self, "application", truth.application)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OracleWindow:
+        return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)
+
+    def on(self, gpu_type: str) -> OracleWindow:
+        """Return the oracle on another GPU type."""
+        return OracleWindow(self._active, self._shutter, gpu_type)
+
+    @property
+    def epoch(self) -> int:
+        """Return the present epoch, from 0."""
+        self._shutter.look()
+        return self._active.segment.epoch
+
+    @property
+    def batch_choice(self) -> BatchChoice:
+        """Return the batch that the job would choose now on the GPUs that its user requested."""
+        asked = self._active.job.num_replicas
+        return self._active.agent.choose(1, asked, self._gpu_type or ANY.name, self.epoch)
+
+    @property
+    def progress(self) -> float:
+        """Return the work done [M0-steps]."""
+        self._shutter.look()
+        return self._active.progress_at(self._shutter.time)
+
+    def optimiser_step_time(
+        self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
+    ) -> float:
+        """Return the true time of one optimiser step on a placement [s]."""
+        return self._on(gpu_type).optimiser_step_time(gpus_by_node, choice)
+
+    def remaining_iterations(self, batch_size: int) -> float:
+        """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
+        return self._truth.profile.remaining_iterations(batch_size, self.epoch)
+
+    def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
+        """Return the true time to completion on a constant placement with a constant batch [s]."""
+        return self._on(gpu_type).time_left(gpus_by_node, choice, self.epoch, self.progress)
+
+    def _on(self, gpu_type: str | None) -> Truth:
+        return self._truth if gpu_type is None else self._truth.on(gpu_type)
+
+
+def _request(name: str) -> Any:
+    """Return a property of views: a field of the job's request."""
     return property(attrgetter(f"_active.job.{name}"))
 
 
 class JobWindow(ReadOnly):
-    """A `JobView` of one job of a run, made once: what its user said is here, the rest is looked up."""
+    """A `JobView` of one job. It is made once; values other than the request are read from the job."""
 
-    __slots__ = ("_active", "_shutter", "_speeds_of", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
+    __slots__ = ("_active", "_shutter", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
 
     _active: ActiveJob
     _shutter: Shutter
-    _speeds_of: SpeedsOf
     batch_size: int
     job_id: JobId
     num_replicas: int
     oracle: OracleWindow
     submit_time: float
 
-    application: str = _said("application")
-    user: str | None = _said("user")
-    queue: str | None = _said("queue")
-    priority: float = _said("priority")
-    deadline: float | None = _said("deadline")
-    time_limit: float | None = _said("time_limit")
-    gpu_types: tuple[str, ...] = _said("gpu_types")
-    plan: BatchPlan | None = _said("plan")
-    stages: Stages | None = _said("stages")
-    host: Host | None = _said("host")
-    min_replicas: int | None = _said("min_replicas")
+    application: str = _request("application")
+    user: str | None = _request("user")
+    queue: str | None = _request("queue")
+    priority: float = _request("priority")
+    deadline: float | None = _request("deadline")
+    time_limit: float | None = _request("time_limit")
+    gpu_types: tuple[str, ...] = _request("gpu_types")
+    plan: BatchPlan | None = _request("plan")
+    stages: Stages | None = _request("stages")
+    host: Host | None = _request("host")
+    min_replicas: int | None = _request("min_replicas")
 
-    def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
+    def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
         set_field(self, "job_id", active.job.job_id)
         set_field(self, "_active", active)
         set_field(self, "_shutter", shutter)
-        set_field(self, "_speeds_of", speeds_of)
         self.show(active)
 
     def show(self, active: ActiveJob) -> None:
-        """Have the window say what the job's user says now."""
+        """Show the present request of the job."""
         job = active.job
         set_field(self, "submit_time", job.submit_time)
         set_field(self, "num_replicas", job.num_replicas)
@@ -81,10 +179,10 @@ class JobWindow(ReadOnly):
         return f"JobView({self.job_id!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
-        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._speeds_of)
+        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
-        """Return the job as it would be on GPUs of a node and others like it."""
+        """Return the job on GPUs of a node, as a sharing model sees it."""
         self._shutter.look()
         gpus = tuple((node, number) for number in range(self.num_replicas))
         return tenant_of(self._active, gpus, node_types)
@@ -97,17 +195,17 @@ class JobWindow(ReadOnly):
     @property
     def placement(self) -> Placement:
         self._shutter.look()
-        return self._active.tenure.placement
+        return self._active.holding.placement
 
     @property
     def attained_service(self) -> float:
         self._shutter.look()
-        return self._active.tenure.attained_service(self._shutter.time)
+        return self._active.holding.attained_service(self._shutter.time)
 
     @property
     def num_restarts(self) -> int:
         self._shutter.look()
-        return self._active.tenure.num_restarts
+        return self._active.holding.num_restarts
 
     @property
     def max_replicas(self) -> int:
@@ -126,7 +224,7 @@ class JobWindow(ReadOnly):
     @property
     def report(self) -> Report | None:
         self._shutter.look()
-        return _report(self._active, self._shutter.time, self._shutter.rule)
+        return _report(self._active, self._shutter.time)
 
     @property
     def may_grow(self) -> bool:
@@ -138,7 +236,7 @@ class JobWindow(ReadOnly):
 
     @property
     def speeds(self) -> Mapping[str, float]:
-        return self._speeds_of(self._active.job)
+        return self._shutter.scenario.speeds_of(self._active.job)
 
     @property
     def goodputs(self) -> Mapping[str, Goodput | None]:
@@ -146,26 +244,25 @@ class JobWindow(ReadOnly):
         return {name: self._active.agent.goodput_on(name) for name in self.speeds}
 
 
-def _report(active: ActiveJob, now: float, rule: TimeRule) -> Report | None:
-    """Return what a job has logged by now [s]; None where nobody knows its losses."""
-    truth, segment, pace = active.truth, active.segment, active.pace
+def _report(active: ActiveJob, now: float) -> Report | None:
+    """Return what a job has logged so far; None if its losses are unknown."""
+    truth, epoch, pace = active.truth, active.segment.epoch, active.pace
     if not truth.losses:
         return None
-    epoch = segment.epoch
     start = truth.epoch_ends[epoch - 1] if epoch else 0.0
-    part = (segment.progress_at(now, rule) - start) / (truth.epoch_ends[epoch] - start)
+    part = (active.progress_at(now) - start) / (truth.epoch_ends[epoch] - start)
     if epoch:
         steps = truth.steps_in(epoch - 1, active.job.batch_size)
-    else:  # no epoch is known yet but by the size of the data
+    else:  # no epoch is complete, but the size of the data is known
         steps = truth.epoch_ends[0] * truth.init_batch_size / active.job.batch_size
     step_time = None
     if pace is not None and active.is_training(now):
-        step_time = pace.step.optimiser_step(pace.choice.accumulation_steps) / (1 - active.interference)
+        step_time = pace.step.optimiser_step(pace.choice.accumulation_steps) / (1 - active.slowdown)
     return Report(epoch + min(max(part, 0.0), 1.0), tuple(truth.losses[:epoch]), steps, step_time, truth.last_drop)
 
 
 class JobWindows(Sequence["JobView"]):
-    """Views of so many jobs, gone through in order only when somebody does."""
+    """Views of a number of jobs, in order. They are collected when they are first read."""
 
     __slots__ = ("_list", "_shutter", "_size", "_views")
 
@@ -187,3 +284,50 @@ class JobWindows(Sequence["JobView"]):
         if self._list is None:
             self._list = list(self._views())
         return self._list[index]
+
+
+class FitTogether:
+    """Whether a sharing model lets two jobs have the same GPUs, on every node type of the cluster."""
+
+    def __init__(self, sharing: Sharing, node_types: NodeTypes) -> None:
+        self._sharing, self._types = sharing, node_types
+        names = [gpu_type.name for gpu_type in node_types]
+        self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
+
+    def __call__(self, one: JobView, other: JobView) -> bool:
+        """Return whether they fit together."""
+        windows = cast("Sequence[JobWindow]", (one, other))
+        pairs = ([each.as_tenant(node, self._types) for each in windows] for node in self._nodes)
+        return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FitTogether:
+        return self  # it never changes
+
+
+def cluster_view(state: State, rounds: Rounds) -> ClusterView:
+    """Open the views of a run, and return the view of its cluster now."""
+    jobs, nodes, shutter, settings = state.jobs, state.nodes, state.shutter, state.scenario.settings
+    shutter.time, shutter.is_open = state.clock.now, True
+    up = nodes.present(shutter.time)
+    return ClusterView(
+        time=shutter.time,
+        gpus_per_node=up,
+        jobs=JobWindows(shutter, len(jobs.active), jobs.all_views),
+        restart_delay=settings.restart_delay,
+        restart_delays=settings.delays,
+        nodes=nodes.counts,
+        changes=rounds.changes(jobs.views),
+        round_interval=settings.round_interval,
+        standing=Standing(
+            JobWindows(shutter, len(jobs.placed), jobs.running_views),
+            JobWindows(shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
+            tuple(nodes.idle(len(up))),
+            jobs.demand,
+        ),
+        health=nodes.health,
+        node_types=nodes.types,
+        shared=dict(nodes.shared.held),
+        shared_speeds={job_id: speed for job_id, (_, speed) in state.shares.items()},
+        fit_together=None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
+        hosts=state.scenario.cluster.hosts[: len(up)],
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polluxsim.records import GpuSeconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -11,23 +13,34 @@ if TYPE_CHECKING:
 
 
 def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
-    """Return the shares of all GPU time, which add up to 1; none where it is not known.
-
-    Useful training, checkpoints, starts and restarts, training that was lost, idle GPUs, and those of nodes that were
-    down.
-    """
+    """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown."""
     if not result.gpu_seconds:
         return {}
     jobs, end = result.job_records, result.end_time
-    spent = {
-        "checkpoint": sum(job.checkpoint_gpu_seconds for job in jobs),
-        "restart": sum(job.restart_gpu_seconds for job in jobs),
-        "lost": sum(job.lost_gpu_seconds for job in jobs),
-    }
-    held = sum(job.gpu_seconds for job in jobs)
-    down = sum(row.gpus * (min(row.until, end) - min(row.time, end)) for row in result.outage_records)
-    spent = {"useful": held - sum(spent.values()), **spent, "idle": result.gpu_seconds - held - down, "down": down}
-    return {name: seconds / result.gpu_seconds for name, seconds in spent.items()}
+    return shares(
+        GpuSeconds(
+            all=result.gpu_seconds,
+            held=sum(job.gpu_seconds for job in jobs),
+            checkpoint=sum(job.checkpoint_gpu_seconds for job in jobs),
+            restart=sum(job.restart_gpu_seconds for job in jobs),
+            lost=sum(job.lost_gpu_seconds for job in jobs),
+            down=sum(row.gpus * (min(row.until, end) - min(row.time, end)) for row in result.outage_records),
+        )
+    )
+
+
+def shares(spent: GpuSeconds) -> Mapping[str, float]:
+    """Return the shares of all GPU time, which add up to 1; empty without GPU time.
+
+    The shares are useful training, checkpoints, starts and restarts, lost training, idle GPUs, and GPUs of nodes that
+    were down.
+    """
+    if not spent.all:
+        return {}
+    overhead = {"checkpoint": spent.checkpoint, "restart": spent.restart, "lost": spent.lost}
+    idle = spent.all - spent.held - spent.down
+    parts = {"useful": spent.held - sum(overhead.values()), **overhead, "idle": idle, "down": spent.down}
+    return {name: seconds / spent.all for name, seconds in parts.items()}
 
 
 def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:

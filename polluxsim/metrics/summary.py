@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.metrics.fairness import FAIR
 from polluxsim.metrics.gpu_time import effective_time_ratio, shares_of_gpu_time
 from polluxsim.records import Status
 
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.records import JobRecord, Result
+
+FAIR = 2.0
+"""Below this ρ a job counts as fairly treated in the summary. Source: Pollux (OSDI '21), §5.2.2."""
 
 
 @dataclass(frozen=True)

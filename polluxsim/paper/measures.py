@@ -11,7 +11,7 @@ import numpy as np
 from polluxsim.look.plot.cdf import FAIRNESS
 from polluxsim.look.samples import Sample
 from polluxsim.look.series import bin_edges, usage_by_bin
-from polluxsim.metrics.fairness import FAIR
+from polluxsim.metrics.summary import FAIR
 from polluxsim.metrics.summary import summarise
 from polluxsim.paper.phases import adaptation
 from polluxsim.paper.profile_measures import best_batch_sizes, efficiency_by_stage, fit_errors, of_profiles

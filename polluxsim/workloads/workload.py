@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, fields
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
@@ -89,6 +90,11 @@ class Workload:
 
     def __repr__(self) -> str:
         return f"Workload({len(self.jobs)} jobs from {self.source!r})"
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Job]:
+        """Return the jobs by name, in order of submission."""
+        return {job.job_id: job for job in self.jobs}
 
     def _check_order(self, jobs: Mapping[str, Job]) -> None:
         """Check that jobs wait only for jobs of the workload, and not in a circle."""

@@ -1,0 +1,427 @@
+"""Check a policy's decision, and turn it into one frozen plan of plain values."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from math import isfinite, isnan
+from numbers import Real
+from operator import index, is_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.engine.progress import spread
+from polluxsim.engine.sharing import ceded_gpus, tenant_of
+from polluxsim.engine.truth import MixedPace
+from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
+from polluxsim.gpu_types import ANY
+from polluxsim.hosts import ROUNDING as HOST_ROUNDING
+from polluxsim.hosts import Host, with_gpus
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.view import Change, Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.nodes import Nodes
+    from polluxsim.engine.sharing import Sharing, Tenant
+    from polluxsim.engine.state import State
+    from polluxsim.engine.truth import Pace
+    from polluxsim.types import Gpu, Gpus, JobId, Placement
+
+ROUNDING = 1e-9
+"""Share by which an objective may exceed its bound."""
+
+
+class Move(NamedTuple):
+    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which others may share."""
+
+    job: ActiveJob
+    placement: Placement
+    pace: Pace | None
+    gpus: Gpus = ()
+
+
+class Plan(NamedTuple):
+    """A checked decision.
+
+    Attributes
+    ----------
+    decision
+        The decision with plain values.
+    moves
+        Changes of GPUs, in order of submission.
+    hosts
+        CPUs and memory per GPU of jobs to which the policy granted them.
+    """
+
+    decision: Decision
+    moves: Mapping[JobId, Move]
+    hosts: Mapping[JobId, Host]
+
+
+def plan_of(answer: object, state: State) -> Plan:
+    """Return the plan of a policy's answer, which is a mapping or a `Decision`.
+
+    Raises
+    ------
+    InvalidAllocationError
+        If the answer is invalid. The message names the policy, the job and the node of the first error.
+    """
+    try:
+        decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
+        decision = _with_plain_values(decision, state)
+        moves = _moves(decision, state)
+        return Plan(decision, moves, _granted(decision, moves, state) if decision.hosts else {})
+    except InvalidAllocationError as error:
+        raise InvalidAllocationError(f"policy {state.scenario.policy_name} {error}") from error
+
+
+def _mapping(answer: object) -> Mapping[JobId, Placement]:
+    if not isinstance(answer, Mapping):
+        raise InvalidAllocationError(
+            f"answered {short(answer)}, allowed is a mapping of jobs to placements, or a Decision"
+        )
+    return answer
+
+
+def _with_plain_values(decision: Decision, state: State) -> Decision:
+    """Return a decision with plain values in all fields other than its allocation."""
+    _mapping(decision.allocation)
+    if not isinstance(decision.shared, Mapping):
+        raise _wrong("shared", decision.shared, "a mapping of jobs to GPUs by number")
+    if type(decision.others_keep) is not bool:
+        raise _wrong("others_keep", decision.others_keep, "True or False")
+    if not isinstance(decision.outdated_by, Change):
+        raise _wrong("outdated_by", decision.outdated_by, "Change.ARRIVAL and the like, joined by |")
+    if decision.explain is not None and not callable(decision.explain):
+        raise _wrong("explain", decision.explain, "a function from jobs to reasons, or None")
+    fitness = _number("fitness", decision.fitness)
+    bound = _number("upper_bound", decision.upper_bound)
+    if bound is not None and (bound <= 0 or (fitness is not None and fitness > bound * (1 + ROUNDING))):
+        allowed = "a number > 0" if bound <= 0 else f"no less than the fitness, {fitness!r}, or None"
+        raise _wrong("upper_bound", decision.upper_bound, allowed)
+    if (until := _real(decision.valid_until)) is None or isnan(until):
+        raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
+    rejected = _rejected(decision, state)
+    wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
+    given = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
+    if all(map(is_, given, (fitness, bound, until, wanted))) and not decision.rejected:
+        return decision
+    return replace(decision, fitness=fitness, upper_bound=bound, valid_until=until, num_nodes=wanted, rejected=rejected)
+
+
+def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
+    """Return the rejected jobs, each once, in order of submission."""
+    if isinstance(decision.rejected, str) or not isinstance(decision.rejected, Collection):
+        raise _wrong("rejected", decision.rejected, "names of jobs")
+    for job_id in decision.rejected:
+        if not isinstance(job_id, str) or (job := state.jobs.active.get(job_id)) is None:
+            raise InvalidAllocationError(f"rejected job {short(job_id)}, which is not active")
+        if job.placement or decision.allocation.get(job_id):
+            raise InvalidAllocationError(f"rejected job {job_id!r}, allowed are jobs that hold no GPUs and get none")
+    return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
+
+
+def _number(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if (number := _real(value)) is None or not isfinite(number):
+        raise _wrong(name, value, "a finite number, or None")
+    return number
+
+
+def _real(value: object) -> float | None:
+    """Return a real number of any library as a float; None for True and for a number that is too large."""
+    if type(value) is float:
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _whole(number: object) -> int | None:
+    """Return a whole number of any library as an int; None for 1.5 and True."""
+    if type(number) is int:
+        return number
+    if isinstance(number, bool) or type(number).__name__ in ("bool", "bool_"):
+        return None
+    try:
+        return index(number)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _num_nodes(wanted: object, state: State) -> int:
+    counts = state.nodes.counts
+    if counts is None:
+        raise InvalidAllocationError(f"asked for {short(wanted)} nodes, but their number cannot change")
+    if (number := _whole(wanted)) is None or not counts.least <= number <= counts.most:
+        raise InvalidAllocationError(f"asked for {short(wanted)} nodes, allowed are {counts.least} to {counts.most}")
+    return number
+
+
+def _wrong(name: str, value: object, allowed: str) -> InvalidAllocationError:
+    return InvalidAllocationError(f"decided with {name} {short(value)}, allowed is {allowed}")
+
+
+def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ...]:
+    """Return the GPUs given to a job as pairs of whole numbers."""
+    try:
+        plain: list[Any] = [(_whole(node), _whole(gpus)) for node, gpus in pairs]  # type: ignore[attr-defined]
+    except PolluxSimError:
+        raise
+    except (TypeError, ValueError):
+        plain = [(None, None)]
+    if any(number is None for pair in plain for number in pair):
+        raise InvalidAllocationError(f"gave job {job_id!r} {short(pairs)}, allowed are pairs {what} of whole numbers")
+    return tuple(plain)
+
+
+def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
+    """Return the changes of GPUs, in order of submission."""
+    new = dict(_changed(decision, state))
+    shared = _newly_shared(decision, state)
+    new |= {job_id: _placement_of(gpus) for job_id, gpus in shared.items()}
+    if not decision.others_keep:
+        gone = state.jobs.placed.keys() - decision.allocation.keys()
+        new |= dict.fromkeys(gone - decision.shared.keys() if decision.shared else gone, ())
+    up = state.nodes.present(state.clock.now, decision.num_nodes)
+    for job_id, placement in new.items():
+        _check_nodes(job_id, placement, len(up))
+    if shared or (new and state.nodes.shared.held):
+        _check_shared(new, shared, up, state)
+    else:
+        _check_free(new, up, state)
+    if decision.num_nodes is not None:
+        for job in state.jobs.placed.values():
+            _check_nodes(job.job_id, new.get(job.job_id, job.placement), len(up))
+    moves = [
+        _move(state.jobs.active[job_id], placement, state.nodes, shared.get(job_id, ()))
+        for job_id, placement in new.items()
+    ]
+    return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
+
+
+def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placement]]:
+    """Yield the jobs with another placement than they hold, in any order of nodes."""
+    active = state.jobs.active
+    for job_id, placement in decision.allocation.items():
+        if not isinstance(job_id, str) or (job := active.get(job_id)) is None:
+            raise InvalidAllocationError(f"gave GPUs to job {short(job_id)}, which is not active")
+        held = job.holding.placement
+        if placement is held:  # it was checked when it was new
+            continue
+        plain = _pairs(job_id, placement, "(node, GPUs)")
+        if plain != held and (len(plain) != len(held) or set(plain) != set(held)):
+            yield job_id, plain
+
+
+def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
+    """Return the jobs with other GPUs by number than they hold, in any order."""
+    held, found = state.nodes.shared.held, {}
+    for job_id, gpus in decision.shared.items():
+        if not isinstance(job_id, str) or job_id not in state.jobs.active:
+            raise InvalidAllocationError(f"gave GPUs to job {short(job_id)}, which is not active")
+        if job_id in decision.allocation:
+            raise InvalidAllocationError(
+                f"named job {job_id!r} in its allocation and in shared, allowed is one of them"
+            )
+        if gpus is held.get(job_id):
+            continue
+        plain = _pairs(job_id, gpus, "(node, number)")
+        if not plain or len(set(plain)) < len(plain):
+            raise InvalidAllocationError(f"gave job {job_id!r} {short(gpus)} in shared, allowed are GPUs, each once")
+        if set(plain) != set(held.get(job_id, ())):
+            found[job_id] = plain
+    return found
+
+
+def _placement_of(gpus: Gpus) -> Placement:
+    """Return the placement with these GPUs by number.
+
+    >>> _placement_of(((0, 1), (2, 0), (0, 3)))
+    ((0, 2), (2, 1))
+    """
+    return tuple(Counter(node for node, _ in gpus).items())
+
+
+def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
+    if len(placement) > 1 and len({node for node, _ in placement}) != len(placement):
+        raise InvalidAllocationError(f"named a node twice for job {job_id!r}: {placement}")
+    for node, gpus in placement:
+        if not 0 <= node < num_nodes:
+            raise InvalidAllocationError(f"gave job {job_id!r} node {node}, allowed are 0 to {num_nodes - 1}")
+        if gpus < 1:
+            raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, allowed are 1 or more")
+
+
+def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State) -> None:
+    """Check that no GPU is given twice, if no job shares GPUs."""
+    free = state.nodes.idle(len(up))
+    for job_id in new:
+        for node, gpus in state.jobs.active[job_id].placement:
+            if node < len(up):
+                free[node] += gpus
+    for job_id, placement in new.items():
+        for node, gpus in placement:
+            free[node] -= gpus
+            if free[node] < 0:
+                size = up[node]
+                raise InvalidAllocationError(
+                    f"over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} GPUs, "
+                    f"allowed are {size}"
+                )
+
+
+def _check_shared(
+    new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], up: Sequence[int], state: State
+) -> None:
+    """Check that all GPUs that jobs will hold are there (`up`, by node), and that jobs on one GPU fit together.
+
+    `new` has all changes as placements, and `shared` those by number.
+    """
+    users: defaultdict[Gpu, list[Tenant]] = defaultdict(list)
+    used = Counter[int]()
+    for tenant in _tenants(new, shared, state):
+        for gpu in tenant.gpus:
+            users[gpu].append(tenant)
+        used.update({} if tenant.gpus else dict(tenant.placement))
+    used.update(node for node, _ in users)
+    for node, gpus in used.items():
+        if gpus > up[node]:
+            raise InvalidAllocationError(
+                f"over-allocated node {node}: it is asked for {gpus} GPUs, allowed are {up[node]}"
+            )
+    for (node, number), there in users.items():
+        if not 0 <= number < (size := state.scenario.cluster.gpus_per_node[node]):
+            raise InvalidAllocationError(
+                f"gave job {there[0].job.job_id!r} GPU {number} of node {node}, allowed are 0 to {size - 1}"
+            )
+    _check_fit(users, state.scenario.settings.sharing)
+
+
+def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state: State) -> Iterable[Tenant]:
+    """Yield the jobs that will hold GPUs."""
+    held, types = state.nodes.shared.held, state.nodes.types
+    for job in state.jobs.running:
+        if job.job_id not in new:
+            yield tenant_of(job, held.get(job.job_id, ()), types)
+    for job_id, placement in new.items():
+        if placement:
+            tenant = tenant_of(state.jobs.active[job_id], shared.get(job_id, ()), types)
+            yield tenant._replace(placement=placement)
+
+
+def _check_fit(users: Mapping[Gpu, Sequence[Tenant]], sharing: Sharing | None) -> None:
+    # Each group is checked once, at its first GPU.
+    crowded = [(gpu, there) for gpu, there in users.items() if len(there) > 1]
+    groups = {tuple(each.job.job_id for each in there): (gpu, there) for gpu, there in reversed(crowded)}
+    how = "whole GPUs, as engine.sharing is null" if sharing is None else f"what {type(sharing).__name__} can join"
+    for names, ((node, number), there) in groups.items():
+        if sharing is None or not sharing.fits(there):
+            who = " and ".join(map(repr, names))
+            raise InvalidAllocationError(f"put jobs {who} on GPU {number} of node {node}, allowed is {how}")
+
+
+def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Move:
+    """Return a change of GPUs, with the speed of the job there."""
+    if not placement:
+        return Move(job, placement, None)
+    gpu_type, *others = _gpu_types(job, placement, nodes)
+    _, shape, gpus = spread(placement)
+    if gpus > (most := _most_replicas(job)):
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {most}")
+    try:
+        if others:
+            return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))
+        choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
+        return Move(job, placement, job.truth.on(gpu_type).pace(shape, choice), numbered)
+    except ProfileRangeError as error:
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
+
+
+def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Pace:
+    """Return the speed on GPUs of several types, among which the agent must know how to divide a batch."""
+    if job.agent.divide is None or numbered:
+        mixed = " and ".join(nodes.types.names_of(placement))
+        raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, allowed is one type")
+    crew, first = nodes.types.crew(placement), nodes.types[placement[0][0]].name
+    _, shape, _ = spread(placement)
+    return MixedPace(job.truth, shape, crew, job.agent.divide(crew, job.segment.epoch), first)
+
+
+def _gpu_types(job: ActiveJob, placement: Placement, nodes: Nodes) -> Sequence[str]:
+    """Return the GPU types of a placement. The job can use all of them."""
+    types, allowed = nodes.types.names_of(placement), job.job.gpu_types
+    for gpu_type in types if allowed else ():
+        if gpu_type not in allowed and gpu_type != ANY.name:
+            raise InvalidAllocationError(
+                f"gave job {job.job_id!r} GPUs of {gpu_type}: {placement}, allowed for it are {', '.join(allowed)}"
+            )
+    return types
+
+
+def _most_replicas(job: ActiveJob) -> int:
+    """Return the largest number of GPUs of a job: what its application and its user allow, or its user requested."""
+    application, asked = job.truth.application, job.job
+    most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
+    most = max(most, asked.num_replicas)
+    return most if asked.max_replicas is None else min(most, asked.max_replicas)
+
+
+def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> Mapping[JobId, Host]:
+    """Return the granted CPUs and memory for each GPU, which must be there beside the parts of all other jobs."""
+    if not isinstance(decision.hosts, Mapping):
+        raise InvalidAllocationError(f"decided with hosts {short(decision.hosts)}, allowed is a mapping of jobs")
+    cluster = state.scenario.cluster
+    if not cluster.hosts:
+        raise InvalidAllocationError("granted CPUs and memory, but the cluster does not say what its nodes have")
+    placements = {job_id: job.placement for job_id, job in state.jobs.placed.items()}
+    placements |= {job_id: move.placement for job_id, move in moves.items()}
+    granted = {job_id: _host(job_id, host, placements) for job_id, host in decision.hosts.items()}
+    part = _parts(moves, state)
+    left = [list(host) for host in cluster.hosts]
+    for job_id, placement in placements.items():
+        if placement:
+            cpus, memory = granted.get(job_id) or part(job_id, with_gpus(cluster.host_shares, placement))
+            for node, gpus in placement:
+                left[node][0] -= cpus * gpus
+                left[node][1] -= memory * gpus
+    for node, (there, rest) in enumerate(zip(cluster.hosts, left, strict=True)):
+        if any(part < -HOST_ROUNDING * all_ for part, all_ in zip(rest, there, strict=True)):
+            cpus, memory = there.cpus - rest[0], there.memory - rest[1]
+            raise InvalidAllocationError(
+                f"over-allocated node {node}: it is asked for {cpus:g} CPUs and {memory:g} GB, allowed are "
+                f"{there.cpus:g} and {there.memory:g}"
+            )
+    return granted
+
+
+def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host], Host]:
+    """Return a function from a job and the CPUs and memory of a whole GPU to its part on GPUs that it shares."""
+    gpus = {job_id: held for job_id, held in state.nodes.shared.held.items() if job_id not in moves}
+    gpus |= {job_id: move.gpus for job_id, move in moves.items() if move.gpus}
+    users = Counter(gpu for held in gpus.values() for gpu in held)
+
+    def part(job_id: JobId, host: Host) -> Host:
+        if not (held := gpus.get(job_id)):
+            return host
+        return host.times(1 - ceded_gpus(held, users) / len(held))
+
+    return part
+
+
+def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -> Host:
+    if not isinstance(job_id, str) or not placements.get(job_id):
+        raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
+    plain = tuple(host) if isinstance(host, tuple | list) else ()
+    if len(plain) != 2 or not all(type(part) in (int, float) and isfinite(part) and part > 0 for part in plain):
+        raise InvalidAllocationError(
+            f"granted job {job_id!r} {short(host)}, allowed are numbers > 0 of CPUs and GB for each GPU"
+        )
+    return Host(*map(float, plain))

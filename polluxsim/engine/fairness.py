@@ -1,0 +1,197 @@
+"""Finish-time fairness: the completion time of a job over the time that it takes alone on an equal share of the GPUs."""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.durations import first_round
+from polluxsim.engine.job import ActiveJob
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.packing import pack
+from polluxsim.types import gpus_by_node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from polluxsim.agent.agent import Agent
+    from polluxsim.columns import Records
+    from polluxsim.engine.scenario import Scenario
+    from polluxsim.engine.settings import EngineSettings
+    from polluxsim.engine.state import State
+    from polluxsim.engine.truth import Truth
+    from polluxsim.records import JobRecord
+    from polluxsim.types import JobId, Placement
+    from polluxsim.workloads.workload import Job
+
+
+def finish_time_fairness(
+    state: State, jobs: Mapping[JobId, Job], records: Records[JobRecord]
+) -> Iterator[float | None]:
+    """Yield ρ of each job; None if it is not complete, or its time alone is unknown.
+
+    The equal share is that of the mean number of GPUs over the life of the job, among the jobs that were unfinished on
+    average over that time.
+
+    Source: Mahajan et al., Themis (NSDI '20).
+    """
+    now = state.clock.now
+    submit_times = np.asarray(records.column("submit_time"))
+    ends = np.array([now if time is None else time for time in records.column("end_time")])
+    contention, submitted = np.ones(len(records)), submit_times <= now
+    contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
+    alone = TimesAlone(state.scenario)
+    columns = (records.column(name) for name in ("job", "submit_time", "jct"))
+    for name, submit_time, jct, number in zip(*columns, contention.tolist(), strict=True):
+        if jct is None:
+            yield None
+            continue
+        gpus = state.nodes.mean_gpus(submit_time + jct, submit_time)
+        time = alone.time(jobs[name], gpus / number, submit_time)
+        yield None if time is None else jct / time
+
+
+def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
+    """Return n̄ of each job: the mean number of unfinished jobs over its life, with itself.
+
+    It takes the integral of the number of unfinished jobs over time, so that n jobs cost O(n log n).
+
+    Parameters
+    ----------
+    starts, ends
+        When each job was submitted, and when it was complete or the run was over, both of length n [s].
+
+    Returns
+    -------
+    NDArray
+        Shape (n,), at least 1. It is 1 for a job whose life has no length.
+
+    >>> mean_contention([0.0, 0.0, 30.0], [10.0, 20.0, 40.0]).tolist()
+    [2.0, 1.5, 1.0]
+    """
+    begin, end = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
+    times = np.concatenate([begin, end])
+    order = np.argsort(times, kind="stable")
+    unfinished = np.cumsum(np.repeat([1.0, -1.0], [len(begin), len(end)])[order])
+    areas = np.concatenate([[0.0], np.cumsum(unfinished[:-1] * np.diff(times[order]))])[: len(times)]
+    area = np.empty(len(times))
+    area[order] = areas
+    lives = end - begin
+    contention: NDArray[np.float64] = np.divide(
+        area[len(begin) :] - area[: len(begin)], lives, out=np.ones(len(begin)), where=lives > 0
+    )
+    return contention.clip(min=1.0)  # rounding can give a little less
+
+
+def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
+    """Return the completion time alone on `share` > 0 GPUs [s], given that on whole numbers of GPUs, `time_alone`.
+
+    Between two whole numbers it is interpolated linearly. Below one GPU, it is the time on one GPU over the share.
+
+    >>> time_on_share(1.5, lambda gpus: 60.0 / gpus), time_on_share(0.25, lambda gpus: 60.0 / gpus)
+    (45.0, 240.0)
+    """
+    if share < 1:
+        return time_alone(1) / share
+    low, high = floor(share), ceil(share)
+    shorter = time_alone(low)
+    return shorter if low == high else shorter + (share - low) * (time_alone(high) - shorter)
+
+
+def run_alone(
+    job: Job, truth: Truth, agent: Agent, placement: Placement, gpu_type: str, settings: EngineSettings
+) -> float:
+    """Return the time from the first start to completion of a job that keeps its GPUs [s].
+
+    Its start costs the restart delay. Its new agent learns, and can change the batch size after each epoch and at each
+    round, as on a shared cluster. Rounds without such a change are passed over.
+    """
+    alone, shape = ActiveJob(job, truth, agent, settings.time_rule), gpus_by_node(placement)
+    pace = truth.pace(shape, agent.choose(len(placement), sum(shape), gpu_type))
+    alone.place(placement, pace, 0.0, settings.delays.of(job.application, gpu_type))
+    alone.begin_segment(0.0)
+    next_round = 1
+    while True:
+        end, after_round = alone.segment.milestone
+        now = next_round * settings.round_interval
+        if not alone.agent_is_steady and (end > now or (end == now and after_round)):
+            if alone.is_training(now) and alone.end_interval():
+                alone.begin_segment(now)
+            next_round += 1
+            continue
+        if alone.end_epoch():
+            return end
+        alone.begin_segment(end)
+        next_round = int(end // settings.round_interval) + 1
+
+
+class TimesAlone:
+    """Completion times alone. The time after the start is computed once for equal jobs.
+
+    With a constant batch size it is a sum over epochs. A job whose agent learns is simulated with an agent of its own.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._run_times: dict[tuple[object, ...], float] = {}
+
+    def time(self, job: Job, share: float, submit_time: float) -> float | None:
+        """Return the completion time of a job on a share of GPUs, or on as many of these as it can use [s].
+
+        None if the profile does not cover so many GPUs. The job starts at the first round after its submission, as on
+        the shared cluster. A gang needs all of its GPUs at once: on a smaller share, it has them for a part of the time.
+        On several GPU types, a job has its share of each in turn, and the result is the mean over types, weighted by
+        GPUs.
+
+        Source: for several types, Sia (SOSP '23), §5.
+        """
+        cluster = self._scenario.cluster
+        if len(cluster.types) == 1:
+            return self._time_on(job, share, submit_time, next(iter(cluster.types)))
+        gpus = {name: sum(cluster.by_type[name]) for name in self._scenario.speeds_of(job)}
+        shares = {name: share * there / cluster.num_gpus for name, there in gpus.items()}
+        times = {name: self._time_on(job, part, submit_time, name) for name, part in shares.items()}
+        known = {name: time for name, time in times.items() if time is not None}
+        rate = sum(gpus[name] / time for name, time in known.items())
+        return sum(gpus[name] for name in known) / rate if known else None
+
+    def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
+        """Return the completion time on GPUs of one type."""
+        settings = self._scenario.settings
+        wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
+        if (duration := job.fixed_duration) is not None:
+            run_time = settings.delays.of(job.application, gpu_type) + duration
+            return (wait + run_time) * max(job.num_replicas / share, 1.0)
+        truth = self._scenario.truth_of(job)
+        if (gang := truth.application.gang_size) is not None:
+            there = truth.on(gpu_type)
+            run_time = self._from_start(job, there, self._scenario.agents.new(job, there), ((0, gang),), gpu_type)
+            return (wait + run_time) * max(gang / share, 1.0)
+        try:
+            return time_on_share(share, lambda gpus: wait + self._run_time(job, truth, gpus, gpu_type))
+        except ProfileRangeError:
+            return None
+
+    def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
+        scenario, application = self._scenario, truth.profile.application
+        nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
+        batch_size = application.max_batch_size if agent.learns else job.batch_size
+        gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
+        start = job.batch_size if scenario.agent else None
+        key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)
+        if (known := self._run_times.get(key)) is None:
+            placement = pack(nodes, gpus) or ()
+            known = self._run_times[key] = self._from_start(job, truth.on(gpu_type), agent, placement, gpu_type)
+        return known
+
+    def _from_start(self, job: Job, truth: Truth, agent: Agent, placement: Placement, gpu_type: str) -> float:
+        """Return the time from the first start to completion on GPUs of one type [s]."""
+        settings, shape = self._scenario.settings, gpus_by_node(placement)
+        if agent.learns or agent.plans:
+            return run_alone(job, truth, agent, placement, gpu_type, settings)
+        choice = agent.choose(len(shape), sum(shape), gpu_type)
+        return settings.delays.of(job.application, gpu_type) + truth.time_left(shape, choice, 0, 0.0)

@@ -1,0 +1,134 @@
+"""Forks: from a time on, a run goes on under another policy, on other nodes, or with other jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.engine.clock import Rank
+from polluxsim.engine.decision import Move
+from polluxsim.engine.tables import in_order
+
+if TYPE_CHECKING:
+    from polluxsim.engine.clock import Event
+    from polluxsim.engine.outages import Crashes, Downtime
+    from polluxsim.engine.rounds import Rounds
+    from polluxsim.engine.scenario import Scenario
+    from polluxsim.engine.state import State
+    from polluxsim.engine.submissions import Submissions
+    from polluxsim.types import JobId
+    from polluxsim.workloads.workload import Job
+
+
+class Fork(NamedTuple):
+    """What changes in a run at a time.
+
+    Attributes
+    ----------
+    time
+        Time of the changes [s].
+    scenario
+        The scenario from then on: another policy, or more nodes. Everything else is as before.
+    has_new_policy
+        Whether the policy has not seen the run before. All active jobs are then announced to it.
+    lost_nodes
+        Nodes that go down for good.
+    without
+        Jobs that are cancelled, or that are not submitted. Those that have ended stay as they are.
+    added
+        Jobs that are submitted in addition.
+    seed
+        Seed of the policy's random generator from then on. With None, the generator goes on.
+    altered
+        Active jobs with another duration or, while they wait, another request. A job that ends at this instant ends.
+    overtaken
+        Pairs of jobs. The first job is placed just before the second in the order of submission.
+    chance
+        Seed by which nodes and jobs fail from then on. With None, they fail as before.
+    """
+
+    time: float
+    scenario: Scenario
+    has_new_policy: bool = False
+    lost_nodes: tuple[int, ...] = ()
+    without: tuple[JobId, ...] = ()
+    added: tuple[Job, ...] = ()
+    seed: int | None = None
+    altered: tuple[Job, ...] = ()
+    overtaken: tuple[tuple[JobId, JobId], ...] = ()
+    chance: int | None = None
+
+    def trimmed(self, num_nodes: int) -> Fork:
+        """Return the fork without nodes that it adds and drops at once, given the present number of nodes."""
+        lost, cluster = set(self.lost_nodes), self.scenario.cluster
+        last = cluster.num_nodes
+        while last > num_nodes and last - 1 in lost:
+            last -= 1
+            lost.remove(last)
+        if last == cluster.num_nodes:
+            return self
+        scenario = self.scenario.with_cluster(cluster.first_nodes(last))
+        return self._replace(scenario=scenario, lost_nodes=tuple(node for node in self.lost_nodes if node in lost))
+
+
+class Forks:
+    """Make the changes of forks when their times come."""
+
+    def __init__(
+        self, state: State, submissions: Submissions, downtime: Downtime, crashes: Crashes, rounds: Rounds
+    ) -> None:
+        self._state = state
+        self._submissions = submissions
+        self._downtime = downtime
+        self._crashes = crashes
+        self._rounds = rounds
+
+    def expect(self, fork: Fork) -> None:
+        """Schedule the changes of a fork."""
+        self._state.clock.at(fork.time, Rank.ARRIVAL, self._begin, fork)
+
+    def _begin(self, event: Event) -> None:
+        """Make the changes, before the policy is called."""
+        state, before = self._state, self._state.scenario
+        fork = event.about.trimmed(before.cluster.num_nodes)
+        state.use_scenario(fork.scenario)
+        has_changed = self._change_nodes(fork, before)
+        has_changed |= self._change_jobs(fork)
+        if fork.chance is not None:
+            self._downtime.draw_anew(fork.chance)
+            self._crashes.draw_anew(fork.chance)
+        has_new_types = fork.scenario.cluster.types.keys() != before.cluster.types.keys()
+        if fork.scenario.traits != before.traits or has_new_types:
+            state.replace_agents()
+            has_changed = True
+        if fork.has_new_policy:
+            self._rounds.announce_all(state.jobs.active)
+        if has_changed or fork.has_new_policy:
+            self._rounds.ask_anew()
+
+    def _change_nodes(self, fork: Fork, before: Scenario) -> bool:
+        """Add and drop nodes, and return whether there were such nodes."""
+        state, is_larger = self._state, fork.scenario.cluster.num_nodes > before.cluster.num_nodes
+        if is_larger:
+            state.add_nodes(fork.scenario.cluster)
+            self._downtime.expect()
+        if fork.lost_nodes:
+            if not before.work_can_be_lost:
+                self._leave(fork.lost_nodes)
+            self._downtime.drop(fork.lost_nodes)
+        return is_larger or bool(fork.lost_nodes)
+
+    def _change_jobs(self, fork: Fork) -> bool:
+        """Remove, add and alter jobs, and return whether one changed."""
+        state = self._state
+        left_out = self._submissions.leave_out(fork.without)
+        self._submissions.expect(fork.added)
+        altered = [state.alter(job) for job in fork.altered if job.job_id in state.jobs.active]
+        for name, other in fork.overtaken:
+            state.overtake(name, other)
+        return left_out or any(altered) or bool(fork.overtaken)
+
+    def _leave(self, nodes: tuple[int, ...]) -> None:
+        """Let jobs leave nodes with all of their work, in a run in which no work can be lost."""
+        placed = in_order(self._state.jobs.placed.values())
+        leaving = [job for job in placed if any(node in nodes for node, _ in job.placement)]
+        self._state.place([Move(job, (), None) for job in leaving])

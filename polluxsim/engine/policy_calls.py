@@ -1,0 +1,201 @@
+"""Calls of policies: their errors, the reasons that they are asked for, and garbage collection during a run."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from contextlib import contextmanager
+from copy import copy
+from heapq import heappop, heappush
+from math import isnan
+from pathlib import Path
+from threading import Lock
+from traceback import extract_tb
+from typing import TYPE_CHECKING
+
+from polluxsim.errors import PolicyError, PolluxSimError, did_you_mean, short
+from polluxsim.policies.view import ClusterView, JobView, Oracle, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable, Iterator
+
+    from polluxsim.engine.state import Transition
+    from polluxsim.types import JobId
+
+PACKAGE = Path(__file__).parents[1]
+
+RUNNING = 8
+"""Rounds after which the reasons of a job that keeps its GPUs are due for the first time."""
+
+ALLOCATIONS = 50_000
+"""Allocations before a collection of young objects. Python's default is 700."""
+
+_LOCK = Lock()
+_BEFORE: list[tuple[int, int, int]] = []
+
+
+class Interruption(BaseException):
+    """Base class of exceptions that a caller raises inside a policy, such as a time limit. They are passed on."""
+
+
+class guarded:  # noqa: N801  (a context manager, like those of contextlib)
+    """Context manager that turns an error of a policy into a `PolicyError`.
+
+    The message names the policy, the round [s], and the file and line in the policy's code. Exceptions that would end
+    the whole program, like `SystemExit`, become a `PolicyError` too. `KeyboardInterrupt`, `Interruption` and
+    `PolluxSimError` do not.
+    """
+
+    __slots__ = ("_name", "_time")
+
+    def __init__(self, name: str, time: float) -> None:
+        self._name = name
+        self._time = time
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__  # Ctrl-C while a compiled kernel ran
+        if error is not None and not isinstance(error, (KeyboardInterrupt, Interruption, PolluxSimError)):
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}{_attributes(error)}"
+            where = f"in the round at {self._time:g} s{_place(error)}"
+            raise PolicyError(f"policy {self._name} failed {where}: {what}") from error
+
+
+def _attributes(error: BaseException) -> str:
+    """Return the attributes of a view of a job or of the cluster, if an error is about a missing attribute."""
+    if not isinstance(error, AttributeError):
+        return ""
+    for kind in (ClusterView, JobView, Oracle):
+        names = [name for name in dir(kind) if not name.startswith("_")]
+        if {*names} <= {*dir(type(error.obj))}:
+            return did_you_mean(error.name, names) or f"; it has {', '.join(names)}"
+    return ""
+
+
+def _place(error: BaseException) -> str:
+    """Return where in a user's code an error came from; an empty string for a policy of polluxsim."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if PACKAGE not in Path(frame.filename).parents]
+    return f", {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage rarely inside the block, in all threads, and as before after the last block.
+
+    A run makes few cycles, and many records that stay. Each full collection goes through all of them: a sixth of the
+    time of a long run of rigid jobs.
+    """
+    with _LOCK:
+        _BEFORE.append(_BEFORE[0] if _BEFORE else gc.get_threshold())
+        first, *others = _BEFORE[0]
+        gc.set_threshold(max(first, ALLOCATIONS) if first else 0, *others)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            before = _BEFORE.pop()
+            if not _BEFORE:
+                gc.set_threshold(*before)
+
+
+class DueReasons:
+    """The jobs whose reasons a policy is asked for at a round.
+
+    With `changes`, the reasons of a job are due when it is new and when its placement changes. After that they are due
+    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. The number of reasons
+    grows with the logarithm of the time between two changes. With `rounds`, those of all jobs are due at every round,
+    and with `none` those of no job.
+    """
+
+    def __init__(self, whose: str, round_interval: float) -> None:
+        self._whose = whose
+        self._first_gaps = {False: round_interval, True: RUNNING * round_interval}
+        self._interval = round_interval
+        self._due: dict[JobId, float] = {}
+        self._gaps: dict[JobId, float] = {}
+        self._queue: list[tuple[float, int, JobId]] = []
+        self._count = 0
+        self._pending: set[JobId] = set()
+
+    def submit(self, told: Transition) -> None:
+        """Take note of an arrival."""
+        if self._whose == "changes":
+            self._call(told.job.job_id, 0.0)
+
+    def evict(self, told: Transition) -> None:
+        """Take note of a job that lost its GPUs: it waits like a new job."""
+        self.end(told)
+        self.submit(told)
+
+    def end(self, told: Transition) -> None:
+        """Forget a job that has ended."""
+        job_id = told.job.job_id
+        self._due.pop(job_id, None)
+        self._gaps.pop(job_id, None)
+        self._pending.discard(job_id)
+
+    def due(self, now: float, moved: Collection[JobId], active: Iterable[JobId]) -> list[JobId]:
+        """Return the jobs whose reasons are due. They stay due until `asked` is called with them."""
+        if self._whose != "changes":
+            return list(active) if self._whose == "rounds" else []
+        while self._queue and self._queue[0][0] <= now:
+            time, _, job_id = heappop(self._queue)
+            if self._due.get(job_id) == time:
+                self._pending.add(job_id)
+        # The order must not depend on the layout of a set in memory.
+        return sorted(self._pending.union(moved))
+
+    def asked(self, now: float, jobs: Iterable[JobId], moved: Container[JobId], placed: Container[JobId]) -> None:
+        """Take note that the policy was asked for the reasons of these jobs."""
+        if self._whose != "changes":
+            return
+        self._pending.clear()
+        for job_id in jobs:
+            gap = self._gaps.get(job_id)
+            if gap is None or job_id in moved:
+                gap = self._first_gaps[job_id in placed]
+            self._gaps[job_id] = 2 * gap
+            # Half a round earlier, so that rounding cannot delay it to the next round.
+            self._call(job_id, now + gap - self._interval / 2)
+
+    def _call(self, job_id: JobId, time: float) -> None:
+        self._due[job_id] = time
+        self._count += 1
+        heappush(self._queue, (time, self._count, job_id))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> DueReasons:
+        new = copy(self)
+        new._due, new._gaps, new._queue = self._due.copy(), self._gaps.copy(), self._queue.copy()
+        new._pending = self._pending.copy()
+        return new
+
+
+def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Reason]:
+    """Return a policy's reasons with plain numbers.
+
+    Raises
+    ------
+    PolicyError
+        If the answer is not a mapping of jobs to reasons, or names a job that is not in `asked`.
+    """
+    if not isinstance(answer, Mapping):
+        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
+    known = set(asked)
+    if stray := [job_id for job_id in answer if job_id not in known]:
+        raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
+    return {job_id: _reason(job_id, reason) for job_id, reason in answer.items()}
+
+
+def _reason(job_id: object, reason: object) -> Reason:
+    try:
+        kind, numbers, others = reason  # type: ignore[misc]
+        plain = dict(zip(map(str, numbers), map(float, numbers.values()), strict=True))  # type: ignore[has-type]
+        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
+            raise TypeError
+        return Reason(kind, plain, tuple(map(str, others)))  # type: ignore[has-type]
+    except (TypeError, ValueError, AttributeError):
+        raise PolicyError(
+            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
+        ) from None

@@ -1,0 +1,286 @@
+"""The jobs of a run by their state, and totals over the jobs that hold GPUs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from heapq import heappop, heappush
+from math import inf, nextafter
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.engine.views import JobWindow, set_field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.state import Transition
+    from polluxsim.engine.views import Shutter
+    from polluxsim.types import JobId
+    from polluxsim.workloads.workload import Job
+
+ORDER = attrgetter("order")
+
+
+class Part(NamedTuple):
+    """Share of a job in the totals: GPUs, goodput [M0-equivalent examples/s], and GPUs × efficiency."""
+
+    gpus: int
+    goodput: float
+    weighted: float
+
+
+NOTHING = Part(0, 0.0, 0.0)
+
+
+class Totals:
+    """GPUs in use, goodput and efficiency of all running jobs.
+
+    Whole numbers, like those of rigid jobs, are added and subtracted when jobs start and stop. Floating-point sums
+    depend on the order of their terms, so they are computed again in the order of submission after a change.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[JobId, Part] = {}
+        self._fractions = 0
+        # Sum of the parts with whole numbers.
+        self._whole = NOTHING
+        self._known: Part | None = NOTHING
+
+    def update(self, job: ActiveJob) -> None:
+        """Update the totals with the present share of a job."""
+        self._known = None
+        old, gpus = self._parts.pop(job.job_id, None), job.holding.num_replicas
+        if old is not None:
+            self._add(old, -1)
+        if gpus:
+            new = self._parts[job.job_id] = Part(gpus, job.segment.goodput, gpus * job.segment.efficiency)
+            self._add(new, 1)
+
+    def _add(self, part: Part, sign: int) -> None:
+        gpus, goodput, weighted = part
+        if goodput.is_integer() and weighted.is_integer():
+            all_gpus, all_goodput, all_weighted = self._whole
+            self._whole = Part(all_gpus + sign * gpus, all_goodput + sign * goodput, all_weighted + sign * weighted)
+        else:
+            self._fractions += sign
+
+    def reorder(self) -> None:
+        """Take note of another order of submission."""
+        self._known = None
+
+    def sum(self, running: Iterable[ActiveJob]) -> Part:
+        """Return the totals of the running jobs, which are given in order of submission."""
+        if self._known is None:
+            self._known = self._summed(running) if self._fractions else self._whole
+        return self._known
+
+    def _summed(self, running: Iterable[ActiveJob]) -> Part:
+        gpus, goodput, weighted = 0, 0.0, 0.0
+        for job in running:
+            part = self._parts[job.job_id]
+            gpus, goodput, weighted = gpus + part.gpus, goodput + part.goodput, weighted + part.weighted
+        return Part(gpus, goodput, weighted)
+
+
+class Courses:
+    """The next ends of epochs of the jobs whose courses are known.
+
+    Jobs are numbered in the order in which their courses became known, which is the order in which policies are told
+    of the ends of epochs.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[JobId, tuple[int, float]] = {}  # number, and first time at which the epoch is over [s]
+        self._queue: list[tuple[float, int, JobId]] = []
+        self._count = 0
+
+    def update(self, job: ActiveJob) -> None:
+        """Take note of the next end of an epoch of a job."""
+        time, after_round = job.next_epoch
+        known = self._next.get(job.job_id)
+        if known is None and time == inf:
+            return
+        if known is None:
+            self._count += 1
+        number = self._count if known is None else known[0]
+        time = nextafter(time, inf) if after_round else time
+        self._next[job.job_id] = number, time
+        if time < inf:
+            heappush(self._queue, (time, number, job.job_id))
+
+    def remove(self, job_id: JobId) -> None:
+        """Remove a job. If it comes back, it has a new number."""
+        self._next.pop(job_id, None)
+
+    def next_time(self) -> float:
+        """Return when an epoch ends next [s]; ∞ if none does."""
+        while self._queue and self._next.get(self._queue[0][2]) != (self._queue[0][1], self._queue[0][0]):
+            heappop(self._queue)
+        return self._queue[0][0] if self._queue else inf
+
+    def take_due(self, now: float) -> list[JobId]:
+        """Return the jobs whose epochs are over, in order of number. `update` must follow for each."""
+        found = {}
+        while self.next_time() <= now:
+            _, number, job_id = heappop(self._queue)
+            found[number] = job_id
+        return [found[number] for number in sorted(found)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Courses:
+        new = Courses()
+        new._next, new._queue, new._count = self._next.copy(), self._queue[:], self._count
+        return new
+
+
+class JobTables:
+    """The jobs of a run by their state. Only `State` changes them, through the transitions that it tells.
+
+    Attributes
+    ----------
+    active
+        Jobs that are submitted and have not ended, in order of submission.
+    views
+        Their views, in the same order.
+    placed
+        Active jobs with GPUs.
+    running
+        The same in order of submission.
+    learning
+        Placed jobs whose agents still learn.
+    demand
+        GPUs that the active jobs request.
+    """
+
+    def __init__(self, shutter: Shutter) -> None:
+        self.active: dict[JobId, ActiveJob] = {}
+        self.views: dict[JobId, JobWindow] = {}
+        self.placed: dict[JobId, ActiveJob] = {}
+        self.running: list[ActiveJob] = []
+        self.learning: dict[JobId, ActiveJob] = {}
+        self.courses = Courses()
+        self.demand = 0
+        self.totals = Totals()
+        self._shutter = shutter
+        self._waiting: dict[JobId, ActiveJob] = {}
+        self._waiting_are_in_order = True
+        self._running_views: list[JobWindow] = []
+
+    @property
+    def waiting(self) -> Iterable[ActiveJob]:
+        """Return the jobs without GPUs, in order of submission."""
+        if not self._waiting_are_in_order:
+            self._waiting = {job.job_id: job for job in in_order(self._waiting.values())}
+            self._waiting_are_in_order = True
+        return self._waiting.values()
+
+    def waiting_views(self) -> Iterable[JobWindow]:
+        """Yield the views of the jobs without GPUs, in order of submission."""
+        return (self.views[job.job_id] for job in self.waiting)
+
+    def all_views(self) -> Iterable[JobWindow]:
+        """Return the views of all active jobs, in order of submission."""
+        return self.views.values()
+
+    def running_views(self) -> Iterable[JobWindow]:
+        """Return the views of the placed jobs, in order of submission."""
+        return self._running_views
+
+    @property
+    def next_needed(self) -> float:
+        """Return when jobs next need a round [s]: an epoch ends, or an agent has something to observe."""
+        first_epoch = self.courses.next_time()
+        if not self.learning:
+            return first_epoch
+        # An agent observes once its job has trained for some time: strictly after it began.
+        start = min(job.segment.start for job in self.learning.values())
+        return min(first_epoch, nextafter(start, inf))
+
+    def add(self, told: Transition) -> None:
+        """Add a job that was submitted."""
+        job = told.job
+        self.active[job.job_id] = self._waiting[job.job_id] = job
+        self.views[job.job_id] = JobWindow(job, self._shutter)
+        self.demand += job.job.num_replicas
+
+    def move(self, told: Transition) -> None:
+        """Update the tables after a change of a job's GPUs."""
+        job = told.job
+        self._stop(job)
+        if job.placement:
+            self.placed[job.job_id] = job
+            place = bisect_left(self.running, job.order, key=ORDER)
+            self.running.insert(place, job)
+            self._running_views.insert(place, self.views[job.job_id])
+            self._waiting.pop(job.job_id, None)
+            return
+        self.placed.pop(job.job_id, None)
+        self.forget_agent(told)
+        self._waiting[job.job_id] = job
+        self._waiting_are_in_order = False
+        self.totals.update(job)
+
+    def train(self, told: Transition) -> None:
+        """Update the tables at the start of a segment of a job."""
+        job = told.job
+        self.totals.update(job)
+        if job.agent.learns:
+            self.learning[job.job_id] = job
+        else:
+            self.courses.update(job)
+
+    def enter_epoch(self, told: Transition) -> None:
+        """Update the tables after a job went on to its next epoch."""
+        if told.job.segment.rate:  # otherwise a new segment follows
+            self.totals.update(told.job)
+            self.courses.update(told.job)
+
+    def learn(self, told: Transition) -> None:
+        """Remove a job from the learning jobs if its agent is steady."""
+        if told.job.agent_is_steady:
+            del self.learning[told.job.job_id]
+
+    def forget_agent(self, told: Transition) -> None:
+        """Update the tables after a change of a job's agent. `train` must follow if the job has GPUs."""
+        self.learning.pop(told.job.job_id, None)
+        self.courses.remove(told.job.job_id)
+
+    def alter(self, job: ActiveJob, before: Job) -> None:
+        """Update the tables after a change of a job's request."""
+        self.demand += job.job.num_replicas - before.num_replicas
+        self.views[job.job_id].show(job)
+
+    def remove(self, told: Transition) -> None:
+        """Remove a job that has ended."""
+        job = told.job
+        for table in (self.active, self.views, self.placed, self._waiting):
+            table.pop(job.job_id, None)  # type: ignore[attr-defined]
+        self.forget_agent(told)
+        self.totals.update(job)
+        self.demand -= job.job.num_replicas
+        self._stop(job)
+
+    def put_before(self, name: JobId, other: JobId) -> None:
+        """Move a job in the order of submission to the place before another job."""
+        numbers = sorted(job.order for job in self.active.values())
+        order = [each for each in self.active if each != name]
+        order.insert(order.index(other), name)
+        set_field(self.views[name], "submit_time", self.views[other].submit_time)
+        for each, number in zip(order, numbers, strict=True):
+            self.active[each].order = number
+        self.active = {each: self.active[each] for each in order}
+        self.views = {each: self.views[each] for each in order}
+        self.running.sort(key=ORDER)
+        self._running_views = [self.views[job.job_id] for job in self.running]
+        self._waiting_are_in_order = False
+        self.totals.reorder()
+
+    def _stop(self, job: ActiveJob) -> None:
+        place = bisect_left(self.running, job.order, key=ORDER)
+        if place < len(self.running) and self.running[place] is job:
+            del self.running[place], self._running_views[place]
+
+
+def in_order(jobs: Iterable[ActiveJob]) -> list[ActiveJob]:
+    """Return jobs in the order of submission, which is the order of events at one instant."""
+    return sorted(jobs, key=ORDER)
