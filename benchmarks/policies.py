@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 import polluxsim
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.stage_sharing import Interleaved, Leftovers
+from polluxsim.engine.sharing import Interleaved, Leftovers
 from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, repeat
 from math import isfinite
@@ -140,6 +140,11 @@ class Cluster:
             source.units(self.num_nodes)
         if self.is_elastic and self.repairs is not None:
             raise InvalidConfigError("cluster.repairs is set, allowed is null where the number of nodes can change")
+
+    def first_nodes(self, count: int) -> Cluster:
+        """Return the cluster with its first nodes only."""
+        types, hosts = NodeTypes(self.node_types[:count]), self.hosts[:count]
+        return replace(self, gpus_per_node=self.gpus_per_node[:count], node_types=types, hosts=hosts)
 
     @classmethod
     def uniform(

@@ -14,7 +14,7 @@ from time import process_time
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.checks.findings import Fault, Finding, of_answer
-from polluxsim.engine.guests import Interruption, guest
+from polluxsim.engine.policy_calls import Interruption, guarded
 from polluxsim.engine.simulation import Simulation
 from polluxsim.errors import InvalidAllocationError, PolluxSimError
 from polluxsim.policies.view import Decision, traits_of
@@ -139,7 +139,7 @@ def _told(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
     """Return the answer of a policy; raise each of its errors as a finding."""
     name = name_of(policy)
     try:
-        with guest(name, time):
+        with guarded(name, time):
             return ask()
     except DecisionTimeoutError:
         raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.checks.driving import AskedEveryRound, FoundError, begun, take_turn
 from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.worlds import World
-from polluxsim.engine.garbage import seldom_collected
+from polluxsim.engine.policy_calls import rare_collections
 from polluxsim.workloads.workload import Job
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) ->
     """Return the time of a decision about jobs that are known already."""
     started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
-    with seldom_collected():  # going through what others hold may take longer than a decision
+    with rare_collections():  # going through what others hold may take longer than a decision
         run = begun(world, policy)
         for _ in range(2):
             seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from rich.style import Style
 from polluxsim.durations import clock, length
 from polluxsim.look.colours import job_colour
 from polluxsim.look.series import MOST_EFFICIENCY, Steps
+from polluxsim.metrics.gpu_time import shares
 from polluxsim.run.progress_line import num_expected
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Picture:
         if run.last_round is None:
             return
         total = num_expected(self._workload, run)
-        gpu_time = run.gpu_time if run.can_fail else {}
+        gpu_time = shares(run.gpu_seconds) if run.scenario.can_fail else {}
         told = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
         self._shown = Shown(run.last_round, *told)
         for job in (*self._shown.allocation, *self._shown.waiting):

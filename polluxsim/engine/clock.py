@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappush
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import simpy
@@ -121,7 +121,12 @@ NEVER = Milestone(inf)
 
 
 class TimeRule(Protocol):
-    """Turn a constant rate of progress into times and back."""
+    """Turn a constant rate of progress into times and back.
+
+    `has_intervals` says whether progress is added interval by interval.
+    """
+
+    has_intervals: ClassVar[bool]
 
     def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
         """Return when a job that has `progress` at `start` reaches `boundary`.
@@ -155,6 +160,8 @@ class TimeRule(Protocol):
 @dataclass(frozen=True)
 class ExactTime:
     """Time is continuous: progress is rate times time."""
+
+    has_intervals: ClassVar[bool] = False
 
     def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
         """Return start + work / rate."""
@@ -193,6 +200,7 @@ class WholeSeconds:
     """
 
     round_interval: float
+    has_intervals: ClassVar[bool] = True
 
     def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
         """Return the whole second, half to even, of the interval in which the boundary is reached.
@@ -240,4 +248,3 @@ class WholeSeconds:
         """Return the progress after the complete intervals, plus that of the rest."""
         progress, start = self.last_boundary(progress, rate, start, now)
         return progress + rate * (now - start) if now > start else progress
-

@@ -1,4 +1,4 @@
-"""Finish-time fairness: the completion time of a job over the time that it takes alone on an equal share of the GPUs."""
+"""Finish-time fairness: the completion time of a job over that alone on an equal share of the GPUs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class TimesAlone:
         """Return the completion time of a job on a share of GPUs, or on as many of these as it can use [s].
 
         None if the profile does not cover so many GPUs. The job starts at the first round after its submission, as on
-        the shared cluster. A gang needs all of its GPUs at once: on a smaller share, it has them for a part of the time.
+        the shared cluster. A gang needs all its GPUs at once: on a smaller share, it has them for a part of the time.
         On several GPU types, a job has its share of each in turn, and the result is the mean over types, weighted by
         GPUs.
 

@@ -102,16 +102,19 @@ class ActiveJob:
 
         All readings of a segment together take time linear in the number of its intervals.
         """
-        segment = self.segment_at(now)
+        segment = self.segment_at(now) if self._ahead else self.segment
         if now <= segment.start or not segment.rate:
             return segment.progress
         if segment.checkpoints is not None:
             now = segment.checkpoints.without(segment.start, now)
-        return self._trained_until(segment, now)
+        if self.rule.has_intervals:
+            return self._trained_until(segment, now)
+        return self.rule.progress_at(segment.progress, segment.rate, segment.start, now)
 
     def losses_at(self, now: float) -> Losses:
         """Return the losses by checkpoints and failures up to a time [s]."""
-        cycle, losses = self.checkpoints_at(now), self.holding.losses
+        cycle = self.checkpoints_at(now) if self.segment.checkpoints is not None else None
+        losses = self.holding.losses
         return losses if cycle is None else losses.with_checkpoints(cycle, self.holding.num_replicas)
 
     def checkpoints_at(self, now: float) -> CheckpointCycle | None:
@@ -265,8 +268,8 @@ class ActiveJob:
     def _segment_after(self, count: int) -> Segment:
         """Return the segment after a number of ends of epochs of the known course, at least 1."""
         epoch = self.segment.epoch + count
-        passed = self.segment.milestone if count == 1 else Milestone(*self._ahead[1 - count])
-        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], passed.time, Milestone(*self._ahead[-count]))
+        start = self.segment.milestone.time if count == 1 else self._ahead[1 - count][0]
+        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, Milestone(*self._ahead[-count]))
 
     def _trained_segment(
         self, epoch: int, progress: float, start: float, end: Milestone, cycle: CheckpointCycle | None = None

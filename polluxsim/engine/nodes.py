@@ -90,9 +90,6 @@ class Nodes:
         self._present = cluster.gpus_per_node[: self._least]
         # Each request, release and growth begins a new account.
         self._accounts = [self._account(Account(), 0.0)]
-        # Time with a pending repair in which no node was up, until `_dark_since` if that is not None [s].
-        self._dark = 0.0
-        self._dark_since: float | None = None
 
     @property
     def counts(self) -> NodeCounts | None:
@@ -141,10 +138,6 @@ class Nodes:
         """Return the number of nodes that have started and are not down."""
         return len(self._there(now, None)) - len(self.down)
 
-    def dark_time(self, now: float) -> float:
-        """Return the time so far in which no node was up and a repair was pending [s]."""
-        return self._dark + (0.0 if self._dark_since is None else now - self._dark_since)
-
     def all_outages(self) -> Records[OutageRecord]:
         """Return the records of all outages so far, in order of time."""
         outages = sorted([*self.outages, *self.down.values()], key=lambda outage: (outage.time, outage.node))
@@ -165,7 +158,9 @@ class Nodes:
 
     def mean_gpus(self, end: float, start: float = 0.0) -> float:
         """Return the mean number of requested GPUs from one time to another [s]."""
-        if len(self._accounts) == 1 or end <= start:
+        if len(self._accounts) == 1:
+            return float(self._accounts[0].gpus)
+        if end <= start:
             return float(self._account_at(end).gpus)
         first, last = self._account_at(start), self._account_at(end)
         if first is last and start:
@@ -184,7 +179,6 @@ class Nodes:
         self._cluster = cluster
         self._health = None
         self._begin_account(now)
-        self._note_darkness(now)
 
     def take(self, placement: Placement) -> None:
         """Mark GPUs as used."""
@@ -209,14 +203,12 @@ class Nodes:
         down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
         self.down[node] = down._replace(until=max(until, down.until))
         self._resize(node, 0)
-        self._note_darkness(now)
 
     def rise(self, node: int, now: float) -> None:
         """Bring up a node whose outages are over."""
         if self.down[node].until <= now:
             self.outages.append(down := self.down.pop(node))
             self._resize(node, down.gpus)
-            self._note_darkness(now)
 
     def announce(self, node: int, time: float, *, drains: bool) -> None:
         """Announce that a node goes down at a time [s]. A draining node starts no jobs until then."""
@@ -262,14 +254,6 @@ class Nodes:
             self.down[node] = self.down[node]._replace(until=now)
             self.rise(node, now)
         self._health = None
-
-    def _note_darkness(self, now: float) -> None:
-        """Begin or end a time in which no node is up and a repair is pending."""
-        is_dark = 0 < len(self._up_at) <= len(self.down) and any(down.until < inf for down in self.down.values())
-        if is_dark == (self._dark_since is not None):
-            return
-        self._dark = self.dark_time(now)
-        self._dark_since = now if is_dark else None
 
     def _begin_account(self, now: float) -> None:
         self._accounts.append(self._account(self._accounts[-1], now))

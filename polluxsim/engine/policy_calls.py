@@ -104,9 +104,9 @@ class DueReasons:
     """The jobs whose reasons a policy is asked for at a round.
 
     With `changes`, the reasons of a job are due when it is new and when its placement changes. After that they are due
-    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. The number of reasons
-    grows with the logarithm of the time between two changes. With `rounds`, those of all jobs are due at every round,
-    and with `none` those of no job.
+    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. So their number grows
+    with the logarithm of the time. With `rounds`, those of all jobs are due at every round, and with `none` those of no
+    job.
     """
 
     def __init__(self, whose: str, round_interval: float) -> None:

@@ -69,17 +69,19 @@ class Recorder:
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
-        self._num_complete, self._sum_of_jcts = 0, 0.0
-        # GPU time of the jobs that have ended.
-        self._spent = GpuSeconds()
+        # Sums over the first records of `jobs`, which are continued when they are read.
+        self._num_summed = self._num_complete = 0
+        self._sum_of_jcts, self._spent = 0.0, GpuSeconds()
 
     @property
     def mean_jct(self) -> float | None:
         """Return the mean completion time of the complete jobs [s]; None if there are none."""
+        self._sum_up()
         return self._sum_of_jcts / self._num_complete if self._num_complete else None
 
     def gpu_seconds(self) -> GpuSeconds:
         """Return how the GPU time so far was used."""
+        self._sum_up()
         state, now, spent = self._state, self._state.clock.now, self._spent
         for active in state.jobs.active.values():
             spent = spent.with_job(job_record(active.job, active, Status.CUT_OFF, now))
@@ -113,10 +115,6 @@ class Recorder:
         self.train(told)
         record = job_record(told.job.job, told.job, told.status, told.time)
         self.jobs.append(record)
-        self._spent = self._spent.with_job(record)
-        if record.jct is not None:
-            self._num_complete += 1
-            self._sum_of_jcts += record.jct
         self._last.pop(record.job, None)
         self._last_reason.pop(record.job, None)
 
@@ -186,25 +184,33 @@ class Recorder:
         timings = copy(self._timings)
         timings.append(TimingRecord("simulate", None, seconds))
         timings.append(TimingRecord("fairness", None, perf_counter() - started))
-        kept = (self._rounds, self._allocations, self._reasons, self._checkpoints, self._sharing, self._hosts)
-        rounds, allocations, reasons, checkpoints, sharing, hosts = kept if is_over else map(copy, kept)
+        kept = self if is_over else self._copied()
         return Result(
             job_records=jobs,
-            round_records=rounds,
-            allocation_records=allocations,
+            round_records=kept._rounds,
+            allocation_records=kept._allocations,
             end_time=now,
             timing_records=timings,
-            reason_records=reasons,
+            reason_records=kept._reasons,
             standstill=standstill,
             outage_records=state.nodes.all_outages(),
             gpu_seconds=state.nodes.mean_gpus(now) * now,
-            checkpoint_records=checkpoints,
-            sharing_records=sharing,
-            host_records=hosts,
+            checkpoint_records=kept._checkpoints,
+            sharing_records=kept._sharing,
+            host_records=kept._hosts,
         )
+
+    def _sum_up(self) -> None:
+        for record in self.jobs[self._num_summed :]:
+            self._spent = self._spent.with_job(record)
+            if record.jct is not None:
+                self._num_complete += 1
+                self._sum_of_jcts += record.jct
+        self._num_summed = len(self.jobs)
 
     def _all_jobs(self, known: Mapping[JobId, Job], *, is_over: bool) -> Records[JobRecord]:
         """Return the records of all jobs in order of submission."""
+        self._sum_up()
         records = self.jobs if is_over and len(self.jobs) == len(known) else copy(self.jobs)
         if len(records) < len(known):
             ended = set(records.column("job"))
@@ -224,13 +230,17 @@ class Recorder:
             if name not in ended and name not in active:
                 yield job_record(request, None, Status.CUT_OFF, now)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
-        new = copy(self)  # records never change
-        memo[id(self)] = new
-        new._state = deepcopy(self._state, memo)
+    def _copied(self) -> Recorder:
+        """Return a copy that is about the same state. Records never change, so they are shared."""
+        new = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, Records | dict):
                 setattr(new, name, copy(value))
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
+        new = memo[id(self)] = self._copied()
+        new._state = deepcopy(self._state, memo)
         return new
 
 

@@ -33,8 +33,8 @@ LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
 class Rounds:
     """Schedule the rounds, and collect the changes since the policy was last called.
 
-    A round is needed after a change, when a decision is no longer valid, or when agents observe. All others would change
-    nothing, and are left out.
+    A round is needed after a change, when a decision is no longer valid, or when agents observe. All other rounds would
+    change nothing, and are left out.
 
     Parameters
     ----------
@@ -182,7 +182,11 @@ class Standstill:
     def at_round(self, state: State, rounds: Rounds, num_coming: int) -> str | None:
         """Return why the run ends, or None if it goes on."""
         now, active = state.clock.now, state.jobs.active.values()
-        if num_coming or state.nodes.are_starting(now) or any(job.is_training(now) for job in state.jobs.placed.values()):
+        if (
+            num_coming
+            or state.nodes.are_starting(now)
+            or any(job.is_training(now) for job in state.jobs.placed.values())
+        ):
             self._since = None
             return None
         if self._since is None or rounds.has_hope:
@@ -217,7 +221,9 @@ def _waits_for_repair(state: State) -> bool:
     for active in state.jobs.active.values():
         job = active.job
         least = (job.min_replicas or 1) if state.scenario.traits.adaptive else job.num_replicas
-        usable = sum(n for node, n in enumerate(up) if not (types and job.gpu_types) or types[node].name in job.gpu_types)
+        usable = sum(
+            n for node, n in enumerate(up) if not (types and job.gpu_types) or types[node].name in job.gpu_types
+        )
         if least <= usable:
             return False
     return True

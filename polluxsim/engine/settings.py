@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from polluxsim.checkpoints import Checkpoints
+from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.sharing import Interference
-from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.errors import InvalidConfigError, check_choice, check_number
 from polluxsim.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
 from polluxsim.types import MOST_SECONDS

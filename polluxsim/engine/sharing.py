@@ -1,7 +1,7 @@
 """Jobs that share GPUs or nodes: which jobs fit together, how much of its speed each loses, and who holds which GPU.
 
-A sharing model has two methods, `fits` and `lost` (`Sharing`). The models are `Interference` (whole GPUs), `Interleaved`
-and `Leftovers` (by the stages of a step), and `Pairs` (by a table of measurements).
+A sharing model has two methods, `fits` and `lost` (`Sharing`). The models are `Interference` (whole GPUs),
+`Interleaved` and `Leftovers` (by the stages of a step), and `Pairs` (by a table of measurements).
 """
 
 from __future__ import annotations
@@ -203,7 +203,9 @@ class Pairs:
 
     path: str
     gpu_type: str = "v100"
-    _speeds: Mapping[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = field(init=False, repr=False, compare=False)
+    _speeds: Mapping[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         found: dict[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = {}

@@ -1,13 +1,12 @@
 """The state of a run, and the transitions by which alone it changes.
 
-A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and tells it to the
+A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and tells the
 observers of this transition, in a fixed order. The order is part of the order of events at one instant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -56,8 +55,8 @@ Observer: TypeAlias = Callable[[Transition], None]
 class Observers(NamedTuple):
     """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own.
 
-    A job that gets other GPUs is `placed`, and then `started` there. A job that goes on at another speed, or in the next
-    epoch after an event, is `resumed`. `interval_begun` tells that an epoch ends in the interval that begins now.
+    A job that gets other GPUs is `placed`, and then `started` there. A job that goes on at another speed, or in the
+    next epoch after an event, is `resumed`. `interval_begun`: an epoch ends in the interval that begins now.
     """
 
     submitted: tuple[Observer, ...]
@@ -175,8 +174,8 @@ class State:
                 self.nodes.give_back(move.job.placement, move.job.job_id)
         for move in moves:
             self._move(move)
-        moved = {move.job for move in moves}
-        for job in [*dict.fromkeys([*rechosen, *(move.job for move in moves), *self._judge_speeds()])]:
+        moved = dict.fromkeys(move.job for move in moves)
+        for job in dict.fromkeys(rechosen) | moved | dict.fromkeys(self._judge_speeds()):
             if job.placement:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
 

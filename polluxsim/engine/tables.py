@@ -254,7 +254,7 @@ class JobTables:
         """Remove a job that has ended."""
         job = told.job
         for table in (self.active, self.views, self.placed, self._waiting):
-            table.pop(job.job_id, None)  # type: ignore[attr-defined]
+            table.pop(job.job_id, None)
         self.forget_agent(told)
         self.totals.update(job)
         self.demand -= job.job.num_replicas

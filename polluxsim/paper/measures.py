@@ -11,8 +11,7 @@ import numpy as np
 from polluxsim.look.plot.cdf import FAIRNESS
 from polluxsim.look.samples import Sample
 from polluxsim.look.series import bin_edges, usage_by_bin
-from polluxsim.metrics.summary import FAIR
-from polluxsim.metrics.summary import summarise
+from polluxsim.metrics.summary import FAIR, summarise
 from polluxsim.paper.phases import adaptation
 from polluxsim.paper.profile_measures import best_batch_sizes, efficiency_by_stage, fit_errors, of_profiles
 from polluxsim.paper.published_runs import compare_job_times, job_times_file, published_times, read_job_times

@@ -6,8 +6,8 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polluxsim.engine.diversion import Diversion
-from polluxsim.engine.guests import guest
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.policy_calls import guarded
 from polluxsim.engine.scenario import Scenario
 from polluxsim.gpu_types import NodeTypes
 
@@ -37,7 +37,7 @@ class Trial:
         self._moment, self._job_id = moment, job_id
         run, self._policy = moment.copied()
         self._scenario = run.scenario
-        run.divert(Diversion(moment.time, self._scenario))
+        run.fork(Fork(moment.time, self._scenario))
         run.advance()  # what ends at the instant of the round has ended
         jobs = {job.job_id: job for job, _ in run.active(moment.time)}
         self._job: Job | None = jobs.get(job_id)
@@ -51,7 +51,7 @@ class Trial:
     def least(self) -> LeastChange | None:
         """Return the least change of each kind; None if the job is not there, or runs without any."""
         job = self._job
-        if job is None or self._runs(Diversion(self._moment.time, self._scenario)):
+        if job is None or self._runs(Fork(self._moment.time, self._scenario)):
             return None
         most = 0 if job.speeds else job.num_replicas - (job.min_replicas or 1)
         nodes = MOST_NODES if self._scenario.cluster.least_nodes is None else 0
@@ -71,7 +71,7 @@ class Trial:
             hosts=(*cluster.hosts, *cluster.hosts[-1:] * number),
         )
         grown = Scenario.under(self._policy, scenario.workload, scenario.profiles, more, scenario.settings)
-        return self._runs(Diversion(self._moment.time, grown))
+        return self._runs(Fork(self._moment.time, grown))
 
     def runs_with_fewer_gpus(self, number: int) -> bool:
         """Return whether it runs if its user asks for so many GPUs fewer."""
@@ -79,19 +79,19 @@ class Trial:
         gpus = self._job.num_replicas - number
         batch_size = gpus if self._job.is_rigid else self._job.batch_size
         smaller = replace(self._job, num_replicas=gpus, batch_size=batch_size)
-        return self._runs(Diversion(self._moment.time, self._scenario, altered=(smaller,)))
+        return self._runs(Fork(self._moment.time, self._scenario, altered=(smaller,)))
 
     def runs_with_places(self, number: int) -> bool:
         """Return whether it runs if it was submitted before so many jobs that were submitted before it."""
         overtaken = ((self._job_id, self.ahead[-number]),)
-        return self._runs(Diversion(self._moment.time, self._scenario, overtaken=overtaken))
+        return self._runs(Fork(self._moment.time, self._scenario, overtaken=overtaken))
 
-    def _runs(self, diversion: Diversion) -> bool:
+    def _runs(self, diversion: Fork) -> bool:
         run, policy = self._moment.copied()
-        run.divert(diversion)
+        run.fork(diversion)
         if (view := run.advance()) is None or view.time != diversion.time:
             return False
-        with guest(run.scenario.policy_name, view.time):
+        with guarded(run.scenario.policy_name, view.time):
             decision = policy.allocate(view, run.rng)
         run.commit(decision)
         return self._job_id in run.allocation

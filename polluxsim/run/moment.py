@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from polluxsim.engine.diversion import Diversion
-from polluxsim.engine.guests import guest
-from polluxsim.engine.rounds import first_round
+from polluxsim.durations import first_round
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.policy_calls import guarded
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import driven
 from polluxsim.errors import InvalidConfigError, InvalidInputError
@@ -75,7 +75,7 @@ class Moment(Generic[RunT]):
         if run.result.end_time <= self.time:
             raise InvalidInputError(f"{run.name} ends at {run.result.end_time:g} s, allowed are times before")
         while (view := self._run.advance(before=self.time)) is not None:
-            with guest(self._run.scenario.policy_name, view.time):
+            with guarded(self._run.scenario.policy_name, view.time):
                 decision = self._policy.allocate(view, self._run.rng)
             self._run.commit(decision)
         self._check_past()
@@ -137,9 +137,9 @@ class Moment(Generic[RunT]):
             scenario = Scenario.under(*parts, scenario.agent)
         left_out = tuple(dict.fromkeys(without))
         self._check_jobs(left_out)
-        diversion = Diversion(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)
-        if diversion != Diversion(self.time, run.scenario):
-            run.divert(diversion)
+        diversion = Fork(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)
+        if diversion != Fork(self.time, run.scenario):
+            run.fork(diversion)
         unused = settings_without_effect(policy, scenario)
         result = driven(run, policy)
         unused += unused_in(scenario, result)

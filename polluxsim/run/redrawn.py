@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.durations import DAY, clock
-from polluxsim.engine.diversion import Diversion
-from polluxsim.engine.guests import guest
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.policy_calls import guarded
 from polluxsim.errors import InvalidInputError
 from polluxsim.policies.view import Decision
 from polluxsim.records import Status
@@ -156,13 +156,13 @@ class Here:
         draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, self._running_since)
         seed, chance = map(int, rng.integers(2**32, size=2))
         altered = tuple(self._altered(draw))
-        diversion = Diversion(now, run.scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
+        diversion = Fork(now, run.scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
         for start, jobs in self._coming(draw):
             follower.follow(start)
             if not follower.left:
                 break
-            run.divert(diversion._replace(time=start, added=tuple(jobs)))
-            diversion = Diversion(start, run.scenario)
+            run.fork(diversion._replace(time=start, added=tuple(jobs)))
+            diversion = Fork(start, run.scenario)
         follower.follow(now + HORIZON)
         return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
 
@@ -210,7 +210,7 @@ class _Follower:
     def follow(self, until: float) -> None:
         """Simulate up to a time [s], or until all jobs have ended."""
         while self.left and (view := self._run.advance(before=until)) is not None:
-            with guest(self._run.scenario.policy_name, view.time):
+            with guarded(self._run.scenario.policy_name, view.time):
                 decision = self._policy.allocate(view, self._run.rng)
             # Reasons cost time, and no command reads those of a future.
             self._run.commit(replace(decision, explain=None) if isinstance(decision, Decision) else decision)

@@ -92,7 +92,7 @@ class Workload:
         return f"Workload({len(self.jobs)} jobs from {self.source!r})"
 
     @cached_property
-    def by_name(self) -> Mapping[str, Job]:
+    def by_name(self) -> dict[str, Job]:
         """Return the jobs by name, in order of submission."""
         return {job.job_id: job for job in self.jobs}
 

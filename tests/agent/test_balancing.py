@@ -14,7 +14,7 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.agent.agent import Workers
 from polluxsim.agent.rules import BatchRule, Controller, FixedBatch, OmniLearn
 from polluxsim.checks.toy import PROFILES
-from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
@@ -259,7 +259,7 @@ def test_who_cannot_divide_a_batch_any_more_loses_gpus_of_several_types_and_keep
     scenario = Scenario(jobs, {"toy": typed()}, CLUSTER, RULES, traits_of(before), agent=OmniLearn())
     going = Simulation(scenario, 1)
     go_on(going, before, 3, look=False)
-    going.divert(Diversion(240.0, replace(scenario, traits=traits_of(after)), has_new_policy=True))
+    going.fork(Fork(240.0, replace(scenario, traits=traits_of(after)), has_new_policy=True))
     result = ended(going, after)
     (job,) = result.job_records
     changes = [(each.time, each.nodes) for each in result.allocation_records]
@@ -296,7 +296,7 @@ def test_who_holds_more_gpus_than_its_batch_can_be_divided_among_starts_again_on
         view = going.advance()
         assert view is not None
         going.commit(before.allocate(view, going.rng))
-    going.divert(Diversion(going.time + 60.0, then, has_new_policy=True))
+    going.fork(Fork(going.time + 60.0, then, has_new_policy=True))
     (job,) = ended(going, after).job_records
     assert job.status == "completed"
     assert (job.num_replicas, job.lost_work, job.work) == (1, 0.0, 9e4)

@@ -12,8 +12,8 @@ import pytest
 from drawn import PROFILES, begun, ended, failing, go_on, told
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
@@ -82,10 +82,10 @@ def test_a_run_cannot_go_another_way_in_its_past() -> None:
     go_on(run, policy, 2, look=False)
     scenario = run._state.scenario
     with pytest.raises(TurnError, match="too far to go another way at 30 s"):
-        run.divert(Diversion(30.0, scenario))
+        run.fork(Fork(30.0, scenario))
     run.advance()
     with pytest.raises(TurnError, match="too far to go another way"):
-        run.divert(Diversion(1e6, scenario))
+        run.fork(Fork(1e6, scenario))
 
 
 def test_agents_that_know_their_throughput_know_it_for_all_jobs_of_an_application() -> None:
@@ -107,7 +107,7 @@ def test_nodes_that_come_fail_as_they_would_have() -> None:
     small, large = Cluster.uniform(2, 2, failures), Cluster.uniform(3, 2, failures)
     run, policy = begun(workload, small, Fifo()), Fifo()
     grown = replace_cluster(run, large)
-    run.divert(Diversion(0.0, grown))
+    run.fork(Fork(0.0, grown))
     outages = told(ended(run, policy))[0].outage_records
     assert outages == ended(begun(workload, large, Fifo()), Fifo()).outage_records
     assert {outage.node for outage in outages} == {0, 1, 2}
@@ -115,7 +115,7 @@ def test_nodes_that_come_fail_as_they_would_have() -> None:
 
 def test_a_policy_is_told_of_nodes_that_come() -> None:
     run = begun(JOBS, CLUSTER, Fifo())
-    run.divert(Diversion(0.0, replace_cluster(run, Cluster.uniform(3, 2))))
+    run.fork(Fork(0.0, replace_cluster(run, Cluster.uniform(3, 2))))
     view = run.advance()
     assert view is not None
     assert view.changes.nodes
@@ -156,7 +156,7 @@ def test_failures_drawn_anew_take_the_place_of_those_to_come_but_for_what_is_kno
         if diverted is not None:
             while (view := run.advance(before=diverted)) is not None:
                 run.commit(policy.allocate(view, run.rng))
-            run.divert(Diversion(diverted, run.scenario, chance=seed))
+            run.fork(Fork(diverted, run.scenario, chance=seed))
         return [(each.node, each.time) for each in ended(run, policy).outage_records]
 
     cluster = Cluster.uniform(2, 2, Foreseen())
@@ -189,10 +189,10 @@ def test_a_node_rented_anew_is_not_what_befell_the_one_before() -> None:
 
 def test_a_way_of_its_own_has_chances_of_its_own() -> None:
     run, other = begun(JOBS, CLUSTER, Fifo()), begun(JOBS, CLUSTER, Fifo())
-    run.divert(Diversion(0.0, run.scenario, seed=5))
+    run.fork(Fork(0.0, run.scenario, seed=5))
     assert run.rng.random() == np.random.default_rng(5).random()
     expected = deepcopy(other.rng).random()
-    other.divert(Diversion(0.0, other.scenario))
+    other.fork(Fork(0.0, other.scenario))
     assert other.rng.random() == expected
 
 
@@ -204,7 +204,7 @@ def test_a_job_need_not_be_cancelled_after_all(change: dict[str, Any], expected:
     long, policy = Job.rigid("a", 0.0, 4, 970.0, cancel_time=500.0), Fifo()
     run = begun(Workload((long, Job.rigid("b", 0.0, 4, 330.0))), Cluster.uniform(1, 4), policy)
     go_on(run, policy, 1, look=False)
-    run.divert(Diversion(300.0, run.scenario, altered=(replace(long, **change),)))
+    run.fork(Fork(300.0, run.scenario, altered=(replace(long, **change),)))
     found = [(job.job, job.completion_time) for job in ended(run, policy).job_records]
     assert found == expected
 
@@ -213,6 +213,6 @@ def test_a_job_that_waits_may_ask_for_fewer_gpus() -> None:
     policy, asks = Fifo(), Job.rigid("b", 0.0, 4, 330.0)
     run = begun(Workload((Job.rigid("a", 0.0, 2, 970.0), asks)), Cluster.uniform(1, 4), policy)
     go_on(run, policy, 1, look=False)
-    run.divert(Diversion(300.0, run.scenario, altered=(replace(asks, num_replicas=2, batch_size=2),)))
+    run.fork(Fork(300.0, run.scenario, altered=(replace(asks, num_replicas=2, batch_size=2),)))
     job = ended(run, policy).job_records[1]
     assert (job.num_replicas, job.start_time, job.completion_time) == (2, 300.0, 660.0)

@@ -33,11 +33,11 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.checkpoints import Checkpoints, young_daly
 from polluxsim.durations import NODE_DAYS
+from polluxsim.engine.clock import uniforms
 from polluxsim.engine.failures import DrawnFailures, JobFailures, RecordedFailures, SpotReclaims
 from polluxsim.engine.outages import Workshop
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.streams import uniforms
 from polluxsim.errors import PolluxSimError
 from polluxsim.metrics.gpu_time import shares_of_gpu_time
 from polluxsim.metrics.rounds import every_round

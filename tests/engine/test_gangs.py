@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_job, toy_workload
 
+from polluxsim.engine.clock import WholeSeconds
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.time_rules import WholeSeconds
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.gangs import schedule_gangs
 from polluxsim.policies.packing import pack, remove

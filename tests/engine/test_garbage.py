@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from polluxsim.engine.garbage import SELDOM, seldom_collected
+from polluxsim.engine.policy_calls import ALLOCATIONS, rare_collections
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import PolicyError
 from polluxsim.types import Cluster
@@ -39,7 +39,7 @@ def test_a_run_that_fails_leaves_the_threshold_as_it_was(threshold: tuple[int, i
     policy = Fails()
     with pytest.raises(PolicyError):
         simulate(Workload((Job.rigid("a", 0.0, 1, 60.0),)), {}, Cluster.uniform(1, 1), policy)
-    assert policy.seen == (SELDOM, 9, 8)
+    assert policy.seen == (ALLOCATIONS, 9, 8)
     assert gc.get_threshold() == threshold
 
 
@@ -48,7 +48,7 @@ def test_threads_that_overlap_leave_the_threshold_as_it_was(threshold: tuple[int
     seen = []
 
     def first() -> None:
-        with seldom_collected():
+        with rare_collections():
             first_is_in.wait()
             second_is_in.wait()
         seen.append(gc.get_threshold())
@@ -56,7 +56,7 @@ def test_threads_that_overlap_leave_the_threshold_as_it_was(threshold: tuple[int
 
     def second() -> None:
         first_is_in.wait()
-        with seldom_collected():
+        with rare_collections():
             second_is_in.wait()
             first_is_out.wait()
 
@@ -65,12 +65,12 @@ def test_threads_that_overlap_leave_the_threshold_as_it_was(threshold: tuple[int
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == [(SELDOM, 9, 8)]
+    assert seen == [(ALLOCATIONS, 9, 8)]
     assert gc.get_threshold() == threshold
 
 
 def test_a_user_who_collects_less_or_not_at_all_is_left_alone() -> None:
-    for first in (0, 10 * SELDOM):
+    for first in (0, 10 * ALLOCATIONS):
         gc.set_threshold(first, 9, 8)
-        with seldom_collected():
+        with rare_collections():
             assert gc.get_threshold() == (first, 9, 8)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.stage_sharing import Interleaved
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.hosts import UNLIMITED, Host
 from polluxsim.models.sensitivity import Sensitivity

@@ -8,20 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.engine.rhythm import Rhythm
-from polluxsim.engine.time_rules import Milestone
+from polluxsim.engine.clock import Milestone
+from polluxsim.engine.progress import CheckpointCycle
 
 # Quarters of a second add up exactly.
 quarters = st.integers(1, 400).map(lambda number: number / 4)
 rhythms = st.builds(
-    lambda interval, cost, share: Rhythm(interval, cost, -cost + share * (interval + cost) if interval < inf else cost),
+    lambda interval, cost, share: CheckpointCycle(
+        interval, cost, -cost + share * (interval + cost) if interval < inf else cost
+    ),
     quarters | st.just(inf),
     quarters,
     st.integers(1, 16).map(lambda number: number / 16),
 )
 
 
-def gone_through(rhythm: Rhythm, passed: float) -> tuple[float, float | None, float, float]:
+def gone_through(rhythm: CheckpointCycle, passed: float) -> tuple[float, float | None, float, float]:
     """Return training, training at the last finished checkpoint, training since then, and time in checkpoints."""
     time, due, trained, last, paused = 0.0, rhythm.due, 0.0, None, 0.0
     while True:
@@ -37,7 +39,7 @@ def gone_through(rhythm: Rhythm, passed: float) -> tuple[float, float | None, fl
 
 
 @given(rhythms, st.integers(0, 4000).map(lambda number: number / 4))
-def test_the_formulas_are_those_of_going_through_it(rhythm: Rhythm, passed: float) -> None:
+def test_the_formulas_are_those_of_going_through_it(rhythm: CheckpointCycle, passed: float) -> None:
     trained, last, since, paused = gone_through(rhythm, passed)
     assert rhythm.without(100.0, 100.0 + passed) == pytest.approx(100.0 + trained)
     assert rhythm.last_end(passed) == (None if last is None else pytest.approx(last))
@@ -48,7 +50,7 @@ def test_the_formulas_are_those_of_going_through_it(rhythm: Rhythm, passed: floa
 @given(
     rhythms, st.integers(0, 2000).map(lambda number: number / 4), st.integers(0, 2000).map(lambda number: number / 4)
 )
-def test_two_steps_are_as_one(rhythm: Rhythm, first: float, second: float) -> None:
+def test_two_steps_are_as_one(rhythm: CheckpointCycle, first: float, second: float) -> None:
     step = rhythm.after(first, 0.0)
     whole, parts = rhythm.after(first + second, 0.0), step.after(second, 0.0)
     assert parts == pytest.approx(whole)
@@ -56,7 +58,7 @@ def test_two_steps_are_as_one(rhythm: Rhythm, first: float, second: float) -> No
 
 
 @given(rhythms, st.integers(0, 4000).map(lambda number: number / 4))
-def test_a_milestone_is_reached_when_so_much_is_trained(rhythm: Rhythm, trained: float) -> None:
+def test_a_milestone_is_reached_when_so_much_is_trained(rhythm: CheckpointCycle, trained: float) -> None:
     time = rhythm.delayed(Milestone(50.0 + trained), 50.0).time
     assert rhythm.without(50.0, time) == pytest.approx(50.0 + trained)
     if trained:

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.engine.agenda import Agenda, Happening, Rank
-from polluxsim.engine.rounds import first_round
+from polluxsim.durations import first_round
+from polluxsim.engine.clock import Clock, Event, Rank
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.errors import InvalidConfigError
@@ -121,9 +121,9 @@ def test_every_round_is_filled_in_as_it_was(
 def test_what_is_due_happens_at_exactly_its_time_by_rank_then_order_then_age(
     due: list[tuple[float, Rank, int]],
 ) -> None:
-    agenda, happened = Agenda(), list[tuple[float, Rank, int, int]]()
+    agenda, happened = Clock(), list[tuple[float, Rank, int, int]]()
 
-    def note(event: Happening) -> None:
+    def note(event: Event) -> None:
         happened.append((agenda.now, event.rank, *event.about))
 
     for age, (time, rank, order) in enumerate(due):

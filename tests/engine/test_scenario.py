@@ -10,7 +10,7 @@ from drawn import PROFILES, begun, ended
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.measured import MeasuredProfile
-from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError, InvalidInputError
@@ -57,7 +57,7 @@ def test_a_follower_that_is_left_out_does_not_come() -> None:
     run = begun(followed_by(toy_job("b", 1000.0)), ONE, Fifo())
     while (view := run.advance(before=500.0)) is not None:
         run.commit(Fifo().allocate(view, run.rng))
-    run.divert(Diversion(500.0, run.scenario, without=("b",)))
+    run.fork(Fork(500.0, run.scenario, without=("b",)))
     assert [job.job for job in ended(run, Fifo()).job_records if job.completion_time is not None] == ["a"]
 
 
@@ -71,7 +71,7 @@ def test_nor_does_it_while_another_job_runs() -> None:
     run = begun(workload, Cluster.uniform(1, 2), Fifo())
     while (view := run.advance(before=500.0)) is not None:
         run.commit(Fifo().allocate(view, run.rng))
-    run.divert(Diversion(500.0, run.scenario, without=("b",)))
+    run.fork(Fork(500.0, run.scenario, without=("b",)))
     records = ended(run, Fifo()).job_records
     assert {job.job: job.status.value for job in records} == {"a": "completed", "c": "completed", "b": "cancelled"}
 

@@ -18,12 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
-from polluxsim.engine.interference import Interference
-from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.sharing import Tenant
+from polluxsim.engine.sharing import Interference, Interleaved, Leftovers, Pairs, Tenant
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.stage_sharing import Interleaved, Leftovers
 from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.series import gpus_in_use

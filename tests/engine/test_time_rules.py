@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.engine.time_rules import ExactTime, Milestone, TimeRule, WholeSeconds
+from polluxsim.engine.clock import ExactTime, Milestone, TimeRule, WholeSeconds
 
 rates = st.floats(0.01, 100.0)
 works = st.floats(0.1, 1e5)

@@ -10,18 +10,18 @@ import pytest
 from drawn import DRAWS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polluxsim.metrics.fairness import mean_contention, time_on_share
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.applications.measured import MeasuredProfile
-from polluxsim.engine.alone import TimesAlone, run_alone
+from polluxsim.engine.fairness import TimesAlone, run_alone
+from polluxsim.engine.progress import Holding
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.tenure import Tenure
 from polluxsim.engine.truth import Truth
 from polluxsim.look.table import compared_cells
-from polluxsim.metrics.fairness import mean_contention, time_on_share
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.policies.fifo import Fifo
@@ -193,7 +193,7 @@ def test_jobs_that_were_cut_off_have_no_fairness_but_count_as_unfinished() -> No
 
 
 def test_overheads_by_hand() -> None:
-    tenure = Tenure()
+    tenure = Holding()
     for placement, time in (
         (((0, 4),), 60.0),  # a start, 30 s
         (((1, 4),), 200.0),  # moved, but again after 10 s

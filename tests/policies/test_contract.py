@@ -14,12 +14,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import driven, simulate
-from polluxsim.engine.stage_sharing import Interleaved
-from polluxsim.engine.turns import Simulation
+from polluxsim.engine.sharing import Interleaved
+from polluxsim.engine.simulation import Simulation, driven, simulate
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.packing import pack
 from polluxsim.policies.view import traits_of
@@ -67,7 +66,7 @@ def test_every_policy_bears_jobs_that_come_and_go_unseen(path: Path, takes_over:
     scenario = Scenario.under(Fifo(), jobs, {"toy": ToyProfile()}, Cluster((4, 2, 1)), RULES)
     run = Simulation(scenario)
     then = replace(scenario, traits=traits_of(policy), policy_name="Other")
-    run.divert(Diversion(takes_over, then, has_new_policy=True))
+    run.fork(Fork(takes_over, then, has_new_policy=True))
     first = Fifo()
     while (view := run.advance(before=takes_over)) is not None:
         run.commit(first.allocate(view, run.rng))

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
-from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import driven, simulate
-from polluxsim.engine.turns import Simulation
+from polluxsim.engine.simulation import Simulation, driven, simulate
 from polluxsim.errors import InvalidAllocationError
 from polluxsim.look.table import compared_cells
 from polluxsim.look.why.words import sentence
@@ -242,7 +241,7 @@ def test_elasticflow_lets_jobs_that_run_go_on_and_rejects_those_that_wait(time: 
     going, fifo = Simulation(first), AskedEveryRound(Fifo())
     while (view := going.advance(before=time)) is not None:
         going.commit(fifo.allocate(view, going.rng))
-    going.divert(Diversion(time, then, has_new_policy=True))
+    going.fork(Fork(time, then, has_new_policy=True))
     result = driven(going, ElasticFlow())
     assert {job.job: job.status for job in result.job_records} == {
         "runs": Status.COMPLETED, "waits": Status.REJECTED, "none": Status.COMPLETED,

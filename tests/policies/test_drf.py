@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_workload
 
-from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven, simulate
@@ -170,7 +170,7 @@ def test_a_job_that_runs_elsewhere_by_another_policy_holds_nobody_up() -> None:
     view = going.advance()
     assert view is not None
     going.commit(Fifo().allocate(view, going.rng))
-    going.divert(Diversion(120.0, then, has_new_policy=True))
+    going.fork(Fork(120.0, then, has_new_policy=True))
     result = driven(going, DominantResourceFairness())
     assert [record.status for record in result.job_records] == [Status.COMPLETED] * 2
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
-from polluxsim.engine.stage_sharing import Interleaved
 from polluxsim.errors import InvalidConfigError
 from polluxsim.look.why.words import sentence
 from polluxsim.models.stages import Stages

@@ -15,8 +15,8 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.engine.stage_sharing import Interleaved
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.afs import Afs
 from polluxsim.policies.backfill import Easy

@@ -9,10 +9,9 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.engine.failures import DrawnFailures, RecordedFailures
-from polluxsim.engine.pair_sharing import Pairs
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.stage_sharing import Interleaved
+from polluxsim.engine.sharing import Interleaved, Pairs
 from polluxsim.errors import InvalidConfigError
 from polluxsim.policies.antman import AntMan
 from polluxsim.policies.backfill import Easy

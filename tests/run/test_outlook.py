@@ -14,8 +14,8 @@ import polluxsim
 from polluxsim.cli.main import main
 from polluxsim.cli.when import in_words
 from polluxsim.durations import HOUR
-from polluxsim.engine.diversion import Diversion
 from polluxsim.engine.failures import DrawnFailures, JobFailures
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven
@@ -65,7 +65,7 @@ def test_a_job_that_turns_out_longer_is_one_that_was_longer_from_the_start(kind:
     longer = tuple(replace(job, duration=(job.duration or 0) * 1.5 + 30) for job, _ in run.active(NOW))
     assert len(longer) > 5
     assert run.waiting
-    run.divert(Diversion(NOW, run.scenario, altered=longer))
+    run.fork(Fork(NOW, run.scenario, altered=longer))
     whole = Workload(tuple({job.job_id: job for job in (*workload.jobs, *longer)}.values()))
     other = kind()
     there = driven(Simulation(Scenario.under(other, whole, {}, cluster, settings)), other)
@@ -81,7 +81,7 @@ def test_failures_are_drawn_anew_from_then_on_by_their_seed() -> None:
     def future(chance: int | None) -> Result:
         policy = Fifo()
         run = started(Workload(jobs(2)), policy, cluster, settings, NOW)
-        run.divert(Diversion(NOW, run.scenario, chance=chance))
+        run.fork(Fork(NOW, run.scenario, chance=chance))
         return driven(run, policy)
 
     untouched, one, again, two = map(future, (None, 1, 1, 2))
@@ -196,7 +196,7 @@ def test_a_job_left_out_with_one_that_waits_for_it_ends_once() -> None:
         (Job.rigid("there", 0.0, 1, 900.0), first, Job.rigid("second", 600.0, 1, 60.0, after=("first",)))
     )
     run = started(workload, policy, Cluster.uniform(1, 4), EngineSettings(), 60.0)
-    run.divert(Diversion(60.0, run.scenario, without=("first", "second")))
+    run.fork(Fork(60.0, run.scenario, without=("first", "second")))
     assert sorted(ends(driven(run, policy))) == ["first", "second", "there"]
     assert len(run.ended()) == 3
 
