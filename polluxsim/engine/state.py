@@ -55,14 +55,16 @@ Observer: TypeAlias = Callable[[Transition], None]
 class Observers(NamedTuple):
     """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own.
 
-    A job that gets other GPUs is `placed`, and then `started` there. A job that goes on at another speed, or in the
-    next epoch after an event, is `resumed`. `interval_begun`: an epoch ends in the interval that begins now.
+    A job that gets other GPUs is `placed`, and then `started` there. It is `resumed` at another speed, or after
+    `epoch_ended`, an event. It has `epoch_entered` when it passed the end of an epoch of its known course.
+    `interval_begun`: an epoch ends in the interval that begins now.
     """
 
     submitted: tuple[Observer, ...]
     placed: tuple[Observer, ...]
     started: tuple[Observer, ...]
     resumed: tuple[Observer, ...]
+    epoch_entered: tuple[Observer, ...]
     epoch_ended: tuple[Observer, ...]
     interval_begun: tuple[Observer, ...]
     learnt: tuple[Observer, ...]
@@ -111,7 +113,7 @@ class State:
         agent = self.scenario.agents.new(job, truth)
         active = ActiveJob(job, truth, agent, self.scenario.time_rule, self._num_submitted)
         self._num_submitted += 1
-        self._tell(self.observers.submitted, active)
+        _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:
         """Replace the request of an active job, and return whether it is another one.
@@ -149,7 +151,7 @@ class State:
             if cannot_divide or job.holding.num_replicas > agent.max_replicas:
                 self.place([Move(job, (), None)])
             job.take_agent(agent, self.clock.now)
-            self._tell(self.observers.agent_replaced, job)
+            _tell(self.observers.agent_replaced, Transition(self.clock.now, job))
             if job.placement:
                 self._begin_segment(job, self.observers.resumed)
 
@@ -162,7 +164,7 @@ class State:
             job.pass_epochs(now)
         job.place((), None, now, self.scenario.settings.restart_delay)
         self.shares.pop(job.job_id, None)
-        self._tell(self.observers.ended, job, status=status)
+        _tell(self.observers.ended, Transition(now, job, status=status))
 
     # Jobs get GPUs, train, and lose GPUs.
 
@@ -191,7 +193,7 @@ class State:
         was_training = job.is_training(now)
         self.nodes.give_back(job.placement, job.job_id)
         job.lose(now, settings.restart_delay, saving)
-        self._tell(self.observers.evicted, job, checkpoint=checkpoint, was_training=was_training)
+        _tell(self.observers.evicted, Transition(now, job, checkpoint=checkpoint, was_training=was_training))
 
     def fail(self, job: ActiveJob) -> int:
         """Take the GPUs of a job that failed itself, and return how often it has failed."""
@@ -211,7 +213,7 @@ class State:
             if job.is_training(self.clock.now):
                 if job.end_interval():
                     changed.append(job)
-                self._tell(self.observers.learnt, job)
+                _tell(self.observers.learnt, Transition(self.clock.now, job))
         return changed
 
     # Nodes come, go and fail.
@@ -268,23 +270,10 @@ class State:
         """Return the nodes of an outage that are requested and have started."""
         return sorted(node for node in set(outage.nodes) if self.nodes.is_there(node, self.clock.now))
 
-    def _tell(
-        self,
-        observers: tuple[Observer, ...],
-        job: ActiveJob,
-        *,
-        status: Status = Status.CUT_OFF,
-        checkpoint: tuple[float, float] | None = None,
-        was_training: bool = False,
-    ) -> None:
-        told = Transition(self.clock.now, job, status, checkpoint, was_training)
-        for observe in observers:
-            observe(told)
-
     def _bring_to_present(self, job: ActiveJob) -> None:
         """Let a job enter the epoch that it is in."""
         if job.pass_epochs(self.clock.now):
-            self._tell(self.observers.epoch_ended, job)
+            _tell(self.observers.epoch_entered, Transition(self.clock.now, job))
 
     def _move(self, move: Move) -> None:
         settings, now, job = self.scenario.settings, self.clock.now, move.job
@@ -298,7 +287,7 @@ class State:
             cycle = self.scenario.checkpoint_cycle(job.job, len(move.placement), self.nodes, now)
             if cycle is not None:
                 job.save_by(cycle)
-        self._tell(self.observers.placed, job)
+        _tell(self.observers.placed, Transition(self.clock.now, job))
 
     def _restart_delay(self, move: Move) -> float:
         """Return the cost of a start on GPUs of this type [s]."""
@@ -360,7 +349,7 @@ class State:
 
     def _begin_segment(self, job: ActiveJob, observers: tuple[Observer, ...]) -> None:
         time, after_round = job.begin_segment(self.clock.now)
-        self._tell(observers, job)
+        _tell(observers, Transition(self.clock.now, job))
         check_range(time, self.scenario.settings.round_interval, f"job {job.job_id!r}")
         rank = Rank.AFTER_ROUND if after_round else Rank.PROGRESS
         self.clock.at(time, rank, self._reach_milestone, (job, job.serial), order=job.order)
@@ -370,11 +359,16 @@ class State:
         if job.serial != serial:
             return  # something changed since, and the event of a later segment follows
         if event.rank is Rank.AFTER_ROUND:
-            self._tell(self.observers.interval_begun, job)
+            _tell(self.observers.interval_begun, Transition(self.clock.now, job))
         if not job.ends_epochs_by_events or job.end_epoch():
             self.end(job, Status.COMPLETED)
             return
         cycle, now = job.segment.checkpoints, self.clock.now
-        saves = cycle is not None and cycle.at_epochs
-        self._tell(self.observers.epoch_ended, job, checkpoint=(now, now + cycle.cost) if cycle and saves else None)
+        checkpoint = (now, now + cycle.cost) if cycle is not None and cycle.at_epochs else None
+        _tell(self.observers.epoch_ended, Transition(now, job, checkpoint=checkpoint))
         self._begin_segment(job, self.observers.resumed)
+
+
+def _tell(observers: tuple[Observer, ...], told: Transition) -> None:
+    for observe in observers:
+        observe(told)

@@ -104,7 +104,8 @@ class Courses:
         if known is None:
             self._count += 1
         number = self._count if known is None else known[0]
-        time = nextafter(time, inf) if after_round else time
+        if after_round:
+            time = nextafter(time, inf)
         self._next[job.job_id] = number, time
         if time < inf:
             heappush(self._queue, (time, number, job.job_id))
@@ -122,10 +123,11 @@ class Courses:
     def take_due(self, now: float) -> list[JobId]:
         """Return the jobs whose epochs are over, in order of number. `update` must follow for each."""
         found = {}
-        while self.next_time() <= now:
-            _, number, job_id = heappop(self._queue)
-            found[number] = job_id
-        return [found[number] for number in sorted(found)]
+        while self._queue and self._queue[0][0] <= now:
+            time, number, job_id = heappop(self._queue)
+            if self._next.get(job_id) == (number, time):
+                found[number] = job_id
+        return [found[number] for number in sorted(found)] if len(found) > 1 else list(found.values())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Courses:
         new = Courses()
@@ -230,10 +232,9 @@ class JobTables:
             self.courses.update(job)
 
     def enter_epoch(self, told: Transition) -> None:
-        """Update the tables after a job went on to its next epoch."""
-        if told.job.segment.rate:  # otherwise a new segment follows
-            self.totals.update(told.job)
-            self.courses.update(told.job)
+        """Update the tables after a job entered another epoch of its known course."""
+        self.totals.update(told.job)
+        self.courses.update(told.job)
 
     def learn(self, told: Transition) -> None:
         """Remove a job from the learning jobs if its agent is steady."""

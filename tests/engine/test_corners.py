@@ -171,14 +171,14 @@ def test_failures_drawn_anew_take_the_place_of_those_to_come_but_for_what_is_kno
 
 def test_a_node_that_drains_beyond_those_that_count_is_not_asked_for() -> None:
     nodes = Nodes(Cluster.uniform(2, 4))
-    nodes.drain(1, 9.0)
+    nodes.announce(1, 9.0, drains=True)
     assert (nodes.idle(1), nodes.idle(2)) == ([4], [4, 0])
 
 
 def test_a_node_rented_anew_is_not_what_befell_the_one_before() -> None:
     nodes = Nodes(Cluster.elastic(2, 2, 4, 0.0, 1.0))
-    nodes.warn(1, 900.0)
-    nodes.drain(1, 900.0)
+    nodes.announce(1, 900.0, drains=False)
+    nodes.announce(1, 900.0, drains=True)
     nodes.fall(1, 100.0, 5000.0, "test")
     nodes.request(1, 200.0)
     assert nodes.all_outages()[0].until == 200.0

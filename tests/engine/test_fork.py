@@ -127,7 +127,7 @@ def test_a_copy_shares_what_never_changes() -> None:
     assert its.goodput is job.goodput
     assert copied._state.scenario is run._state.scenario
     actives = [one._state.jobs.active["a"] for one in (run, copied)]
-    assert actives[0].tenure is not actives[1].tenure
+    assert actives[0].holding is not actives[1].holding
     assert actives[0].truth is actives[1].truth
 
 
