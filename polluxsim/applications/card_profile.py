@@ -73,6 +73,8 @@ class CardProfile:
         ProfileRangeError
             If the batch size is outside the application's limits, or training has no such epoch.
         """
+        if (known := self._known_statistics.get((batch_size, epoch))) is not None:
+            return known
         limits = self.application
         self._check_epoch(epoch)
         if not limits.init_batch_size <= batch_size <= limits.max_batch_size:
@@ -81,7 +83,8 @@ class CardProfile:
                 f"allowed are {limits.init_batch_size} to {limits.max_batch_size}"
             )
         sqr = limits.init_batch_size / (self.card.noise(batch_size, epoch) + limits.init_batch_size)
-        return GradientStatistics(sqr, 1.0 - sqr)
+        known = self._known_statistics[batch_size, epoch] = GradientStatistics(sqr, 1.0 - sqr)
+        return known
 
     def epoch_end(self, epoch: int) -> float:
         """Return the progress at the end of the epoch: epochs are of equal length."""
@@ -127,6 +130,10 @@ class CardProfile:
 
     @cached_property
     def _known_totals(self) -> dict[int, float]:
+        return {}
+
+    @cached_property
+    def _known_statistics(self) -> dict[tuple[int, int], GradientStatistics]:
         return {}
 
     @cached_property

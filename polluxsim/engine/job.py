@@ -94,15 +94,22 @@ class ActiveJob:
 
     def segment_at(self, now: float) -> Segment:
         """Return the segment at a time [s], in the epoch of that time."""
-        count = self._epochs_passed(now)
-        return self._segment_after(count) if count else self.segment
+        time, after_round = self.segment.milestone
+        if not self._ahead or time > now or (time == now and after_round):
+            return self.segment
+        count, start, end = 1, time, Milestone(*self._ahead[-1])
+        while count < len(self._ahead) and end.is_over(now):
+            count += 1
+            start, end = end.time, Milestone(*self._ahead[-count])
+        epoch = self.segment.epoch + count
+        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, end)
 
     def progress_at(self, now: float) -> float:
         """Return the work done by a time [M0-steps].
 
         All readings of a segment together take time linear in the number of its intervals.
         """
-        segment = self.segment_at(now) if self._ahead else self.segment
+        segment = self.segment_at(now)
         if now <= segment.start or not segment.rate:
             return segment.progress
         if segment.checkpoints is not None:
@@ -198,10 +205,11 @@ class ActiveJob:
 
     def pass_epochs(self, now: float) -> bool:
         """Enter the epoch of a time [s] within a known course, and return whether it is another one."""
-        if not (count := self._epochs_passed(now)):
+        segment = self.segment_at(now)
+        if segment is self.segment:
             return False
-        self.segment = self._segment_after(count)
-        del self._ahead[-count:]
+        del self._ahead[self.segment.epoch - segment.epoch :]
+        self.segment = segment
         return True
 
     def take_agent(self, agent: Agent, now: float) -> None:
@@ -255,21 +263,6 @@ class ActiveJob:
         if self.pace is None:
             raise RuntimeError(f"job {self.job_id!r} has no GPUs to train on")
         return self.pace
-
-    def _epochs_passed(self, now: float) -> int:
-        """Return how many ends of epochs of the known course are passed by a time [s]."""
-        if not self._ahead or not self.segment.milestone.is_over(now):
-            return 0
-        count = 1
-        while count < len(self._ahead) and Milestone(*self._ahead[-count]).is_over(now):
-            count += 1
-        return count
-
-    def _segment_after(self, count: int) -> Segment:
-        """Return the segment after a number of ends of epochs of the known course, at least 1."""
-        epoch = self.segment.epoch + count
-        start = self.segment.milestone.time if count == 1 else self._ahead[1 - count][0]
-        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, Milestone(*self._ahead[-count]))
 
     def _trained_segment(
         self, epoch: int, progress: float, start: float, end: Milestone, cycle: CheckpointCycle | None = None
