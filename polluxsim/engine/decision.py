@@ -10,6 +10,7 @@ from numbers import Real
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from polluxsim.engine.job import Move
 from polluxsim.engine.progress import spread
 from polluxsim.engine.sharing import ceded_gpus, tenant_of
 from polluxsim.engine.truth import MixedPace
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-9
 """Share by which an objective may exceed its bound."""
-
-
-class Move(NamedTuple):
-    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which others may share."""
-
-    job: ActiveJob
-    placement: Placement
-    pace: Pace | None
-    gpus: Gpus = ()
 
 
 class Plan(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.clock import Rank
-from polluxsim.engine.decision import Move
+from polluxsim.engine.job import Move
 from polluxsim.engine.tables import in_order
 
 if TYPE_CHECKING:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from copy import deepcopy
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from polluxsim.engine.clock import NEVER, Milestone
 from polluxsim.engine.progress import CheckpointCycle, Holding, Segment
+from polluxsim.records import Status
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
     from polluxsim.engine.clock import TimeRule
     from polluxsim.engine.progress import Losses
     from polluxsim.engine.truth import Pace, Truth
-    from polluxsim.types import Placement
+    from polluxsim.types import Gpus, Placement
     from polluxsim.workloads.workload import Job
 
 SlottedT = TypeVar("SlottedT", bound=Any)
@@ -295,6 +296,29 @@ class ActiveJob:
             return
         self._has_observed = True
         self.agent.observe(self._pace.observation(self.segment.epoch))
+
+
+class Move(NamedTuple):
+    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which others may share."""
+
+    job: ActiveJob
+    placement: Placement
+    pace: Pace | None
+    gpus: Gpus = ()
+
+
+class Transition(NamedTuple):
+    """A change of one job, as observers are told of it. The job is in its state after the change.
+
+    `checkpoint` is the start and the end of a checkpoint that the change made, if any [s]. `was_training` is about the
+    time before a job lost its GPUs, and `status` about a job that has ended.
+    """
+
+    time: float
+    job: ActiveJob
+    status: Status = Status.CUT_OFF
+    checkpoint: tuple[float, float] | None = None
+    was_training: bool = False
 
 
 def twin(original: SlottedT) -> SlottedT:

@@ -14,8 +14,8 @@ from polluxsim.types import Outage
 
 if TYPE_CHECKING:
     from polluxsim.engine.clock import Event
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.state import State, Transition
+    from polluxsim.engine.job import ActiveJob, Transition
+    from polluxsim.engine.state import State
     from polluxsim.types import Repairs
 
 

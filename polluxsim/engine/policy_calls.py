@@ -1,4 +1,4 @@
-"""Calls of policies: their errors, the reasons that they are asked for, and garbage collection during a run."""
+"""Calls of policies: the view of the cluster, errors, the reasons that they are asked for, and garbage collection."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from math import isnan
 from pathlib import Path
 from threading import Lock
 from traceback import extract_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from polluxsim.engine.views import JobWindows
 from polluxsim.errors import PolicyError, PolluxSimError, did_you_mean, short
-from polluxsim.policies.view import ClusterView, JobView, Oracle, Reason
+from polluxsim.policies.view import ClusterView, JobView, Oracle, Reason, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
-    from polluxsim.engine.state import Transition
+    from polluxsim.engine.job import Transition
+    from polluxsim.engine.rounds import Rounds
+    from polluxsim.engine.sharing import Sharing
+    from polluxsim.engine.state import State
+    from polluxsim.engine.views import JobWindow
+    from polluxsim.gpu_types import NodeTypes
     from polluxsim.types import JobId
 
 PACKAGE = Path(__file__).parents[1]
@@ -80,6 +86,53 @@ def _place(error: BaseException) -> str:
     return f", {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
 
 
+class FitTogether:
+    """Whether a sharing model lets two jobs have the same GPUs, on every node type of the cluster."""
+
+    def __init__(self, sharing: Sharing, node_types: NodeTypes) -> None:
+        self._sharing, self._types = sharing, node_types
+        names = [gpu_type.name for gpu_type in node_types]
+        self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
+
+    def __call__(self, one: JobView, other: JobView) -> bool:
+        """Return whether they fit together."""
+        windows = cast("Sequence[JobWindow]", (one, other))
+        pairs = ([each.as_tenant(node, self._types) for each in windows] for node in self._nodes)
+        return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FitTogether:
+        return self  # it never changes
+
+
+def cluster_view(state: State, rounds: Rounds) -> ClusterView:
+    """Open the views of a run, and return the view of its cluster now."""
+    jobs, nodes, shutter, settings = state.jobs, state.nodes, state.shutter, state.scenario.settings
+    shutter.time, shutter.is_open = state.clock.now, True
+    up = nodes.present(shutter.time)
+    return ClusterView(
+        time=shutter.time,
+        gpus_per_node=up,
+        jobs=JobWindows(shutter, len(jobs.active), jobs.all_views),
+        restart_delay=settings.restart_delay,
+        restart_delays=settings.delays,
+        nodes=nodes.counts,
+        changes=rounds.changes(jobs.views),
+        round_interval=settings.round_interval,
+        standing=Standing(
+            JobWindows(shutter, len(jobs.placed), jobs.running_views),
+            JobWindows(shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
+            tuple(nodes.idle(len(up))),
+            jobs.demand,
+        ),
+        health=nodes.health,
+        node_types=nodes.types,
+        shared=dict(nodes.shared.held),
+        shared_speeds={job_id: speed for job_id, (_, speed) in state.shares.items()},
+        fit_together=None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
+        hosts=state.scenario.cluster.hosts[: len(up)],
+    )
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Collect garbage rarely inside the block, in all threads, and as before after the last block.
@@ -104,7 +157,7 @@ class DueReasons:
     """The jobs whose reasons a policy is asked for at a round.
 
     With `changes`, the reasons of a job are due when it is new and when its placement changes. After that they are due
-    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. So their number grows
+    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. Their number grows
     with the logarithm of the time. With `rounds`, those of all jobs are due at every round, and with `none` those of no
     job.
     """

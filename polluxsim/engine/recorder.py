@@ -30,8 +30,8 @@ from polluxsim.types import BatchChoice, DividedBatch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.state import Share, State, Transition
+    from polluxsim.engine.job import ActiveJob, Transition
+    from polluxsim.engine.state import Share, State
     from polluxsim.hosts import Hosted
     from polluxsim.policies.view import Decision, Reason
     from polluxsim.types import JobId, Placement

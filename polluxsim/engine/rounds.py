@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polluxsim.engine.clock import Action, Clock
+    from polluxsim.engine.job import Transition
     from polluxsim.engine.settings import EngineSettings
-    from polluxsim.engine.state import State, Transition
+    from polluxsim.engine.state import State
     from polluxsim.engine.views import JobWindow
     from polluxsim.policies.view import Decision
     from polluxsim.types import JobId

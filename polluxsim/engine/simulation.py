@@ -14,14 +14,13 @@ from polluxsim.engine.clock import Rank
 from polluxsim.engine.decision import plan_of
 from polluxsim.engine.futures import Forks
 from polluxsim.engine.outages import Crashes, Downtime
-from polluxsim.engine.policy_calls import DueReasons, checked_reasons, guarded, rare_collections
+from polluxsim.engine.policy_calls import DueReasons, checked_reasons, cluster_view, guarded, rare_collections
 from polluxsim.engine.recorder import Recorder
 from polluxsim.engine.rounds import Rounds, Standstill
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.state import Observers, State
 from polluxsim.engine.submissions import Submissions
-from polluxsim.engine.views import cluster_view
 from polluxsim.errors import TurnError
 from polluxsim.records import Status
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from polluxsim.engine.clock import Event
-    from polluxsim.engine.decision import Move, Plan
+    from polluxsim.engine.decision import Plan
     from polluxsim.engine.futures import Fork
-    from polluxsim.engine.job import ActiveJob
+    from polluxsim.engine.job import ActiveJob, Move
     from polluxsim.models.profile import Profile
     from polluxsim.policies.view import ClusterView, Decision, Policy, Reason
     from polluxsim.records import GpuSeconds, JobRecord, Result, RoundRecord

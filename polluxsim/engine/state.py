@@ -11,8 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from polluxsim.engine.clock import Clock, Rank, check_range
-from polluxsim.engine.decision import Move
-from polluxsim.engine.job import ActiveJob
+from polluxsim.engine.job import ActiveJob, Move, Transition
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.sharing import losses_by, tenant_of
 from polluxsim.engine.tables import JobTables, in_order
@@ -33,20 +32,6 @@ if TYPE_CHECKING:
 
 Share: TypeAlias = tuple[Gpus, float]
 """GPUs by number of a job, and its speed relative to its speed alone."""
-
-
-class Transition(NamedTuple):
-    """A change of one job, as observers are told of it. The job is in its state after the change.
-
-    `checkpoint` is the start and the end of a checkpoint that the change made, if any [s]. `was_training` is about the
-    time before a job lost its GPUs, and `status` about a job that has ended.
-    """
-
-    time: float
-    job: ActiveJob
-    status: Status = Status.CUT_OFF
-    checkpoint: tuple[float, float] | None = None
-    was_training: bool = False
 
 
 Observer: TypeAlias = Callable[[Transition], None]

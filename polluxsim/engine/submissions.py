@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from polluxsim.engine.clock import Event
+    from polluxsim.engine.job import Transition
     from polluxsim.engine.recorder import Recorder
-    from polluxsim.engine.state import State, Transition
+    from polluxsim.engine.state import State
     from polluxsim.types import JobId
     from polluxsim.workloads.workload import Job
 

@@ -13,8 +13,7 @@ from polluxsim.engine.views import JobWindow, set_field
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.state import Transition
+    from polluxsim.engine.job import ActiveJob, Transition
     from polluxsim.engine.views import Shutter
     from polluxsim.types import JobId
     from polluxsim.workloads.workload import Job

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.errors import ViewClosedError
 from polluxsim.gpu_types import ANY
 from polluxsim.models.profile import sensitivity_of
-from polluxsim.policies.view import ClusterView, Report, Standing
+from polluxsim.policies.view import Report
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.rounds import Rounds
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.sharing import Sharing, Tenant
-    from polluxsim.engine.state import State
+    from polluxsim.engine.sharing import Tenant
     from polluxsim.engine.truth import Truth
     from polluxsim.gpu_types import NodeTypes
     from polluxsim.hosts import Host
@@ -284,50 +282,3 @@ class JobWindows(Sequence["JobView"]):
         if self._list is None:
             self._list = list(self._views())
         return self._list[index]
-
-
-class FitTogether:
-    """Whether a sharing model lets two jobs have the same GPUs, on every node type of the cluster."""
-
-    def __init__(self, sharing: Sharing, node_types: NodeTypes) -> None:
-        self._sharing, self._types = sharing, node_types
-        names = [gpu_type.name for gpu_type in node_types]
-        self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
-
-    def __call__(self, one: JobView, other: JobView) -> bool:
-        """Return whether they fit together."""
-        windows = cast("Sequence[JobWindow]", (one, other))
-        pairs = ([each.as_tenant(node, self._types) for each in windows] for node in self._nodes)
-        return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FitTogether:
-        return self  # it never changes
-
-
-def cluster_view(state: State, rounds: Rounds) -> ClusterView:
-    """Open the views of a run, and return the view of its cluster now."""
-    jobs, nodes, shutter, settings = state.jobs, state.nodes, state.shutter, state.scenario.settings
-    shutter.time, shutter.is_open = state.clock.now, True
-    up = nodes.present(shutter.time)
-    return ClusterView(
-        time=shutter.time,
-        gpus_per_node=up,
-        jobs=JobWindows(shutter, len(jobs.active), jobs.all_views),
-        restart_delay=settings.restart_delay,
-        restart_delays=settings.delays,
-        nodes=nodes.counts,
-        changes=rounds.changes(jobs.views),
-        round_interval=settings.round_interval,
-        standing=Standing(
-            JobWindows(shutter, len(jobs.placed), jobs.running_views),
-            JobWindows(shutter, len(jobs.active) - len(jobs.placed), jobs.waiting_views),
-            tuple(nodes.idle(len(up))),
-            jobs.demand,
-        ),
-        health=nodes.health,
-        node_types=nodes.types,
-        shared=dict(nodes.shared.held),
-        shared_speeds={job_id: speed for job_id, (_, speed) in state.shares.items()},
-        fit_together=None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
-        hosts=state.scenario.cluster.hosts[: len(up)],
-    )
