@@ -50,14 +50,14 @@ ROOMS = {
 """Rooms of then and of now that hold the same; modules beside the rooms are in none."""
 
 NEW = {
-    "failures, checkpoints, restarts by application": """engine/failures.py engine/outages.py engine/crashes.py
-        engine/rhythm.py checkpoints.py restarts.py metrics/gpu_time.py
+    "failures, checkpoints, restarts by application": """engine/failures.py engine/outages.py
+        engine/progress.py checkpoints.py restarts.py metrics/gpu_time.py
         look/pauses.py look/starts.py""",
-    "GPU types": """gpu_types.py engine/mixed.py agent/by_type.py policies/by_type.py
+    "GPU types": """gpu_types.py agent/by_type.py policies/by_type.py
         policies/per_type.py policies/pollux/several_types.py workloads/fitting.py models/overlap.py""",
-    "shared GPUs": """engine/sharing.py engine/sharing_check.py engine/pair_sharing.py engine/stage_sharing.py
+    "shared GPUs": """engine/sharing.py
         look/shared.py models/stages.py""",
-    "CPUs and memory": "hosts.py engine/hosting.py models/sensitivity.py workloads/split.py",
+    "CPUs and memory": "hosts.py models/sensitivity.py workloads/split.py",
     "policies that have come": """policies/afs.py policies/antman.py policies/backfill.py policies/conservative.py
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
         policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py
@@ -73,7 +73,7 @@ NEW = {
         workloads/gavel.py workloads/gavel_lists.py workloads/muri.py workloads/rigid_like.py workloads/node_list.py
         models/scaling.py""",
     "what-if, when, least change": """run/moment.py run/least_change.py run/outlook.py run/redrawn.py
-        engine/diversion.py cli/whatif.py cli/whatif_log.py cli/when.py api/futures.py workloads/history.py""",
+        engine/futures.py cli/whatif.py cli/whatif_log.py cli/when.py api/futures.py workloads/history.py""",
     "sizing, calibration": "cli/size.py cli/calibrate.py sweeps/sizing.py sweeps/calibration.py metrics/target.py "
     "look/plot/levels.py",
     "tables of settings, changes by pairs, ranks": """look/replication.py look/settings_text.py
