@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
 from operator import index, is_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from polluxsim.engine.job import Move
 from polluxsim.engine.progress import spread
@@ -70,8 +70,13 @@ def plan_of(answer: object, state: State) -> Plan:
         raise InvalidAllocationError(f"policy {state.scenario.policy_name} {error}") from error
 
 
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    # The check of an abstract class is slow, and most mappings are dictionaries.
+    return type(value) is dict or isinstance(value, Mapping)
+
+
 def _mapping(answer: object) -> Mapping[JobId, Placement]:
-    if not isinstance(answer, Mapping):
+    if not _is_mapping(answer):
         raise InvalidAllocationError(
             f"answered {short(answer)}, allowed is a mapping of jobs to placements, or a Decision"
         )
@@ -81,7 +86,7 @@ def _mapping(answer: object) -> Mapping[JobId, Placement]:
 def _with_plain_values(decision: Decision, state: State) -> Decision:
     """Return a decision with plain values in all fields other than its allocation."""
     _mapping(decision.allocation)
-    if not isinstance(decision.shared, Mapping):
+    if not _is_mapping(decision.shared):
         raise _wrong("shared", decision.shared, "a mapping of jobs to GPUs by number")
     if type(decision.others_keep) is not bool:
         raise _wrong("others_keep", decision.others_keep, "True or False")

@@ -233,7 +233,7 @@ def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Re
     PolicyError
         If the answer is not a mapping of jobs to reasons, or names a job that is not in `asked`.
     """
-    if not isinstance(answer, Mapping):
+    if type(answer) is not dict and not isinstance(answer, Mapping):
         raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
     known = set(asked)
     if stray := [job_id for job_id in answer if job_id not in known]:

@@ -69,9 +69,7 @@ class Recorder:
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
-        # Sums over the first records of `jobs`, which are continued when they are read.
-        self._num_summed = self._num_complete = 0
-        self._sum_of_jcts, self._spent = 0.0, GpuSeconds()
+        self._reset_sums()
 
     @property
     def mean_jct(self) -> float | None:
@@ -200,6 +198,11 @@ class Recorder:
             host_records=kept._hosts,
         )
 
+    def _reset_sums(self) -> None:
+        """Begin the sums over the first records of `jobs` anew. They are continued when they are read."""
+        self._num_summed = self._num_complete = 0
+        self._sum_of_jcts, self._spent = 0.0, GpuSeconds()
+
     def _sum_up(self) -> None:
         for record in self.jobs[self._num_summed :]:
             self._spent = self._spent.with_job(record)
@@ -210,12 +213,13 @@ class Recorder:
 
     def _all_jobs(self, known: Mapping[JobId, Job], *, is_over: bool) -> Records[JobRecord]:
         """Return the records of all jobs in order of submission."""
-        self._sum_up()
         records = self.jobs if is_over and len(self.jobs) == len(known) else copy(self.jobs)
         if len(records) < len(known):
             ended = set(records.column("job"))
             for record in self._unfinished(known, ended):
                 records.append(record)
+        if records is self.jobs:
+            self._reset_sums()  # because their order changes
         places = {name: place for place, name in enumerate(known)}
         order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
         records.put_in_order(order.tolist())
@@ -299,5 +303,7 @@ def _is_news(record: ReasonRecord, last: ReasonRecord) -> bool:
     """Return whether a reason differs from the last one, in its numbers by more than a share of `MATERIAL`."""
     if (record.kind, record.others) != (last.kind, last.others) or len(record.numbers) != len(last.numbers):
         return True
-    pairs = zip(record.numbers, last.numbers, strict=True)
-    return any(name != before or abs(now - then) > MATERIAL * abs(then) for (name, now), (before, then) in pairs)
+    for (name, now), (before, then) in zip(record.numbers, last.numbers, strict=True):
+        if name != before or abs(now - then) > MATERIAL * abs(then):
+            return True
+    return False
