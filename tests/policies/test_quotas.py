@@ -97,7 +97,7 @@ class Watched:
 
 
 @given(cases(with_rigid=True), st.booleans(), st.data())
-@draws(100)
+@draws(50)
 def test_nobody_within_a_quota_waits(case: tuple[Cluster, Workload], borrowing: bool, data: st.DataObject) -> None:
     cluster, workload = case
     vision = data.draw(st.integers(0, cluster.num_gpus))
