@@ -1,0 +1,322 @@
+"""Runs and forks for the tests of the engine. Only this module names classes of the engine that may be renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from functools import lru_cache
+from math import inf
+from random import Random
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from kinds import World, world
+
+from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import Simulation
+from polluxsim.engine.streams import uniforms
+from polluxsim.gpu_types import NodeTypes
+from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.srtf import Srtf
+from polluxsim.policies.view import ClusterView, Decision, Policy
+from polluxsim.records import Result
+from polluxsim.types import Allocation, Cluster
+from polluxsim.workloads.workload import Job
+
+__all__ = [
+    "CHANGES", "IDENTITIES", "Point", "changes_of_the_past", "differences", "drive", "finish", "fork", "names_of",
+    "new_job", "points", "records", "start", "uniforms", "whole_run",
+]  # fmt: skip
+
+Fork: TypeAlias = Callable[["Point"], Result | None]
+"""Make a fork and return its result, or None if the change is impossible in this run."""
+
+TABLES = ("job", "round", "allocation", "reason", "outage", "checkpoint", "sharing", "host")
+"""Tables of records of a result."""
+
+
+def whole_run(world: World) -> Result:
+    """Return the result of a run without a fork."""
+    policy = world.policy()
+    return finish(start(world, policy), policy)
+
+
+def start(world: World, policy: Policy, seed: int = 1) -> Simulation:
+    """Return a run at its beginning."""
+    parts = world.workload, world.profiles, world.cluster, world.settings
+    return Simulation(Scenario.under(policy, *parts), seed)
+
+
+def drive(run: Simulation, policy: Policy, before: float = inf) -> None:
+    """Simulate up to the events at a time [s]."""
+    while (view := run.view or run.advance(before=before)) is not None:
+        run.commit(policy.allocate(view, run.rng))
+
+
+def finish(run: Simulation, policy: Policy) -> Result:
+    """Simulate up to the end and return the result."""
+    drive(run, policy)
+    return run.result()
+
+
+def fork(run: Simulation, time: float, scenario: Scenario | None = None, **changes: Any) -> None:
+    """Change a run at a time [s]: after the ends of epochs at this time, before its round."""
+    run.divert(Diversion(time, scenario or run.scenario, **changes))
+
+
+class Point(NamedTuple):
+    """A run just before a time [s], and the result of the undisturbed run."""
+
+    world: World
+    time: float
+    whole: Result
+    run: Simulation
+    policy: Policy
+    rng: Random
+
+    def copied(self) -> tuple[Simulation, Policy]:
+        """Return a copy of the run and of its policy with its state."""
+        return deepcopy((self.run, self.policy))
+
+    def forked(self, scenario: Scenario | None = None, **changes: Any) -> Result:
+        """Return the result of a fork."""
+        run, policy = self.copied()
+        fork(run, self.time, scenario, **changes)
+        return finish(run, policy)
+
+    @property
+    def active(self) -> list[Job]:
+        """Return the active jobs in order of submission."""
+        return [job for job, _ in self.run.active(self.time)]
+
+    @property
+    def coming(self) -> list[str]:
+        """Return the jobs that are still to be submitted."""
+        seen = {job.job_id for job in self.active} | {record.job for record in self.run.ended()}
+        return [name for name in self.run.known if name not in seen]
+
+    def with_cluster(self, cluster: Cluster) -> Scenario:
+        """Return the scenario of the run on another cluster."""
+        return replace(self.run.scenario, cluster=cluster)
+
+
+@lru_cache(maxsize=64)
+def _whole(kind: str, number: int) -> tuple[World, Result]:
+    drawn = world(kind, number)
+    return drawn, whole_run(drawn)
+
+
+def points(kind: str, number: int, count: int = 2) -> Iterator[Point]:
+    """Yield a drawn run just before random times. A third of the times are ends of jobs, and a third are rounds."""
+    drawn, whole = _whole(kind, number)
+    rng = Random(f"points {kind} {number}")
+    end = min(whole.end_time, max(job.end_time or 0.0 for job in whole.job_records) + 1.0)
+    ends = [job.end_time for job in whole.job_records if job.end_time and job.end_time < whole.end_time] or [end / 2]
+    interval = drawn.settings.round_interval
+    times = [rng.uniform(0.0, end), rng.choice(ends), interval * max(1, int(rng.uniform(0.0, end) / interval))]
+    times = [times[(number + index) % 3] if index < 3 else rng.uniform(0.0, end) for index in range(count)]
+    policy = drawn.policy()
+    run = start(drawn, policy)
+    for time in sorted(times):
+        drive(run, policy, before=time)
+        if time < whole.end_time:
+            yield Point(drawn, time, whole, *deepcopy((run, policy)), Random(f"{kind} {number} {time}"))
+
+
+def larger(cluster: Cluster) -> Cluster:
+    """Return a cluster with one more node, like the last one."""
+    parts: dict[str, Any] = {"gpus_per_node": (*cluster.gpus_per_node, *cluster.gpus_per_node[-1:])}
+    parts["node_types"] = NodeTypes((*cluster.node_types, *cluster.node_types[-1:]))
+    return replace(cluster, **parts, hosts=(*cluster.hosts, *cluster.hosts[-1:]))
+
+
+# Identities: forks that change nothing.
+
+
+def nothing(point: Point) -> Result:
+    return point.forked()
+
+
+def alter_jobs_to_themselves(point: Point) -> Result:
+    return point.forked(altered=tuple(replace(job) for job in point.active))
+
+
+def add_and_drop_a_node(point: Point) -> Result | None:
+    cluster = point.world.cluster
+    if cluster.least_nodes is not None:
+        return None
+    return point.forked(point.with_cluster(larger(cluster)), lost_nodes=(cluster.num_nodes,))
+
+
+class InFull:
+    """A policy whose decisions name all GPUs that jobs keep, in reverse order."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
+        decision = self.policy.allocate(view, rng)
+        decision = decision if isinstance(decision, Decision) else Decision(decision)
+        allocation, shared = dict(decision.allocation), dict(decision.shared)
+        for job in view.running:
+            name, numbered = job.job_id, view.shared.get(job.job_id)
+            keeps = decision.others_keep and name not in allocation and name not in shared
+            if numbered is None and (keeps or set(allocation.get(name, ())) == set(job.placement)):
+                allocation[name] = job.placement[::-1]
+            if numbered is not None and (keeps or set(shared.get(name, ())) == set(numbered)):
+                shared[name] = numbered[::-1]
+        return replace(decision, allocation=allocation, shared=shared)
+
+
+def place_jobs_where_they_are(point: Point) -> Result:
+    run, policy = point.copied()
+    return finish(run, InFull(policy))
+
+
+def replace_the_policy_by_a_copy(point: Point) -> Result:
+    run, policy = point.copied()
+    old = run.scenario
+    scenario = Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.agent)
+    fork(run, point.time, scenario)
+    return finish(run, policy)
+
+
+def leave_out_jobs_that_ended(point: Point) -> Result | None:
+    names = tuple(job.job for job in point.whole.job_records if job.end_time is not None and job.end_time <= point.time)
+    return point.forked(without=names) if names else None
+
+
+IDENTITIES: dict[str, Fork] = {
+    each.__name__: each
+    for each in (
+        nothing,
+        alter_jobs_to_themselves,
+        add_and_drop_a_node,
+        place_jobs_where_they_are,
+        replace_the_policy_by_a_copy,
+        leave_out_jobs_that_ended,
+    )
+}
+
+
+# Changes: forks that change what comes after them.
+
+
+def another_policy(point: Point) -> Result:
+    run, _ = point.copied()
+    old, policy = run.scenario, Srtf() if isinstance(point.policy, Fifo) else Fifo()
+    scenario = Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.agent)
+    fork(run, point.time, scenario, has_new_policy=True)
+    return finish(run, policy)
+
+
+def add_a_node(point: Point) -> Result | None:
+    cluster = point.world.cluster
+    return None if cluster.least_nodes is not None else point.forked(point.with_cluster(larger(cluster)))
+
+
+def drop_a_node(point: Point) -> Result | None:
+    cluster = point.world.cluster
+    if cluster.least_nodes is not None or cluster.num_nodes == 1:
+        return None
+    return point.forked(lost_nodes=(point.rng.randrange(cluster.num_nodes),))
+
+
+def leave_out_an_active_job(point: Point) -> Result | None:
+    return point.forked(without=(point.rng.choice(point.active).job_id,)) if point.active else None
+
+
+def leave_out_a_coming_job(point: Point) -> Result | None:
+    return point.forked(without=(point.coming[0],)) if point.coming else None
+
+
+def new_job(point: Point) -> Job:
+    """Return a job that no other job is like, submitted soon after the fork."""
+    pattern = point.world.workload.jobs[0]
+    return replace(pattern, job_id="added", submit_time=point.time + 100.1, deadline=None, cancel_time=None)
+
+
+def add_a_job(point: Point) -> Result:
+    return point.forked(added=(new_job(point),))
+
+
+def alter_a_duration(point: Point) -> Result | None:
+    rigid = [job for job in point.active if job.duration is not None]
+    if not rigid:
+        return None
+    job = point.rng.choice(rigid)
+    assert job.duration is not None
+    return point.forked(altered=(replace(job, duration=2 * job.duration),))
+
+
+def let_a_job_overtake(point: Point) -> Result | None:
+    ending = {job.job for job in point.whole.job_records if job.end_time == point.time}
+    names = [job.job_id for job in point.active if job.job_id not in ending]
+    return point.forked(overtaken=((names[-1], names[0]),)) if len(names) > 1 else None
+
+
+def draw_other_failures(point: Point) -> Result:
+    return point.forked(chance=5, seed=6)
+
+
+CHANGES: dict[str, Fork] = {
+    each.__name__: each
+    for each in (
+        another_policy,
+        add_a_node,
+        drop_a_node,
+        leave_out_an_active_job,
+        leave_out_a_coming_job,
+        add_a_job,
+        alter_a_duration,
+        let_a_job_overtake,
+        draw_other_failures,
+    )
+}
+
+
+# Comparison of results.
+
+
+def records(result: Result, table: str) -> list[str]:
+    """Return all fields of the records of a table with all digits, in their order."""
+    return [repr(tuple(record)) for record in getattr(result, f"{table}_records")]
+
+
+def differences(whole: Result, other: Result) -> list[str]:
+    """Return the first difference in each part of two results. Wall-clock times are not compared."""
+    found = []
+    for table in TABLES:
+        one, two = records(whole, table), records(other, table)
+        if one != two:
+            pairs = zip([*one, "no record"], [*two, "no record"], strict=False)
+            before, after = next(pair for pair in pairs if pair[0] != pair[1])
+            found.append(f"{table} records: {before} became {after}")
+    for part in ("end_time", "gpu_seconds", "standstill"):
+        if repr(getattr(whole, part)) != repr(getattr(other, part)):
+            found.append(f"{part}: {getattr(whole, part)!r} became {getattr(other, part)!r}")
+    return found
+
+
+def changes_of_the_past(whole: Result, other: Result, time: float) -> list[str]:
+    """Return the first difference in each table between the records of two results from before a time [s]."""
+    return differences(_past(whole, time), _past(other, time))
+
+
+def _past(result: Result, time: float) -> Result:
+    """Return the records that were complete before a time [s]."""
+    parts: dict[str, Any] = {
+        f"{table}_records": [record for record in getattr(result, f"{table}_records") if record.time < time]
+        for table in ("round", "allocation", "reason", "sharing", "host")
+    }
+    for table in ("outage_records", "checkpoint_records"):
+        parts[table] = [record for record in getattr(result, table) if record.until < time]
+    jobs = [job for job in result.job_records if job.end_time is not None and job.end_time < time]
+    return replace(result, job_records=jobs, **parts, end_time=0.0, gpu_seconds=None, standstill=None)
+
+
+def names_of(result: Result) -> list[str]:
+    """Return the names of the jobs that have a record, sorted."""
+    return sorted(job.job for job in result.job_records)
