@@ -218,10 +218,12 @@ def add_a_node(point: Point) -> Result | None:
 
 
 def drop_a_node(point: Point) -> Result | None:
+    """Drop a node that is not the last node of its GPU type: some policies need each type."""
     cluster = point.world.cluster
-    if cluster.least_nodes is not None or cluster.num_nodes == 1:
-        return None
-    return point.forked(lost_nodes=(point.rng.randrange(cluster.num_nodes),))
+    nodes = [node for group in cluster.node_types.nodes.values() if len(group) > 1 for node in group]
+    if not cluster.node_types:
+        nodes = list(range(cluster.num_nodes)) if cluster.num_nodes > 1 else []
+    return point.forked(lost_nodes=(point.rng.choice(nodes),)) if nodes and cluster.least_nodes is None else None
 
 
 def leave_out_an_active_job(point: Point) -> Result | None:
@@ -235,7 +237,7 @@ def leave_out_a_coming_job(point: Point) -> Result | None:
 def new_job(point: Point) -> Job:
     """Return a job that no other job is like, submitted soon after the fork."""
     pattern = point.world.workload.jobs[0]
-    return replace(pattern, job_id="added", submit_time=point.time + 100.1, deadline=None, cancel_time=None)
+    return replace(pattern, job_id="added", submit_time=point.time + 100.1, after=(), deadline=None, cancel_time=None)
 
 
 def add_a_job(point: Point) -> Result:

@@ -109,7 +109,8 @@ def _crashing(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
 
 def _saving(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
     cluster, settings = _failing(rng)
-    every = rng.choice([70.0, 20.0, "epoch", "young-daly"])
+    choices: list[float | str] = [70.0, 20.0, "epoch", "young-daly"]
+    every = rng.choice(choices)
     return cluster, settings | {"checkpoints": Checkpoints(every, rng.choice([5.0, 20.0]))}
 
 
@@ -171,7 +172,7 @@ def world(kind: str, number: int) -> World:
     if kind == "shared GPUs":
         jobs = [replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False)]
     if kind == "CPUs":
-        speeds = {"cpu_speeds": ((1, 0.5), (2, 1.0), (6, 2.0)), "memory_speeds": ((8, 1.0), (16, 2.0))}
+        speeds: dict[str, Any] = {"cpu_speeds": ((1, 0.5), (2, 1.0), (6, 2.0)), "memory_speeds": ((8, 1.0), (16, 2.0))}
         jobs = [replace(job, **speeds) if rng.random() < 0.7 else job for job in jobs]
     profiles: Mapping[str, Profile] = TYPED if kind == "GPU types" else PROFILES
     return World(f"{kind} {number} {name}", policy, Workload(tuple(jobs)), cluster, EngineSettings(**options), profiles)

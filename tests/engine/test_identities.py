@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
+from _pytest.mark import ParameterSet
 from forks import (
     CHANGES,
     IDENTITIES,
@@ -22,23 +25,30 @@ from kinds import KINDS, World
 from polluxsim.records import Result
 from polluxsim.workloads.workload import Job, Workload
 
-RUNS = 3
-
-FAILING: set[tuple[str, str]] = set()
-"""Kinds of run and identities with differences at present."""
+RUNS = 4
+"""Drawn runs of each kind, each with two times."""
 
 
-def identities() -> list[object]:
-    return [
-        pytest.param(
-            kind,
-            name,
-            id=f"{kind}-{name}",
-            marks=[pytest.mark.xfail(strict=True, reason="task 19")] if (kind, name) in FAILING else [],
-        )
-        for kind in KINDS
-        for name in IDENTITIES
-    ]
+def identities() -> list[ParameterSet]:
+    """Return each kind of run with each identity that is possible in it. No fork changes elastic nodes."""
+    pairs = [(kind, name) for kind in KINDS for name in IDENTITIES]
+    pairs.remove(("elastic nodes", "add_and_drop_a_node"))
+    return [pytest.param(kind, name, id=f"{kind}-{name}", marks=marks(kind, name)) for kind, name in pairs]
+
+
+def marks(kind: str, name: str) -> list[pytest.MarkDecorator]:
+    """Return a mark if the identity fails at present."""
+    if name == "place_jobs_where_they_are":
+        return []
+    if name in ("nothing", "replace_the_policy_by_a_copy") and kind in ("learning agents", "GPU types"):
+        return []
+    return [pytest.mark.xfail(strict=True, reason="task 19")]
+
+
+def changes(tasks: Mapping[str, int]) -> list[ParameterSet]:
+    """Return each fork that is no identity, with a mark if it fails at present."""
+    fails = {name: [pytest.mark.xfail(strict=True, reason=f"task {task}")] for name, task in tasks.items()}
+    return [pytest.param(name, id=name, marks=fails.get(name, [])) for name in CHANGES]
 
 
 @pytest.mark.parametrize(("kind", "name"), identities())
@@ -51,11 +61,11 @@ def test_an_identity_leaves_the_same_bytes(kind: str, name: str) -> None:
                 applied += 1
                 if different := differences(point.whole, other):
                     found[point.world.name, point.time] = different
-    assert applied or (kind, name) == ("elastic nodes", "add_and_drop_a_node")
+    assert applied
     assert found == {}
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", changes({"another_policy": 6, "add_a_node": 6, "leave_out_an_active_job": 3}))
 def test_a_change_leaves_the_past_as_it_was(name: str) -> None:
     found = {}
     applied = 0
@@ -69,7 +79,7 @@ def test_a_change_leaves_the_past_as_it_was(name: str) -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", changes({"leave_out_an_active_job": 3}))
 def test_a_fork_has_one_record_of_each_job(name: str) -> None:
     for kind in KINDS:
         for point in points(kind, 1):
