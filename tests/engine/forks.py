@@ -26,12 +26,12 @@ from polluxsim.types import Allocation, Cluster
 from polluxsim.workloads.workload import Job
 
 __all__ = [
-    "CHANGES", "IDENTITIES", "Point", "changes_of_the_past", "differences", "drive", "finish", "fork", "names_of",
-    "new_job", "points", "records", "start", "uniforms", "whole_run",
+    "CHANGES", "IDENTITIES", "READINGS", "Change", "Point", "changes_of_the_past", "differences", "drive", "finish",
+    "fork", "names_of", "new_job", "points", "records", "start", "uniforms", "whole_run",
 ]  # fmt: skip
 
-Fork: TypeAlias = Callable[["Point"], Result | None]
-"""Make a fork and return its result, or None if the change is impossible in this run."""
+Make: TypeAlias = Callable[["Point"], "Change | None"]
+"""Return a change of a run, or None if it is impossible in this run."""
 
 TABLES = ("job", "round", "allocation", "reason", "outage", "checkpoint", "sharing", "host")
 """Tables of records of a result."""
@@ -66,40 +66,87 @@ def fork(run: Simulation, time: float, scenario: Scenario | None = None, **chang
     run.divert(Diversion(time, scenario or run.scenario, **changes))
 
 
-class Point(NamedTuple):
-    """A run just before a time [s], and the result of the undisturbed run."""
+class Change(NamedTuple):
+    """A fork: its scenario, its other fields, and the policy from then on, given the policy of the run.
 
-    world: World
+    Without `fields`, the run is not forked, and only the policy changes.
+    """
+
+    fields: dict[str, Any] | None = None
+    scenario: Scenario | None = None
+    policy: Callable[[Policy], Policy] = deepcopy
+
+
+class Point(NamedTuple):
+    """A run just before a time [s], and the result of the run if it is not changed then."""
+
+    name: str
     time: float
     whole: Result
     run: Simulation
     policy: Policy
     rng: Random
 
-    def copied(self) -> tuple[Simulation, Policy]:
-        """Return a copy of the run and of its policy with its state."""
-        return deepcopy((self.run, self.policy))
+    def changed(self, change: Change) -> tuple[Simulation, Policy]:
+        """Return a changed copy of the run, and its policy."""
+        run, policy = deepcopy((self.run, self.policy))
+        if change.fields is not None:
+            fork(run, self.time, change.scenario, **change.fields)
+        return run, change.policy(policy) if change.policy is not deepcopy else policy
 
-    def forked(self, scenario: Scenario | None = None, **changes: Any) -> Result:
-        """Return the result of a fork."""
-        run, policy = self.copied()
-        fork(run, self.time, scenario, **changes)
-        return finish(run, policy)
+    def result_of(self, change: Change) -> Result:
+        """Return the result of the run after a change."""
+        return finish(*self.changed(change))
+
+    def after(self, change: Change) -> Point | None:
+        """Return a later time of the changed run; None if it ends too early."""
+        whole, (run, policy) = self.result_of(change), self.changed(change)
+        time = self.rng.uniform(self.time, last_end(whole))
+        drive(run, policy, before=time)
+        return (
+            Point(f"{self.name} changed at {self.time}", time, whole, run, policy, self.rng)
+            if time > self.time
+            else None
+        )
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return the cluster of the run."""
+        return self.run.scenario.cluster
 
     @property
     def active(self) -> list[Job]:
-        """Return the active jobs in order of submission."""
+        """Return the active jobs in order of submission. Some may end now."""
         return [job for job, _ in self.run.active(self.time)]
+
+    @property
+    def ended(self) -> list[str]:
+        """Return the jobs that have ended before now or complete now."""
+        return [
+            job.job
+            for job in self.whole.job_records
+            if job.end_time is not None and (job.end_time < self.time or job.completion_time == self.time)
+        ]
 
     @property
     def coming(self) -> list[str]:
         """Return the jobs that are still to be submitted."""
-        seen = {job.job_id for job in self.active} | {record.job for record in self.run.ended()}
+        seen = {job.job_id for job in self.active} | {*self.ended}
         return [name for name in self.run.known if name not in seen]
 
     def with_cluster(self, cluster: Cluster) -> Scenario:
         """Return the scenario of the run on another cluster."""
         return replace(self.run.scenario, cluster=cluster)
+
+    def under(self, policy: Policy) -> Scenario:
+        """Return the scenario of the run under another policy."""
+        old = self.run.scenario
+        return Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.agent)
+
+
+def last_end(result: Result) -> float:
+    """Return when the last job of a result ended, plus a second, or when the run ended before that [s]."""
+    return min(result.end_time, max(job.end_time or 0.0 for job in result.job_records) + 1.0)
 
 
 @lru_cache(maxsize=64)
@@ -112,7 +159,7 @@ def points(kind: str, number: int, count: int = 2) -> Iterator[Point]:
     """Yield a drawn run just before random times. A third of the times are ends of jobs, and a third are rounds."""
     drawn, whole = _whole(kind, number)
     rng = Random(f"points {kind} {number}")
-    end = min(whole.end_time, max(job.end_time or 0.0 for job in whole.job_records) + 1.0)
+    end = last_end(whole)
     ends = [job.end_time for job in whole.job_records if job.end_time and job.end_time < whole.end_time] or [end / 2]
     interval = drawn.settings.round_interval
     times = [rng.uniform(0.0, end), rng.choice(ends), interval * max(1, int(rng.uniform(0.0, end) / interval))]
@@ -122,7 +169,7 @@ def points(kind: str, number: int, count: int = 2) -> Iterator[Point]:
     for time in sorted(times):
         drive(run, policy, before=time)
         if time < whole.end_time:
-            yield Point(drawn, time, whole, *deepcopy((run, policy)), Random(f"{kind} {number} {time}"))
+            yield Point(drawn.name, time, whole, *deepcopy((run, policy)), Random(f"{kind} {number} {time}"))
 
 
 def larger(cluster: Cluster) -> Cluster:
@@ -132,22 +179,21 @@ def larger(cluster: Cluster) -> Cluster:
     return replace(cluster, **parts, hosts=(*cluster.hosts, *cluster.hosts[-1:]))
 
 
-# Identities: forks that change nothing.
+# Identities: changes that change nothing.
 
 
-def nothing(point: Point) -> Result:
-    return point.forked()
+def nothing(point: Point) -> Change:
+    return Change({})
 
 
-def alter_jobs_to_themselves(point: Point) -> Result:
-    return point.forked(altered=tuple(replace(job) for job in point.active))
+def alter_jobs_to_themselves(point: Point) -> Change:
+    return Change({"altered": tuple(replace(job) for job in point.active)})
 
 
-def add_and_drop_a_node(point: Point) -> Result | None:
-    cluster = point.world.cluster
-    if cluster.least_nodes is not None:
+def add_and_drop_a_node(point: Point) -> Change | None:
+    if point.cluster.least_nodes is not None:
         return None
-    return point.forked(point.with_cluster(larger(cluster)), lost_nodes=(cluster.num_nodes,))
+    return Change({"lost_nodes": (point.cluster.num_nodes,)}, point.with_cluster(larger(point.cluster)))
 
 
 class InFull:
@@ -170,25 +216,25 @@ class InFull:
         return replace(decision, allocation=allocation, shared=shared)
 
 
-def place_jobs_where_they_are(point: Point) -> Result:
-    run, policy = point.copied()
-    return finish(run, InFull(policy))
+def place_jobs_where_they_are(point: Point) -> Change:
+    return Change(policy=InFull)
 
 
-def replace_the_policy_by_a_copy(point: Point) -> Result:
-    run, policy = point.copied()
-    old = run.scenario
-    scenario = Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.agent)
-    fork(run, point.time, scenario)
-    return finish(run, policy)
+def replace_the_policy_by_a_copy(point: Point) -> Change:
+    return Change({}, point.under(point.policy))
 
 
-def leave_out_jobs_that_ended(point: Point) -> Result | None:
-    names = tuple(job.job for job in point.whole.job_records if job.end_time is not None and job.end_time <= point.time)
-    return point.forked(without=names) if names else None
+def leave_out_jobs_that_ended(point: Point) -> Change | None:
+    return Change({"without": tuple(point.ended)}) if point.ended else None
 
 
-IDENTITIES: dict[str, Fork] = {
+def all_of_these_at_once(point: Point) -> Change:
+    nodes = add_and_drop_a_node(point) or Change({})
+    fields = {**(nodes.fields or {}), "without": tuple(point.ended)}
+    return nodes._replace(fields=fields | (alter_jobs_to_themselves(point).fields or {}), policy=InFull)
+
+
+IDENTITIES: dict[str, Make] = {
     each.__name__: each
     for each in (
         nothing,
@@ -197,73 +243,70 @@ IDENTITIES: dict[str, Fork] = {
         place_jobs_where_they_are,
         replace_the_policy_by_a_copy,
         leave_out_jobs_that_ended,
+        all_of_these_at_once,
     )
 }
 
 
-# Changes: forks that change what comes after them.
+# Other changes.
 
 
-def another_policy(point: Point) -> Result:
-    run, _ = point.copied()
-    old, policy = run.scenario, Srtf() if isinstance(point.policy, Fifo) else Fifo()
-    scenario = Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.agent)
-    fork(run, point.time, scenario, has_new_policy=True)
-    return finish(run, policy)
+def another_policy(point: Point) -> Change:
+    policy = Srtf() if isinstance(point.policy, Fifo) else Fifo()
+    return Change({"has_new_policy": True}, point.under(policy), lambda _: policy)
 
 
-def add_a_node(point: Point) -> Result | None:
-    cluster = point.world.cluster
-    return None if cluster.least_nodes is not None else point.forked(point.with_cluster(larger(cluster)))
+def add_a_node(point: Point) -> Change | None:
+    return None if point.cluster.least_nodes is not None else Change({}, point.with_cluster(larger(point.cluster)))
 
 
-def drop_a_node(point: Point) -> Result | None:
-    """Drop a node that is not the last node of its GPU type: some policies need each type."""
-    cluster = point.world.cluster
+def drop_a_node(point: Point) -> Change | None:
+    """Drop a node that is not the last node of its GPU type, because some policies need each type."""
+    cluster = point.cluster
     nodes = [node for group in cluster.node_types.nodes.values() if len(group) > 1 for node in group]
     if not cluster.node_types:
         nodes = list(range(cluster.num_nodes)) if cluster.num_nodes > 1 else []
-    return point.forked(lost_nodes=(point.rng.choice(nodes),)) if nodes and cluster.least_nodes is None else None
+    return Change({"lost_nodes": (point.rng.choice(nodes),)}) if nodes and cluster.least_nodes is None else None
 
 
-def leave_out_an_active_job(point: Point) -> Result | None:
-    return point.forked(without=(point.rng.choice(point.active).job_id,)) if point.active else None
+def leave_out_an_active_job(point: Point) -> Change | None:
+    return Change({"without": (point.rng.choice(point.active).job_id,)}) if point.active else None
 
 
-def leave_out_a_coming_job(point: Point) -> Result | None:
-    return point.forked(without=(point.coming[0],)) if point.coming else None
+def leave_out_a_coming_job(point: Point) -> Change | None:
+    return Change({"without": (point.coming[0],)}) if point.coming else None
 
 
 def new_job(point: Point) -> Job:
     """Return a job that no other job is like, submitted soon after the fork."""
-    pattern = point.world.workload.jobs[0]
-    return replace(pattern, job_id="added", submit_time=point.time + 100.1, after=(), deadline=None, cancel_time=None)
+    pattern = point.run.scenario.workload.jobs[0]
+    changes: dict[str, Any] = {"job_id": "added", "submit_time": point.time + 100.1, "after": ()}
+    return replace(pattern, **changes, deadline=None, cancel_time=None)
 
 
-def add_a_job(point: Point) -> Result:
-    return point.forked(added=(new_job(point),))
+def add_a_job(point: Point) -> Change:
+    return Change({"added": (new_job(point),)})
 
 
-def alter_a_duration(point: Point) -> Result | None:
-    rigid = [job for job in point.active if job.duration is not None]
+def alter_a_duration(point: Point) -> Change | None:
+    rigid = [(job, job.duration) for job in point.active if job.duration is not None]
     if not rigid:
         return None
-    job = point.rng.choice(rigid)
-    assert job.duration is not None
-    return point.forked(altered=(replace(job, duration=2 * job.duration),))
+    job, duration = point.rng.choice(rigid)
+    return Change({"altered": (replace(job, duration=2 * duration),)})
 
 
-def let_a_job_overtake(point: Point) -> Result | None:
+def let_a_job_overtake(point: Point) -> Change | None:
     ending = {job.job for job in point.whole.job_records if job.end_time == point.time}
     names = [job.job_id for job in point.active if job.job_id not in ending]
-    return point.forked(overtaken=((names[-1], names[0]),)) if len(names) > 1 else None
+    return Change({"overtaken": ((names[-1], names[0]),)}) if len(names) > 1 else None
 
 
-def draw_other_failures(point: Point) -> Result:
-    return point.forked(chance=5, seed=6)
+def draw_other_failures(point: Point) -> Change:
+    return Change({"chance": 5, "seed": 6})
 
 
-CHANGES: dict[str, Fork] = {
+CHANGES: dict[str, Make] = {
     each.__name__: each
     for each in (
         another_policy,
@@ -277,6 +320,15 @@ CHANGES: dict[str, Fork] = {
         draw_other_failures,
     )
 }
+
+
+READINGS: dict[str, Callable[[Simulation], object]] = {
+    "num_ended": lambda run: run.num_ended,
+    "mean_jct": lambda run: run.mean_jct,
+    "known": lambda run: run.known,
+    "gpu_time": lambda run: run.gpu_time,
+}
+"""What can be read of a run at any time."""
 
 
 # Comparison of results.

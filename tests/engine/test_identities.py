@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -20,7 +21,7 @@ from forks import (
     records,
     whole_run,
 )
-from kinds import KINDS, World
+from kinds import KINDS, World, world
 
 from polluxsim.records import Result
 from polluxsim.workloads.workload import Job, Workload
@@ -57,10 +58,10 @@ def test_an_identity_leaves_the_same_bytes(kind: str, name: str) -> None:
     applied = 0
     for number in range(RUNS):
         for point in points(kind, number):
-            if (other := IDENTITIES[name](point)) is not None:
+            if (change := IDENTITIES[name](point)) is not None:
                 applied += 1
-                if different := differences(point.whole, other):
-                    found[point.world.name, point.time] = different
+                if different := differences(point.whole, point.result_of(change)):
+                    found[point.name, point.time] = different
     assert applied
     assert found == {}
 
@@ -71,10 +72,10 @@ def test_a_change_leaves_the_past_as_it_was(name: str) -> None:
     applied = 0
     for kind in KINDS:
         for point in points(kind, 0):
-            if (other := CHANGES[name](point)) is not None:
+            if (change := CHANGES[name](point)) is not None:
                 applied += 1
-                if different := changes_of_the_past(point.whole, other, point.time):
-                    found[point.world.name, point.time] = different
+                if different := changes_of_the_past(point.whole, point.result_of(change), point.time):
+                    found[point.name, point.time] = different
     assert applied
     assert found == {}
 
@@ -83,8 +84,28 @@ def test_a_change_leaves_the_past_as_it_was(name: str) -> None:
 def test_a_fork_has_one_record_of_each_job(name: str) -> None:
     for kind in KINDS:
         for point in points(kind, 1):
-            if (other := CHANGES[name](point)) is not None:
-                assert names_of(other) == sorted([*names_of(point.whole), *["added"] * (name == "add_a_job")])
+            if (change := CHANGES[name](point)) is not None:
+                added = ["added"] if name == "add_a_job" else []
+                assert names_of(point.result_of(change)) == sorted([*names_of(point.whole), *added])
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.xfail(strict=True)]) for kind in KINDS])
+def test_an_identity_leaves_the_same_bytes_after_another_fork(kind: str) -> None:
+    found = {}
+    applied = 0
+    *each, all_at_once = IDENTITIES.values()
+    for point, make, one in zip(points(kind, 5, len(CHANGES)), CHANGES.values(), cycle(each), strict=False):
+        change = make(point)
+        later = None if change is None else point.after(change)
+        if later is None:
+            continue
+        applied += 1
+        for identity in (one, all_at_once):
+            nothing = identity(later)
+            if nothing is not None and (different := differences(later.whole, later.result_of(nothing))):
+                found[later.name, later.time] = different
+    assert applied >= 3
+    assert found == {}
 
 
 def others(result: Result, without: str = "") -> list[str]:
@@ -93,7 +114,8 @@ def others(result: Result, without: str = "") -> list[str]:
     return [*map(repr, kept), *records(result, "allocation"), *records(result, "checkpoint")]
 
 
-def with_jobs(world: World, jobs: list[Job]) -> World:
+def with_jobs(world: World, jobs: Sequence[Job]) -> World:
+    """Return a world with other jobs."""
     return world._replace(workload=Workload(tuple(sorted(jobs, key=lambda job: job.submit_time))))
 
 
@@ -101,14 +123,15 @@ def with_jobs(world: World, jobs: list[Job]) -> World:
 def test_a_coming_job_left_out_was_never_there(kind: str) -> None:
     applied = 0
     for number in range(2, 2 + RUNS):
+        drawn = world(kind, number)
+        jobs = drawn.workload.jobs
         for point in points(kind, number):
-            jobs = point.world.workload.jobs
             name = next(iter(point.coming), "")
             if name and not any(name in job.after for job in jobs):
-                never = whole_run(with_jobs(point.world, [job for job in jobs if job.job_id != name]))
-                other = CHANGES["leave_out_a_coming_job"](point)
-                assert other is not None
-                assert others(other, name) == others(never), (point.world.name, point.time)
+                never = whole_run(with_jobs(drawn, [job for job in jobs if job.job_id != name]))
+                change = CHANGES["leave_out_a_coming_job"](point)
+                assert change is not None
+                assert others(point.result_of(change), name) == others(never), (point.name, point.time)
                 applied += 1
     assert applied
 
@@ -116,8 +139,9 @@ def test_a_coming_job_left_out_was_never_there(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_added_job_is_one_of_the_workload(kind: str) -> None:
     for number in range(2, 2 + RUNS):
+        drawn = world(kind, number)
         for point in points(kind, number):
-            always = whole_run(with_jobs(point.world, [*point.world.workload.jobs, new_job(point)]))
-            other = CHANGES["add_a_job"](point)
-            assert other is not None
-            assert others(other) == others(always), (point.world.name, point.time)
+            always = whole_run(with_jobs(drawn, [*drawn.workload.jobs, new_job(point)]))
+            change = CHANGES["add_a_job"](point)
+            assert change is not None
+            assert others(point.result_of(change)) == others(always), (point.name, point.time)
