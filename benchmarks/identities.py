@@ -1,4 +1,4 @@
-"""Apply forks that change nothing to drawn runs, and check that all records stay the same, byte for byte.
+"""Apply identities, forks that change nothing, to drawn runs, and compare all records byte for byte.
 
     python benchmarks/identities.py [--runs 12] [--times 3] [--kind failures] [--show]
 
@@ -7,7 +7,7 @@ rounds. At each time, the script applies
 
 - every identity of `tests/engine/forks.py`;
 - every identity at a later time, after a random fork that is no identity;
-- every fork that is no identity, where the records from before the fork must stay the same.
+- every fork that is no identity. It must keep the records from before the fork.
 
 The default is 324 pairs of a run and a time, which take some minutes on one core. The exit status is 1 if there is a
 difference.

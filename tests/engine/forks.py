@@ -67,14 +67,14 @@ def fork(run: Simulation, time: float, scenario: Scenario | None = None, **chang
 
 
 class Change(NamedTuple):
-    """A fork: its scenario, its other fields, and the policy from then on, given the policy of the run.
+    """A fork: its fields, its scenario, and a function that returns the policy from then on, given the present one.
 
     Without `fields`, the run is not forked, and only the policy changes.
     """
 
     fields: dict[str, Any] | None = None
     scenario: Scenario | None = None
-    policy: Callable[[Policy], Policy] = deepcopy
+    policy: Callable[[Policy], Policy] | None = None
 
 
 class Point(NamedTuple):
@@ -92,22 +92,20 @@ class Point(NamedTuple):
         run, policy = deepcopy((self.run, self.policy))
         if change.fields is not None:
             fork(run, self.time, change.scenario, **change.fields)
-        return run, change.policy(policy) if change.policy is not deepcopy else policy
+        return run, policy if change.policy is None else change.policy(policy)
 
     def result_of(self, change: Change) -> Result:
         """Return the result of the run after a change."""
         return finish(*self.changed(change))
 
     def after(self, change: Change) -> Point | None:
-        """Return a later time of the changed run; None if it ends too early."""
+        """Return the changed run at a later time; None if it ends before."""
         whole, (run, policy) = self.result_of(change), self.changed(change)
         time = self.rng.uniform(self.time, last_end(whole))
+        if time <= self.time:
+            return None
         drive(run, policy, before=time)
-        return (
-            Point(f"{self.name} changed at {self.time}", time, whole, run, policy, self.rng)
-            if time > self.time
-            else None
-        )
+        return Point(f"{self.name} changed at {self.time:.3f} s", time, whole, run, policy, self.rng)
 
     @property
     def cluster(self) -> Cluster:
@@ -253,7 +251,7 @@ IDENTITIES: dict[str, Make] = {
 
 def another_policy(point: Point) -> Change:
     policy = Srtf() if isinstance(point.policy, Fifo) else Fifo()
-    return Change({"has_new_policy": True}, point.under(policy), lambda _: policy)
+    return Change({"has_new_policy": True}, point.under(policy), lambda _: deepcopy(policy))
 
 
 def add_a_node(point: Point) -> Change | None:
