@@ -17,7 +17,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Decision
+from polluxsim.policies.view import Decision, Traits
 from polluxsim.records import Status
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload, WorkloadFile, write_workload
@@ -35,6 +35,18 @@ TWO_NODES = Cluster.uniform(2, 2)
 # On two GPUs the job "a" trains from 90 s. Its epochs have rates of 2, 1.625 and 1.45 M0-steps/s.
 EPOCHS = {"toy": Slowing(epochs=(100.0, 200.0, 300.0))}
 ONE = Workload((Job("a", 0.0, "toy", 2, 20),))
+
+
+def typed(name: str, price: float) -> list[Any]:
+    return [1, 2, {"name": name, "memory": 16, "price": price}]
+
+
+OLD = Cluster.of_groups([typed("old", 1.0)])
+BOTH = Cluster.of_groups([typed("old", 1.0), typed("new", 10.0)])
+
+
+def typed_job(name: str, time: float = 0.0) -> Job:
+    return Job.rigid(name, time, 2, 3000.0, type_speeds=(("old", 1.0), ("new", 4.0)))
 
 
 def xfail(task: int) -> pytest.MarkDecorator:
@@ -182,6 +194,21 @@ def test_the_fairness_of_jobs_that_ended_before_the_fork_stays(cluster: Cluster,
     assert by_name(after)["a"] == by_name(before)["a"]
 
 
+@xfail(6)
+def test_their_fairness_stays_when_a_gpu_type_is_added() -> None:
+    case = world(Workload((typed_job("a"), typed_job("b", 5000.0))), OLD)
+    assert by_name(forked(case, 4000.0, cluster=BOTH))["a"] == by_name(whole_run(case))["a"]
+
+
+@xfail(6)
+def test_their_fairness_stays_under_a_policy_with_other_agents() -> None:
+    case = world(Workload((*ONE.jobs, Job("b", 1000.0, "toy", 2, 20))), TWO_NODES)
+    run, policy = start(case, Fifo()), Fifo()
+    drive(run, policy, before=500.0)
+    fork(run, 500.0, replace(run.scenario, traits=Traits(adaptive=True)))
+    assert by_name(finish(run, policy))["a"] == by_name(whole_run(case))["a"]
+
+
 # Task 7.
 
 
@@ -195,18 +222,6 @@ def test_to_alter_a_job_to_itself_changes_no_bit(settings: dict[str, Any]) -> No
 
 
 # Tasks 8 and 18.
-
-
-def typed(name: str, price: float) -> list[Any]:
-    return [1, 2, {"name": name, "memory": 16, "price": price}]
-
-
-OLD = Cluster.of_groups([typed("old", 1.0)])
-BOTH = Cluster.of_groups([typed("old", 1.0), typed("new", 10.0)])
-
-
-def typed_job(name: str, time: float = 0.0) -> Job:
-    return Job.rigid(name, time, 2, 3000.0, type_speeds=(("old", 1.0), ("new", 4.0)))
 
 
 @xfail(8)
