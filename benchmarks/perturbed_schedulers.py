@@ -29,7 +29,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from polluxsim.engine import stage_sharing
+from polluxsim.engine import sharing
 from polluxsim.look.samples import Samples
 from polluxsim.models.stages import MOST_JOBS
 from polluxsim.paper.conformance import with_data
@@ -152,7 +152,7 @@ TIRESIAS = (
 GREEDY = Perturbation("greedy matching", patches={"polluxsim.policies.muri.matched": greedy_pairs})
 FASTER_PACKS = Perturbation(
     "shared steps 5 % faster",
-    patches={"polluxsim.engine.stage_sharing.interleaved": faster(stage_sharing.interleaved)},
+    patches={"polluxsim.engine.sharing.interleaved": faster(sharing.interleaved)},
 )
 NEWCOMERS = Perturbation("GPUs of newcomers are used at once", ("policy.idle_newcomers=false",))
 NO_OVERTAKING = Perturbation("no gang overtakes another", ("policy.overtaking=false",))
@@ -229,7 +229,7 @@ CASES = (
         ("AntMan trace3",),
         (
             Perturbation(
-                "jobs beside another run as if alone", patches={"polluxsim.engine.stage_sharing._loss": lambda *_: 0.0}
+                "jobs beside another run as if alone", patches={"polluxsim.engine.sharing._loss_beside": lambda *_: 0.0}
             ),
             Perturbation(
                 "no job runs beside another", patches={"polluxsim.policies.antman.goes_beside": lambda *_: False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def finish_time_fairness(
     """Yield ρ of each job; None if it is not complete, or its time alone is unknown.
 
     The equal share is that of the mean number of GPUs over the life of the job, among the jobs that were unfinished on
-    average over that time.
+    average over that time. The time alone is that in the scenario in which the job ended.
 
     Source: Mahajan et al., Themis (NSDI '20).
     """
@@ -44,14 +45,16 @@ def finish_time_fairness(
     ends = np.array([now if time is None else time for time in records.column("end_time")])
     contention, submitted = np.ones(len(records)), submit_times <= now
     contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
-    alone = TimesAlone(state.scenario)
+    alone = [TimesAlone(scenario) for _, scenario in state.past_scenarios] + [TimesAlone(state.scenario)]
+    changes = [time for time, _ in state.past_scenarios]
     columns = (records.column(name) for name in ("job", "submit_time", "jct"))
     for name, submit_time, jct, number in zip(*columns, contention.tolist(), strict=True):
         if jct is None:
             yield None
             continue
-        gpus = state.nodes.mean_gpus(submit_time + jct, submit_time)
-        time = alone.time(jobs[name], gpus / number, submit_time)
+        end = submit_time + jct
+        share = state.nodes.mean_gpus(end, submit_time) / number
+        time = alone[bisect_left(changes, end)].time(jobs[name], share, submit_time)
         yield None if time is None else jct / time
 
 

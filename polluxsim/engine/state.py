@@ -70,6 +70,8 @@ class State:
         Jobs with GPUs by number: these GPUs, and their speed there relative to that alone.
     hosted
         CPUs and memory of jobs with GPUs, if the cluster states those of its nodes.
+    past_scenarios
+        Scenarios before the present one, and the times until which they held [s].
     observers
         Set once, when the run is made.
     """
@@ -84,10 +86,12 @@ class State:
         self.nodes = Nodes(scenario.cluster)
         self.shares: dict[JobId, Share] = {}
         self.hosted: Mapping[JobId, Hosted] = {}
+        self.past_scenarios: list[tuple[float, Scenario]] = []
         self._num_submitted = 0
 
     def use_scenario(self, scenario: Scenario) -> None:
         """Go on with another scenario."""
+        self.past_scenarios.append((self.clock.now, self.scenario))
         self.scenario = self.shutter.scenario = scenario
 
     # Jobs come, change and end.

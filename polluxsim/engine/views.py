@@ -163,12 +163,12 @@ class JobWindow(ReadOnly):
         set_field(self, "job_id", active.job.job_id)
         set_field(self, "_active", active)
         set_field(self, "_shutter", shutter)
+        set_field(self, "submit_time", active.job.submit_time)
         self.show(active)
 
     def show(self, active: ActiveJob) -> None:
         """Show the present request of the job."""
         job = active.job
-        set_field(self, "submit_time", job.submit_time)
         set_field(self, "num_replicas", job.num_replicas)
         set_field(self, "batch_size", job.batch_size)
         set_field(self, "oracle", OracleWindow(active, self._shutter))
@@ -177,7 +177,9 @@ class JobWindow(ReadOnly):
         return f"JobView({self.job_id!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
-        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
+        new = JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
+        set_field(new, "submit_time", self.submit_time)  # that of another job, if it overtook that job
+        return new
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
         """Return the job on GPUs of a node, as a sharing model sees it."""

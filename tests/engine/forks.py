@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from kinds import World, world
 
-from polluxsim.engine.diversion import Diversion
+from polluxsim.engine.clock import uniforms
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation
-from polluxsim.engine.streams import uniforms
 from polluxsim.gpu_types import NodeTypes
 from polluxsim.policies.fifo import Fifo
 from polluxsim.policies.srtf import Srtf
@@ -63,7 +63,7 @@ def finish(run: Simulation, policy: Policy) -> Result:
 
 def fork(run: Simulation, time: float, scenario: Scenario | None = None, **changes: Any) -> None:
     """Change a run at a time [s]: after the ends of epochs at this time, before its round."""
-    run.divert(Diversion(time, scenario or run.scenario, **changes))
+    run.fork(Fork(time, scenario or run.scenario, **changes))
 
 
 class Change(NamedTuple):
@@ -324,7 +324,7 @@ READINGS: dict[str, Callable[[Simulation], object]] = {
     "num_ended": lambda run: run.num_ended,
     "mean_jct": lambda run: run.mean_jct,
     "known": lambda run: run.known,
-    "gpu_time": lambda run: run.gpu_time,
+    "gpu_seconds": lambda run: run.gpu_seconds,
 }
 """What can be read of a run at any time."""
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 
 import pytest
@@ -35,22 +35,7 @@ def identities() -> list[ParameterSet]:
     """Return each kind of run with each identity that is possible in it. No fork changes elastic nodes."""
     pairs = [(kind, name) for kind in KINDS for name in IDENTITIES]
     pairs.remove(("elastic nodes", "add_and_drop_a_node"))
-    return [pytest.param(kind, name, id=f"{kind}-{name}", marks=marks(kind, name)) for kind, name in pairs]
-
-
-def marks(kind: str, name: str) -> list[pytest.MarkDecorator]:
-    """Return a mark if the identity fails at present."""
-    if name == "place_jobs_where_they_are":
-        return []
-    if name in ("nothing", "replace_the_policy_by_a_copy") and kind in ("learning agents", "GPU types"):
-        return []
-    return [pytest.mark.xfail(strict=True, reason="task 19")]
-
-
-def changes(tasks: Mapping[str, int]) -> list[ParameterSet]:
-    """Return each fork that is no identity, with a mark if it fails at present."""
-    fails = {name: [pytest.mark.xfail(strict=True, reason=f"task {task}")] for name, task in tasks.items()}
-    return [pytest.param(name, id=name, marks=fails.get(name, [])) for name in CHANGES]
+    return [pytest.param(kind, name, id=f"{kind}-{name}") for kind, name in pairs]
 
 
 @pytest.mark.parametrize(("kind", "name"), identities())
@@ -67,7 +52,7 @@ def test_an_identity_leaves_the_same_bytes(kind: str, name: str) -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("name", changes({"another_policy": 6, "add_a_node": 6, "leave_out_an_active_job": 3}))
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_change_leaves_the_past_as_it_was(name: str) -> None:
     found = {}
     applied = 0
@@ -81,7 +66,7 @@ def test_a_change_leaves_the_past_as_it_was(name: str) -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("name", changes({"leave_out_an_active_job": 3}))
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_fork_has_one_record_of_each_job(name: str) -> None:
     for kind in KINDS:
         for point in points(kind, 1):
@@ -90,7 +75,7 @@ def test_a_fork_has_one_record_of_each_job(name: str) -> None:
                 assert names_of(point.result_of(change)) == sorted([*names_of(point.whole), *added])
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.xfail(strict=True)]) for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_identity_leaves_the_same_bytes_after_another_fork(kind: str) -> None:
     found = {}
     applied = 0
@@ -109,7 +94,7 @@ def test_an_identity_leaves_the_same_bytes_after_another_fork(kind: str) -> None
     assert found == {}
 
 
-@pytest.mark.parametrize("name", changes({"let_a_job_overtake": 19}))
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_copy_of_a_fork_ends_as_the_fork_does(name: str) -> None:
     found = {}
     applied = 0

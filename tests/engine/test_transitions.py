@@ -49,10 +49,6 @@ def typed_job(name: str, time: float = 0.0) -> Job:
     return Job.rigid(name, time, 2, 3000.0, type_speeds=(("old", 1.0), ("new", 4.0)))
 
 
-def xfail(task: int) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, reason=f"task {task}")
-
-
 @dataclass
 class Watched:
     """A policy that is asked at every round, and that records the epoch and the progress of each job."""
@@ -92,7 +88,6 @@ def by_name(result: Result) -> dict[str, JobRecord]:
 # Task 1.
 
 
-@xfail(1)
 @pytest.mark.parametrize("whole_seconds", [False, True])
 def test_a_run_tells_the_progress_of_each_job_in_its_present_epoch(whole_seconds: bool) -> None:
     case = world(ONE, TWO_NODES, whole_seconds=whole_seconds)
@@ -109,7 +104,6 @@ def rate_of_two(sqr: float) -> float:
     return (1.0 + sqr) / (0.5 + sqr)
 
 
-@xfail(1)
 def test_a_job_leaves_a_dropped_node_with_all_its_work() -> None:
     case, policy = world(ONE, TWO_NODES), Watched()
     result = forked(case, 170.0, policy, lost_nodes=(0,))
@@ -121,7 +115,6 @@ def test_a_job_leaves_a_dropped_node_with_all_its_work() -> None:
     assert result.job_records[0].completion_time == pytest.approx(210.0 + left)
 
 
-@xfail(1)
 def test_a_job_with_another_priority_repeats_no_epoch() -> None:
     case = world(ONE, TWO_NODES)
     (job,) = forked(case, 170.0, altered=(replace(ONE.jobs[0], priority=1.0),)).job_records
@@ -140,14 +133,12 @@ def tiresias_until(time: float, policy: Policy, **changes: Any) -> dict[str, flo
     return {job.job: job.completion_time for job in run.ended()}
 
 
-@xfail(1)
 def test_jobs_of_the_default_run_repeat_no_epoch() -> None:
     before = tiresias_until(5100.0, Tiresias())
     assert before["deepspeech2-7"] == pytest.approx(4982.9, abs=0.05)
     assert tiresias_until(5100.0, Tiresias(), alters=True) == before
 
 
-@xfail(1)
 def test_jobs_of_the_default_run_lose_no_epoch_with_a_node() -> None:
     before, after = Watched(Tiresias()), Watched(Tiresias())
     tiresias_until(3730.0, before)
@@ -162,7 +153,6 @@ def test_jobs_of_the_default_run_lose_no_epoch_with_a_node() -> None:
 # Task 3.
 
 
-@xfail(3)
 def test_a_job_that_ends_at_the_fork_is_recorded_once(tmp_path: Path) -> None:
     jobs = (("a", 0.0, 570.0), ("b", 0.0, 3000.0), ("c", 5000.0, 600.0), ("d", 9000.0, 600.0))
     path = tmp_path / "jobs.csv"
@@ -181,7 +171,6 @@ def test_a_job_that_ends_at_the_fork_is_recorded_once(tmp_path: Path) -> None:
 RIGID = Workload(tuple(Job.rigid(name, time, 1, 600.0) for name, time in [("a", 0.0), ("b", 0.0), ("c", 800.0)]))
 
 
-@xfail(6)
 @pytest.mark.parametrize(
     ("cluster", "changes"),
     [(Cluster.uniform(3, 1), {}), (Cluster.uniform(2, 1), {"lost_nodes": (1,)})],
@@ -194,13 +183,11 @@ def test_the_fairness_of_jobs_that_ended_before_the_fork_stays(cluster: Cluster,
     assert by_name(after)["a"] == by_name(before)["a"]
 
 
-@xfail(6)
 def test_their_fairness_stays_when_a_gpu_type_is_added() -> None:
     case = world(Workload((typed_job("a"), typed_job("b", 5000.0))), OLD)
     assert by_name(forked(case, 4000.0, cluster=BOTH))["a"] == by_name(whole_run(case))["a"]
 
 
-@xfail(6)
 def test_their_fairness_stays_under_a_policy_with_other_agents() -> None:
     case = world(Workload((*ONE.jobs, Job("b", 1000.0, "toy", 2, 20))), TWO_NODES)
     run, policy = start(case, Fifo()), Fifo()
@@ -212,7 +199,6 @@ def test_their_fairness_stays_under_a_policy_with_other_agents() -> None:
 # Task 7.
 
 
-@xfail(7)
 @pytest.mark.parametrize("settings", [{}, {"whole_seconds": True}, {"job_failures": JobFailures(0.0)}], ids=str)
 def test_to_alter_a_job_to_itself_changes_no_bit(settings: dict[str, Any]) -> None:
     case = world(ONE, TWO_NODES, **settings)
@@ -224,7 +210,6 @@ def test_to_alter_a_job_to_itself_changes_no_bit(settings: dict[str, Any]) -> No
 # Tasks 8 and 18.
 
 
-@xfail(8)
 def test_all_jobs_report_the_gpu_types_that_a_fork_adds() -> None:
     jobs, policy = Workload((typed_job("a"), typed_job("b"), typed_job("c", 900.0))), Watched()
     forked(world(jobs, OLD), 610.0, policy, cluster=BOTH)
@@ -232,7 +217,6 @@ def test_all_jobs_report_the_gpu_types_that_a_fork_adds() -> None:
     assert policy.speeds[960.0] == {name: {"old", "new"} for name in "abc"}
 
 
-@xfail(8)
 def test_an_earlier_job_has_the_speed_of_an_added_gpu_type() -> None:
     jobs = Workload((typed_job("a"), typed_job("b")))
     records = by_name(forked(world(jobs, OLD), 610.0, cluster=BOTH))
@@ -241,7 +225,6 @@ def test_an_earlier_job_has_the_speed_of_an_added_gpu_type() -> None:
     assert records["b"].completion_time == 660.0 + 30.0 + 3000.0 / 4.0
 
 
-@xfail(18)
 def test_an_added_node_costs_its_price_from_the_fork_on() -> None:
     jobs = Workload((Job.rigid("a", 0.0, 1, 7200.0), Job.rigid("b", 7000.0, 1, 3600.0)))
     case = world(jobs, OLD)
@@ -258,7 +241,6 @@ def test_an_added_node_costs_its_price_from_the_fork_on() -> None:
 # Task 9.
 
 
-@xfail(9)
 def test_a_dropped_node_costs_work_whatever_it_is_that_can_fail() -> None:
     """Nothing fails at these rates. Work since the start of a job is lost if it can be lost at all."""
     jobs = Workload((Job.rigid("a", 0.0, 2, 1000.0),))
