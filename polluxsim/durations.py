@@ -1,8 +1,8 @@
-"""Lengths of time: units, and how they are written for people and by them."""
+"""Units of time, their text forms, and the times of scheduling rounds."""
 
 from __future__ import annotations
 
-from math import isfinite
+from math import ceil, isfinite
 
 from polluxsim.errors import InvalidInputError
 
@@ -10,7 +10,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 """[s]"""
 
 NODE_DAYS = 1000 * DAY
-"""Rates of failures are published for 1,000 node-days [s]."""
+"""Unit of time of published failure rates, 1,000 node-days [s]."""
 
 UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
 
@@ -26,7 +26,7 @@ def clock(seconds: float) -> str:
 
 
 def from_clock(text: str) -> float | None:
-    """Return what `clock` wrote, in seconds, or H:MM, a number with its unit, or seconds; None if it is none of these.
+    """Return the seconds of a text like H:MM:SS, H:MM, 1.5h or 90; None if it is none of these.
 
     >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60")
     (9480.0, 90.5, 5400.0, None)
@@ -47,7 +47,7 @@ def from_clock(text: str) -> float | None:
 
 
 def instant(given: float | str) -> float:
-    """Return a time since the start in seconds, however it was written; raise an InvalidInputError if it is none."""
+    """Return a time since the start in seconds. Raise an `InvalidInputError` if it is no time."""
     time = from_clock(given) if isinstance(given, str) else given
     if time is None or not (isfinite(time) and time >= 0):
         raise InvalidInputError(f"TIME is {given!r}, allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS")
@@ -55,7 +55,7 @@ def instant(given: float | str) -> float:
 
 
 def unit_of(seconds: float) -> tuple[str, int]:
-    """Return the unit that a person would take for a length of time, and how long it is [s].
+    """Return the largest unit of which a length of time has at least two, and the length of that unit [s].
 
     >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
     ['s', 's', 'min', 'h', 'd']
@@ -71,3 +71,16 @@ def length(seconds: float) -> str:
     """
     unit, size = unit_of(seconds)
     return f"{seconds / size:.3g} {unit}"
+
+
+def first_round(time: float, interval: float) -> int:
+    """Return the number of the first round at or after a time [s]. Rounds are at the multiples of the interval, from 1.
+
+    >>> first_round(0.0, 60.0), first_round(60.0, 60.0), first_round(60.1, 60.0), first_round(52 * 0.71, 0.71)
+    (1, 1, 2, 52)
+    """
+    index = max(ceil(time / interval), 1)
+    # The quotient can be rounded to a whole number, or across it.
+    while index > 1 and (index - 1) * interval >= time:
+        index -= 1
+    return index if index * interval >= time else index + 1
