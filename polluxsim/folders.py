@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.shipped import with_present_names
 from polluxsim.storage import RUN_FILE, flat
 
 if TYPE_CHECKING:
@@ -75,12 +76,12 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def info_of(folder: Path) -> Mapping[str, Any]:
-    """Return the contents of a run's run.json; empty if the folder holds no readable one."""
+    """Return the contents of run.json in a folder, with the present names of classes; empty without such a file."""
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
-    return info if isinstance(info, dict) else {}
+    return with_present_names(info) if isinstance(info, dict) else {}
 
 
 def difference(there: object, here: Mapping[str, Any]) -> str | None:

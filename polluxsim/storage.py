@@ -24,6 +24,7 @@ from polluxsim.records import (
     SharingRecord,
     TimingRecord,
 )
+from polluxsim.shipped import warn_of_former_names, with_present_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ RUN_FILE = "run.json"
 CONFIG_GROUPS = ("agent", "cluster", "engine", "policy", "profiles", "workload")
 """Parts of a run's settings."""
 MAY_BE_NULL = ("summary", "config.agent")
-"""Parts of run.json that are null where there is nothing to say."""
+"""Parts of run.json that may be null."""
 
 ALLOCATIONS_FILE = "allocations.parquet"
 OUTAGES_FILE = "outages.parquet"
@@ -54,7 +55,7 @@ _NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
 _READ_APART = ("timing.parquet", "reasons.parquet")
 
 SOMETIMES = ("sharing.parquet", HOSTS_FILE)
-"""Files of a run whose jobs shared GPUs, and of one whose nodes say what CPUs and memory they have."""
+"""Files that only some runs have: runs with shared GPUs, and runs whose cluster states CPUs and memory."""
 RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 """Files of every run's folder."""
 
@@ -72,7 +73,7 @@ class Run:
     result
         The records, without wall-clock times.
     allow_classes
-        Modules outside polluxsim. The settings may name their classes where the run is made again.
+        Modules outside polluxsim. The settings may name their classes if the run is simulated again.
     """
 
     name: str
@@ -87,9 +88,9 @@ class Run:
 
 
 def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
-    """Write a run, whole or not at all; a folder that has a run.json holds a finished run.
+    """Write a run, completely or not at all. A folder with a run.json holds a finished run.
 
-    The folder is made if it is not there; a run that was there before is replaced. `info` is what run.json is to say.
+    The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
     """
     about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
     text = _json({**about, **info})
@@ -123,7 +124,9 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run back; columns that were not recorded yet when it was written have their defaults.
+    """Read a run. Columns that an older version did not record have their defaults.
+
+    Classes in the settings have their present names. A former name causes a `FutureWarning`.
 
     Raises
     ------
@@ -135,9 +138,11 @@ def read_run(folder: Path) -> Run:
     if not (folder / RUN_FILE).is_file():
         runs = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
         advice = f"; name one of its runs: {listed(runs, 5)}" if runs else ""
-        raise InvalidInputError(f"{folder}: not a finished run, needed is a folder with {RUN_FILE}{advice}")
+        raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        warn_of_former_names(info)
+        info = with_present_names(info)
         end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
@@ -155,20 +160,32 @@ def read_run(folder: Path) -> Run:
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:
-    """Check that the parts of run.json that commands look into are mappings, the parts of the settings included."""
-    config = info.get("config")
-    parts = {name: info[name] for name in ("config", "descent", "summary", "versions") if name in info}
-    if isinstance(config, dict):
-        parts |= {f"config.{group}": config[group] for group in CONFIG_GROUPS if group in config}
+    """Check that the parts of run.json that commands read are mappings, the parts of the settings included."""
+    parts = {name: info[name] for name in ("summary", "versions") if name in info} | _settings_parts(info)
     for name, part in parts.items():
-        if not isinstance(part, dict) and not (part is None and name in MAY_BE_NULL):
+        if not isinstance(part, dict) and not (part is None and name.rpartition("before.")[2] in MAY_BE_NULL):
             raise InvalidInputError(f"{path}: {name} is {short(part)}, must be a mapping; make the run again")
+
+
+def _settings_parts(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return by dotted name the settings of a run with their groups, its descent, and the same parts of its ancestors.
+
+    `prefix` is the dotted name of an ancestor.
+    """
+    parts = {f"{prefix}{name}": run[name] for name in ("config", "descent") if name in run}
+    config, descent = run.get("config"), run.get("descent")
+    if isinstance(config, dict):
+        parts |= {f"{prefix}config.{group}": config[group] for group in CONFIG_GROUPS if group in config}
+    if isinstance(descent, dict) and "before" in descent:
+        parts[f"{prefix}descent.before"] = before = descent["before"]
+        parts |= _settings_parts(before, f"{prefix}descent.before.") if isinstance(before, dict) else {}
+    return parts
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:
     if not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most):
-        what = f"{name} is {short(value)}, allowed is a number of seconds from 0 to {most:g}"
-        raise InvalidInputError(f"{folder / RUN_FILE}: {what}")
+        what = f"{name} is {short(value)}, must be a number of seconds from 0 to {most:g}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
 
 
 def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
@@ -183,7 +200,7 @@ def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
 
 
 def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
-    """Read why a run's jobs got what they got; None for a run of before reasons were recorded."""
+    """Read the reasons of a run's allocations; None if an older version wrote the run, without reasons."""
     path = folder / "reasons.parquet"
     return read_records(path, ReasonRecord) if path.is_file() else None
 

@@ -32,7 +32,12 @@ WORLDS = (
     ("cluster.num_nodes=2", "engine/sharing=interleaved"),
     ("cluster.num_nodes=2", "engine/sharing=leftovers"),
 )
-NOT_FOR_IT = ("has no profile, and", "engine.sharing is null, and", "allowed are times before", "cannot be changed")
+NOT_FOR_IT = (
+    "has no profile, and",
+    "engine.sharing is null, and",
+    "name a time before its end",
+    "cannot change or drop nodes",
+)
 """What a command may say of a run that it is not for."""
 PLOTS = ("jct-cdf", "jct-by-application", "usage", "fairness-cdf")
 

@@ -12,6 +12,7 @@ from polluxsim.durations import clock
 from polluxsim.run import moment
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
+from polluxsim.run.identity import own_modules
 from polluxsim.run.outlook import FORKS, as_frame, forecast
 from polluxsim.run.redrawn import NONE, RECENT, Arrivals
 from polluxsim.storage import Run
@@ -30,7 +31,8 @@ RunT = TypeVar("RunT", bound=Run)
 class Moment(Generic[RunT]):
     """A finished run at one of its scheduling rounds, from which it can go on in other ways.
 
-    The run is simulated again up to that round, from the settings that it was made with.
+    The run is simulated again up to that round, from its settings. If it is a fork, the changes of the fork and of its
+    ancestors are repeated.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ class Moment(Generic[RunT]):
     Raises
     ------
     InvalidInputError
-        If the run ends earlier, or the simulation does not reproduce its past.
+        If the run ends earlier or was forked later, or if the simulation does not reproduce its past.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -116,7 +118,10 @@ class Moment(Generic[RunT]):
         counts = {"node(s) dropped": len(drop_nodes), "job(s) left out": len(left_out), "job(s) added": len(jobs)}
         changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
         changes += [] if seed is None else [f"seed {seed}"]
-        return replace(run, name=f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}")
+        name = f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}"
+        # The user of this process named the changed classes, so that `Result.at` may load them.
+        own = own_modules({group: run.info["config"][group] for group in parts})
+        return replace(run, name=name, allow_classes=tuple(dict.fromkeys((*run.allow_classes, *sorted(own)))))
 
     def when(
         self, jobs: Iterable[str] | None = None, *, forks: int = FORKS, arrivals: WorkloadLike = RECENT

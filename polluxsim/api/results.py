@@ -23,7 +23,7 @@ from polluxsim.look.table import SideBySide
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
-from polluxsim.run.claim import claimed
+from polluxsim.run.claim import claimed, settings_of
 from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Result(Run):
         InvalidConfigError
             If the folder has a finished run of other settings. A run of the same settings is replaced.
         """
-        with claimed(Path(folder), lambda: self.info.get("config", {})) as path:
+        with claimed(Path(folder), lambda: settings_of(self.info)) as path:
             write_run(path, self.result, self.info)
         return Path(folder)
 

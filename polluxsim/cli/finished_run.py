@@ -39,14 +39,16 @@ def read_to_make_again(options: Namespace) -> Run:
 
 
 def tell_classes(run: Run) -> None:
-    """Check the classes that a run's settings name; print a line for each class outside polluxsim."""
+    """Check the classes that the settings of a run and its ancestors name; print a line for each foreign class."""
     from hydra.utils import get_object
 
     from polluxsim.run.building import check_classes
+    from polluxsim.run.descent import ancestry
     from polluxsim.storage import RUN_FILE
 
-    source = f"{run.name}/{RUN_FILE}"
-    for name in dict.fromkeys(check_classes(run.info.get("config", {}), source, run.allow_classes)):
+    source, configs = f"{run.name}/{RUN_FILE}", [info.get("config", {}) for info in ancestry(run)]
+    found = [name for config in configs for name in check_classes(config, source, run.allow_classes)]
+    for name in dict.fromkeys(found):
         file = getattr(sys.modules[get_object(name).__module__], "__file__", None)
         print(f"polluxsim: {source} names {name}, loaded from {file}", file=sys.stderr)
 

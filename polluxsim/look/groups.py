@@ -60,11 +60,20 @@ def settings_of(run: Run) -> dict[str, Any]:
 
     The changes of a fork are settings too.
     """
-    config, descent = run.info.get("config"), run.info.get("descent", {})
-    changes = {key: " ".join(map(str, descent[name])) for name, key in CHANGES.items() if descent.get(name)}
+    config = run.info.get("config")
     if not isinstance(config, Mapping):
         return {"run": run.name}
-    return flat({name: part for name, part in config.items() if name != "metrics"}) | changes
+    return flat({name: part for name, part in config.items() if name != "metrics"}) | _changes(run.info)
+
+
+def _changes(info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the changes of a fork and of the forks before it, as settings. `info` is the content of run.json."""
+    descent = info.get("descent", {})
+    found = _changes(descent["before"]) if "before" in descent else {}
+    for name, key in CHANGES.items():
+        if descent.get(name):
+            found[key] = " ".join(filter(None, (found.get(key), *map(str, descent[name]))))
+    return found
 
 
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
-from math import ceil, inf
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from polluxsim.durations import first_round
 from polluxsim.errors import PolicyError, short
 from polluxsim.gpu_types import ANY, NOBODY_SAYS
 from polluxsim.policies.job_view import JobSnapshot, JobView, Oracle, Report
@@ -279,8 +280,10 @@ class ClusterView:
         return self.restart_delays.of(job.application, gpu_type)
 
     def round_at(self, time: float) -> float:
-        """Return the time of the first round at or after a time [s]."""
-        return ceil(time / self.round_interval) * self.round_interval if self.round_interval and time < inf else time
+        """Return the time of the first round at or after a time [s]. The time of a round stays."""
+        if not self.round_interval or time == inf:
+            return time
+        return first_round(time, self.round_interval) * self.round_interval
 
     @property
     def num_gpus(self) -> int:

@@ -21,7 +21,7 @@ from polluxsim.errors import (
     did_you_mean,
     short,
 )
-from polluxsim.shipped import present_name, shipped_classes
+from polluxsim.shipped import present_name, shipped_classes, with_present_names
 from polluxsim.types import Cluster
 from polluxsim.workloads.mapping import RULES
 
@@ -119,16 +119,6 @@ def _check_is_name(group: str, target: object) -> None:
     if not isinstance(target, str):
         what = f"{group}._target_ is {short(target)}, must be the dotted name of a class or function"
         raise InvalidConfigError(what)
-
-
-def with_present_names(part: Any) -> Any:
-    """Return a part of a configuration with the present name of every class that moved."""
-    if isinstance(part, list):
-        return [with_present_names(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    renamed = {name: with_present_names(value) for name, value in part.items()}
-    return renamed | ({"_target_": present_name(part["_target_"])} if "_target_" in part else {})
 
 
 def check_classes(config: object, source: str, allowed: Collection[str] = ()) -> list[str]:

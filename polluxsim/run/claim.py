@@ -1,4 +1,4 @@
-"""A run's folder: no other run has it, no other result in it is replaced, and it goes again if it stays empty."""
+"""The folder of a run: other runs are kept out, other results are not replaced, and an empty folder is removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DESCENT = "descent"
-"""Part of run.json for a future of another run: the time and the changes of the what-if."""
+"""Part of run.json of a fork: its time, its changes and its ancestors."""
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float 
     folder
         The folder, made if it is not there.
     config
-        Returns the resolved configuration of the run, with `descent` for a future of another run.
+        Returns the resolved configuration of the run, with the `descent` of a fork.
     since
         Folders made after this time are removed again if nothing comes into them [s since the epoch].
 
@@ -79,8 +79,8 @@ def settings_in(folder: Path) -> Mapping[str, Any] | None:
 
 
 def settings_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, with `descent` for a future of another run."""
-    return {**info["config"], **({DESCENT: info[DESCENT]} if DESCENT in info else {})}
+    """Return the settings of a run, with the `descent` of a fork. `info` is the content of run.json."""
+    return {**info.get("config", {}), **({DESCENT: info[DESCENT]} if DESCENT in info else {})}
 
 
 def _take(folder: Path, since: float, stack: ExitStack) -> bool:

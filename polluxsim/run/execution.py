@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections import OrderedDict
 from dataclasses import asdict, replace
 from math import isnan
@@ -21,12 +20,12 @@ from polluxsim.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.metrics.declared import computed
 from polluxsim.metrics.summary import summarise
 from polluxsim.records import TimingRecord
-from polluxsim.run.building import build, in_words, load, missing, with_present_names
+from polluxsim.run.building import build, in_words, load, missing
 from polluxsim.run.effects import settings_without_effect, unused_in
 from polluxsim.run.hydra_words import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
 from polluxsim.run.user_metrics import checked, user_metrics
-from polluxsim.shipped import shipped
+from polluxsim.shipped import shipped, warn_of_former_names, with_present_names
 from polluxsim.storage import flat
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 TOP_LEVEL = ("agent", *GROUPS, "metrics", "seed")
 NOT_THE_RUNS = "reproduce"
-"""A part of experiment files that is about the comparison and not about any run."""
+"""Part of experiment files that describes the comparison, not the runs."""
 
 KEPT = 8
 """Number of loaded workloads, and of sets of profiles, that a process keeps for its next runs."""
@@ -53,11 +52,16 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 
 
 class Execution:
-    """A run that is ready to be simulated: its configuration, without Hydra's own, checked, its files read.
+    """A run that is ready to be simulated: its configuration is checked, and its files are read.
 
-    Objects by group in `given` stand for what the configuration would build; it describes them by `_target_` and
-    parameters where these would make the same, and a run with any other has no key. `given["metrics"]` has more of the
-    user's metrics by name.
+    Parameters
+    ----------
+    config
+        The configuration, without Hydra's own part.
+    given
+        Objects by config group, in place of the objects that the configuration would build. The configuration describes
+        an object by `_target_` and parameters if these would make an equal one. A run with another object has no key.
+        `given["metrics"]` has further metrics of the user by name.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -80,7 +84,7 @@ class Execution:
         self._without_effect = list[str]()
 
     def simulate(self, *watchers: Watcher) -> tuple[Result, Summary | None]:
-        """Replay the workload, told to watchers in turn; return the records and their metrics."""
+        """Simulate the run, and return the records and their metrics. Watchers are called after each round."""
 
         def watch(run: Simulation) -> None:
             for watcher in watchers:
@@ -118,7 +122,7 @@ class Execution:
         return profiles, load(self._config, "workload", profiles) if given is None else given
 
     def info(self, summary: Summary | None) -> dict[str, Any]:
-        """Return what run.json says of the run."""
+        """Return the content of run.json for the run."""
         unused = {"without_effect": self._without_effect} if self._without_effect else {}
         return {
             "config": self._resolved,
@@ -134,7 +138,13 @@ class Execution:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values; `InvalidConfigError` if one refers to a value that is not there."""
+    """Return a configuration as plain values, in which each class has its present name.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a value refers to a missing one, is nan, or is a mapping whose keys have several types.
+    """
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
@@ -144,17 +154,14 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
     for name, value in plain.items():
         _check_keys(name, value)
-    settings: dict[str, Any] = with_present_names({n: v for n, v in plain.items() if n != NOT_THE_RUNS})
-    before = flat(plain)
-    for name, present in flat(settings).items():
-        if (former := before[name]) != present:
-            message = f"{former} is now called {present}; a later release removes the old name"
-            warnings.warn(message, FutureWarning, stacklevel=3)
+    plain.pop(NOT_THE_RUNS, None)
+    warn_of_former_names(plain)
+    settings: dict[str, Any] = with_present_names(plain)
     return settings
 
 
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
-    """Return profiles and workload; those of the last runs need not be read again while nothing in them changed."""
+    """Return profiles and workload. Those of the last runs are kept, and read again if their files changed."""
     with _one_loads:
         profiles = _kept("profiles", {"profiles": values["profiles"]}, lambda: load(config, "profiles"))
         sources = {group: values[group] for group in ("profiles", "workload")}
@@ -173,7 +180,7 @@ def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> An
 
 
 def _check_keys(name: str, value: object) -> None:
-    """Raise an `InvalidConfigError` for a mapping whose keys have no order, like text and numbers: JSON sorts them."""
+    """Raise an `InvalidConfigError` for a mapping with keys of several types. JSON cannot sort them."""
     if isinstance(value, dict):
         try:
             sorted(value)

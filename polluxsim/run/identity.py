@@ -1,4 +1,4 @@
-"""Which run is which: a hash of everything that a run's results follow from."""
+"""The key of a run: a hash of everything on which its results depend."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     Json = Any
 
 PACKAGE = Path(__file__).parents[1]
-WITHOUT_INFLUENCE = ("arena", "checks", "cli", "look", "measure", "paper", "run", "sweeps")
-"""Rooms whose code changes no result, but for the modules below."""
+WITHOUT_INFLUENCE = ("api", "arena", "checks", "cli", "look", "measure", "paper", "run", "sweeps")
+"""Packages whose code changes no result, except for the modules in `EXECUTING`."""
 
 EXECUTING = ("run/building.py", "run/execution.py")
+"""Modules of these packages that count: they build and execute a run."""
 
 CLASS_SETTINGS = ("_target_", "rule")
-"""Settings that may name a class of the user's, as module.Class."""
+"""Settings that may name a class outside polluxsim, as module.Class."""
 
 LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
-"""Libraries that compute, or write what was computed."""
+"""Libraries that compute or write results."""
 
 TOLD = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")
-"""Libraries whose versions run.json says."""
+"""Libraries whose versions run.json states."""
 
 
 def key_of(config: Mapping[str, Json]) -> str:
@@ -53,7 +54,7 @@ def key_of(config: Mapping[str, Json]) -> str:
 
 
 def _plain(value: Json) -> Json:
-    """Return settings with whole numbers as such, however they are written: 1.0 is 1."""
+    """Return settings in which each whole number is an integer: 1.0 becomes 1."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -62,10 +63,10 @@ def _plain(value: Json) -> Json:
 
 
 def data_of(config: Json) -> dict[str, str]:
-    """Return the digests of the files and folders that settings name, by the name given.
+    """Return the digests of the files and folders that settings name, by the name in the settings.
 
-    Every setting counts whose value names a file, and every setting called `path` whose value names a folder. A policy
-    that is given a run's folder replays its allocations; elsewhere a run's tables only lie where the data are.
+    Each setting counts whose value names a file, and each setting called `path` whose value names a folder. A policy
+    with the folder of a run replays its allocations. Elsewhere, the tables of a run in a folder do not count.
     """
     found = {}
     replayed = {value for _, value in _texts(config.get("policy"))}
@@ -87,13 +88,13 @@ def library_versions() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this package and of the libraries that run.json says."""
+    """Return the versions that run.json states: of Python, of this package and of libraries."""
     return {"polluxsim": __version__, "python": platform.python_version(), **{name: version(name) for name in TOLD}}
 
 
 @lru_cache(maxsize=1)
 def git_commit() -> str | None:
-    """Return the commit of the checkout that this code runs from, if any, with "+" if it was changed since."""
+    """Return the commit of the checkout of this code, with "+" if files differ from it; None without a checkout."""
     if not (PACKAGE.parent / ".git").exists():
         return None
     try:
@@ -109,7 +110,7 @@ def _git(*arguments: str) -> str:
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a digest of the code that results depend on, and of the cards and workloads that come with it."""
+    """Return a digest of the code on which results depend, and of the shipped cards and workloads."""
     sources = [
         path
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -122,7 +123,7 @@ def code_digest() -> str:
 
 
 def _texts(config: Json, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every text in a configuration, with the name of its setting."""
+    """Yield the name and the value of each setting that is text."""
     if isinstance(config, dict):
         for key, value in config.items():
             yield from _texts(value, str(key))
@@ -136,7 +137,7 @@ def _texts(config: Json, name: str = "") -> Iterator[tuple[str, str]]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a text that can be no name of a file
+    except (OSError, ValueError):  # text that cannot be the name of a file
         return False
 
 

@@ -1,14 +1,14 @@
-"""The least change after which a job that waits would have run, found by trying changes in forks."""
+"""The least change that would have let a waiting job run, found by trying changes in forks."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.policy_calls import guarded
-from polluxsim.engine.scenario import Scenario
 from polluxsim.gpu_types import NodeTypes
 
 if TYPE_CHECKING:
@@ -19,37 +19,42 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 MOST_NODES = 64
-"""More are not tried."""
+"""Largest number of additional nodes that is tried."""
 
 
 class LeastChange(NamedTuple):
-    """What would have let a job run, each by itself; None where nothing of the kind would."""
+    """Changes that would each have let a job run; None if no change of the kind would."""
 
-    nodes: int | None  # nodes more, like the last one
-    fewer_gpus: int | None  # GPUs fewer than its user asked for
-    places: int | None  # places further ahead in order of submission
+    nodes: int | None  # additional nodes, equal to the last node
+    fewer_gpus: int | None  # reduction of the GPUs that the user requested
+    places: int | None  # places further ahead in the order of submission
 
 
 class Trial:
-    """Tries changes for one job that is submitted, in a run just before a round."""
+    """Tries changes for one submitted job, in a run just before a round.
+
+    Attributes
+    ----------
+    ahead
+        Names of the active jobs that were submitted before the job, in order of submission.
+    """
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
         self._moment, self._job_id = moment, job_id
-        run, self._policy = moment.copied()
-        self._scenario = run.scenario
-        run.fork(Fork(moment.time, self._scenario))
-        run.advance()  # what ends at the instant of the round has ended
+        run, _ = moment.copied()
+        self._scenario = moment.scenario
+        run.advance(before=nextafter(moment.time, inf))  # jobs that end at the time of the round have ended
         jobs = {job.job_id: job for job, _ in run.active(moment.time)}
         self._job: Job | None = jobs.get(job_id)
         self.ahead = [*jobs][: [*jobs, job_id].index(job_id)]
 
     @property
     def is_there(self) -> bool:
-        """Return whether the job has not ended before the round."""
+        """Return whether the job is active at the round."""
         return self._job is not None
 
     def least(self) -> LeastChange | None:
-        """Return the least change of each kind; None if the job is not there, or runs without any."""
+        """Return the least change of each kind; None if the job has ended, or runs without a change."""
         job = self._job
         if job is None or self._runs(Fork(self._moment.time, self._scenario)):
             return None
@@ -62,19 +67,18 @@ class Trial:
         )
 
     def runs_with_nodes(self, number: int) -> bool:
-        """Return whether it runs with so many nodes more."""
-        scenario, cluster = self._scenario, self._scenario.cluster
+        """Return whether the job runs with a number of additional nodes."""
+        cluster = self._scenario.cluster
         more = replace(
             cluster,
             gpus_per_node=(*cluster.gpus_per_node, *cluster.gpus_per_node[-1:] * number),
             node_types=NodeTypes((*cluster.node_types, *cluster.node_types[-1:] * number)),
             hosts=(*cluster.hosts, *cluster.hosts[-1:] * number),
         )
-        grown = Scenario.under(self._policy, scenario.workload, scenario.profiles, more, scenario.settings)
-        return self._runs(Fork(self._moment.time, grown))
+        return self._runs(Fork(self._moment.time, replace(self._scenario, cluster=more)))
 
     def runs_with_fewer_gpus(self, number: int) -> bool:
-        """Return whether it runs if its user asks for so many GPUs fewer."""
+        """Return whether the job runs if its user requests fewer GPUs, by a number."""
         assert self._job is not None
         gpus = self._job.num_replicas - number
         batch_size = gpus if self._job.is_rigid else self._job.batch_size
@@ -82,14 +86,14 @@ class Trial:
         return self._runs(Fork(self._moment.time, self._scenario, altered=(smaller,)))
 
     def runs_with_places(self, number: int) -> bool:
-        """Return whether it runs if it was submitted before so many jobs that were submitted before it."""
+        """Return whether the job runs if it is a number of places further ahead in the order of submission."""
         overtaken = ((self._job_id, self.ahead[-number]),)
         return self._runs(Fork(self._moment.time, self._scenario, overtaken=overtaken))
 
-    def _runs(self, diversion: Fork) -> bool:
+    def _runs(self, fork: Fork) -> bool:
         run, policy = self._moment.copied()
-        run.fork(diversion)
-        if (view := run.advance()) is None or view.time != diversion.time:
+        run.fork(fork)
+        if (view := run.advance()) is None or view.time != fork.time:
             return False
         with guarded(run.scenario.policy_name, view.time):
             decision = policy.allocate(view, run.rng)
@@ -98,7 +102,10 @@ class Trial:
 
 
 def _least(most: int, works: Callable[[int], bool]) -> int | None:
-    """Return a number that works where one less does not, the first that galloping and bisection find; None is none."""
+    """Return a number from 1 to `most` that works while the number before it does not; None if none is found.
+
+    Galloping and bisection find the number, so that it need not be the smallest one if `works` is not monotone.
+    """
     if most < 1:
         return None
     fails, tried = 0, 1

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
+from operator import index
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from polluxsim.durations import first_round
-from polluxsim.engine.futures import Fork
-from polluxsim.engine.policy_calls import guarded
-from polluxsim.engine.scenario import Scenario
+from polluxsim.durations import clock, first_round
 from polluxsim.engine.simulation import driven
 from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
-from polluxsim.run.building import build, check_classes
+from polluxsim.run.branch import Branch
 from polluxsim.run.composing import composed
-from polluxsim.run.digests import digest_of
+from polluxsim.run.descent import Edits, lineage, recorded
 from polluxsim.run.effects import settings_without_effect, unused_in
-from polluxsim.run.execution import Execution
+from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.hydra_words import hydra_in_words
-from polluxsim.storage import RUN_FILE, Run
-from polluxsim.types import Cluster
+from polluxsim.storage import Run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from omegaconf import DictConfig
 
+    from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.simulation import Simulation
     from polluxsim.models.profile import Profile
     from polluxsim.policies.view import Policy
@@ -40,61 +36,78 @@ RunT = TypeVar("RunT", bound=Run)
 
 
 class Moment(Generic[RunT]):
-    """A finished run at one of its scheduling rounds, from which it can go on in other ways.
+    """A finished run at one of its scheduling rounds, from which forks continue.
 
-    The run is simulated again from its recorded settings, up to the first round at `time` [s] or later.
+    The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
+    a fork, or a fork of a fork: the edits of all forks are repeated at their times.
 
     Raises
     ------
     InvalidInputError
-        If the run ends before `time`, or if the simulation does not reproduce the recorded run.
+        If the run ends before `time` or was forked after it, or if the simulation does not reproduce the recorded run.
 
     Attributes
     ----------
     origin
-        The original run.
-    config
-        The settings of the run.
+        The finished run.
     time
         Time of the round [s].
     """
 
     def __init__(self, run: RunT, time: float) -> None:
-        config = run.info.get("config", {})
-        check_classes(config, f"{run.name}/{RUN_FILE}", run.allow_classes)
-        if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
-            what = f"its {given[0]} was an object in Python, allowed are choices by name"
-            raise InvalidInputError(f"{run.name} cannot be made again: {what}")
-        # A run folder is data: no function that it names is loaded.
+        config, forks = lineage(run)
         self.origin = run
-        self.config = OmegaConf.create({name: part for name, part in config.items() if name != "metrics"})
-        self._execution = Execution(self.config)
-        self._run, self._policy = self._execution.start()
-        interval = self._run.scenario.settings.round_interval
+        self._execution = Execution(config)
+        self._branch = Branch(config, *self._execution.start())
+        interval = self._branch.scenario.settings.round_interval
         self.time = first_round(time, interval) * interval
         if run.result.end_time <= self.time:
-            raise InvalidInputError(f"{run.name} ends at {run.result.end_time:g} s, allowed are times before")
-        while (view := self._run.advance(before=self.time)) is not None:
-            with guarded(self._run.scenario.policy_name, view.time):
-                decision = self._policy.allocate(view, self._run.rng)
-            self._run.commit(decision)
+            raise InvalidInputError(f"{run.name} ends at {run.result.end_time:g} s; name a time before its end")
+        if forks and self.time < forks[-1].edits.time:
+            what = f"{run.name} was forked at {clock(forks[-1].edits.time)}, after {clock(self.time)}"
+            raise InvalidInputError(f"{what}; name a later time, or the run before the fork")
+        for fork in forks:
+            self._branch.advance(fork.edits.time)
+            self._branch.change(fork.edits, fork.config, {})
+        self._branch.advance(self.time)
         self._check_past()
 
     def _check_past(self) -> None:
-        again = self._run.result().allocation_records
+        again = self._branch.run.result().allocation_records
         before = [record for record in self.origin.result.allocation_records if record.time < self.time]
         if before != list(again):
-            what = "made again, it is another run: files, polluxsim or its libraries have changed since"
-            raise InvalidInputError(f"{self.origin.name}: {what}")
+            what = "simulated again, it is another run, because files, polluxsim or its libraries have changed since"
+            raise InvalidInputError(f"{self.origin.name}: {what}; make the run again")
 
     def copied(self) -> tuple[Simulation, Policy]:
         """Return a copy of the run just before the round, and of its policy."""
-        return deepcopy((self._run, self._policy))
+        branch = self._branch.copy()
+        return branch.run, branch.policy
+
+    @property
+    def config(self) -> DictConfig:
+        """Return the settings of the run at the round."""
+        return self._branch.config
+
+    @property
+    def scenario(self) -> Scenario:
+        """Return the scenario from the round on. `copied()[0].scenario` differs if a fork at this time changed it."""
+        return self._branch.scenario
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
         """Return the profiles of the run."""
-        return self._run.scenario.profiles
+        return self.scenario.profiles
+
+    @property
+    def added(self) -> tuple[Job, ...]:
+        """Return the jobs that the forks so far added."""
+        return self._branch.added
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Return the names of the jobs that the forks so far left out."""
+        return self._branch.left_out
 
     def fork(
         self,
@@ -106,7 +119,7 @@ class Moment(Generic[RunT]):
         added: Sequence[Job] = (),
         seed: int | None = None,
     ) -> RunT:
-        """Return the run as it goes on with changes from this round on.
+        """Return the run with changes from this round on.
 
         Parameters
         ----------
@@ -128,47 +141,39 @@ class Moment(Generic[RunT]):
         PolluxSimError
             If a change is impossible.
         """
-        run, policy = self.copied()
-        new_policy, new_cluster = (self._changed(group, config, given) for group in ("policy", "cluster"))
-        scenario, policy = run.scenario, policy if new_policy is None else deepcopy(new_policy)
-        nodes, lost = _nodes(scenario.cluster, new_cluster or scenario.cluster, drop_nodes)
-        if new_policy is not None or nodes != scenario.cluster:
-            parts = policy, scenario.workload, scenario.profiles, nodes, scenario.settings
-            scenario = Scenario.under(*parts, scenario.agent)
-        left_out = tuple(dict.fromkeys(without))
-        self._check_jobs(left_out)
-        diversion = Fork(self.time, scenario, new_policy is not None, lost, left_out, tuple(added), seed)
-        if diversion != Fork(self.time, run.scenario):
-            run.fork(diversion)
-        unused = settings_without_effect(policy, scenario)
-        result = driven(run, policy)
-        unused += unused_in(scenario, result)
-        settings = OmegaConf.merge(config, {} if seed is None else {"seed": seed})
-        descent = {"run": self.origin.name, "key": self.origin.info.get("key"), "time": self.time}
-        descent |= {"lost_nodes": list(lost), "without": list(left_out), "added": [job.job_id for job in added]}
-        if added:
-            descent["added_digest"] = digest_of({job.job_id: repr(replace(job, line=0)) for job in added})
+        settings = resolved(config)
+        config, branch = OmegaConf.create(settings), self._branch.copy()
+        new_policy = "policy" in given or config.policy != self.config.policy
+        nodes, left_out = tuple(map(index, drop_nodes)), self._left_out(without)
+        seed = None if seed is None else index(seed)
+        edits = Edits(self.time, nodes, left_out, tuple(added), seed, new_policy)
+        edits = branch.change(edits, config, given)
+        unused = settings_without_effect(branch.policy, branch.scenario)
+        result = driven(branch.run, branch.policy)
+        unused += unused_in(branch.scenario, result)
+        settings |= {} if seed is None else {"seed": seed}
         info = self._execution.info(summarise(result))
-        info |= {"config": OmegaConf.to_container(settings), "seed": settings.seed, "nodes": nodes.groups, "key": None}
-        info.pop("without_effect", None)  # of the original run
-        info |= {"descent": descent} | ({"without_effect": unused} if unused else {})
+        info.pop("without_effect", None)  # of the first ancestor
+        info |= {"config": settings, "seed": settings["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
+        info |= {"descent": recorded(self.origin, self.config, edits)} | ({"without_effect": unused} if unused else {})
         return replace(self.origin, info=info, result=result)
 
-    def _changed(self, group: str, config: DictConfig, given: Mapping[str, Any]) -> Any:
-        """Return the object of a group whose settings changed; None if they did not."""
-        if group in given:
-            return given[group]
-        return None if config[group] == self.config[group] else build(config, group)
+    def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out.
 
-    def _check_jobs(self, names: Sequence[str]) -> None:
+        Raises
+        ------
+        InvalidInputError
+            If the run has no job of a name, or the job ended before the round.
+        """
         ends = {job.job: job.end_time for job in self.origin.result.job_records}
-        for name in names:
+        for name in (found := tuple(dict.fromkeys(names))):
             if name not in ends:
                 raise InvalidInputError(f"{self.origin.name} has no job {name!r}")
             if (end := ends[name]) is not None and end < self.time:
-                raise InvalidInputError(
-                    f"job {name!r} ended at {end:g} s, allowed are jobs that end at {self.time:g} s or later"
-                )
+                what = f"job {name!r} ended at {end:g} s"
+                raise InvalidInputError(f"{what}, before the fork; name a job that ends at {self.time:g} s or later")
+        return tuple(name for name in found if name not in self.left_out)
 
 
 def replaced(config: DictConfig, group: str, part: Any) -> DictConfig:
@@ -184,28 +189,3 @@ def with_entry(config: DictConfig, group: str, name: str | None, settings: Mappi
         return replaced(config, group, composed({group: name}, {group: settings}, 0)[group])
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from None
-
-
-def _nodes(old: Cluster, new: Cluster, dropped: Collection[int]) -> tuple[Cluster, tuple[int, ...]]:
-    """Return the cluster with all old and new nodes, and the removed ones. A new node that is removed is left out."""
-    if new == old and not dropped:
-        return old, ()
-    if None is not old.least_nodes or None is not new.least_nodes:
-        raise InvalidConfigError("nodes that are rented as a policy asks for them cannot be changed, nor dropped")
-    both = min(old.num_nodes, new.num_nodes)
-    parts = ("gpus_per_node", "node_types", "hosts")
-    if any(getattr(new, part)[:both] != getattr(old, part)[:both] for part in parts):
-        what = f"cluster has nodes {new.groups}, allowed are those there are, {old.groups}, and more or fewer"
-        raise InvalidConfigError(f"{what} at the end")
-    nodes = max(old, new, key=lambda cluster: cluster.num_nodes)
-    if strange := [node for node in dropped if node not in range(nodes.num_nodes)]:
-        raise InvalidConfigError(f"node {strange[0]} is not there, allowed are 0 to {nodes.num_nodes - 1}")
-    lost = {*dropped, *range(new.num_nodes, old.num_nodes)}
-    gpus = nodes.gpus_per_node
-    while len(gpus) > old.num_nodes and len(gpus) - 1 in lost:
-        lost.remove(len(gpus) - 1)
-        gpus = gpus[:-1]
-    if gpus == old.gpus_per_node:
-        return old, tuple(sorted(lost))
-    types, hosts = NodeTypes(nodes.node_types[: len(gpus)]), nodes.hosts[: len(gpus)]
-    return Cluster(gpus, failures=old.failures, node_types=types, hosts=hosts), tuple(sorted(lost))

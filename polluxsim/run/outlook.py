@@ -270,10 +270,13 @@ def calibration(
 ) -> list[Score]:
     """Return the scores of forecasts at times of a run, from a quarter to three quarters of its arrivals.
 
-    `told` is called with the number of times done; the other parameters are those of `forecast`.
+    Of a fork, only the arrivals after the fork count. `told` is called with the number of times done; the other
+    parameters are those of `forecast`.
     """
     found: list[Score] = []
     first, last = (pick(job.submit_time for job in run.result.job_records) for pick in (min, max))
+    first = max(first, run.info.get("descent", {}).get("time", first))
+    last = max(first, last)
     for number in range(moments):
         moment = Moment(run, first + (last - first) * (0.25 + 0.5 * number / moments))
         found += scored(forecast(moment, None, forks, processes=processes, arrivals=arrivals), run)

@@ -125,10 +125,15 @@ class Here:
         self.moment, self.arrivals = moment, arrivals
         run, _ = moment.copied()
         known, time = run.known, moment.time
-        self._active = run.active(time)
-        self._seen = [Seen(known[end.job], end.work, end.status is Status.COMPLETED) for end in run.ended()]
+        self._active = [(job, done) for job, done in run.active(time) if job.job_id not in moment.left_out]
+        over = [(known[end.job], end) for end in run.ended()]
+        self._seen = [
+            Seen(job, end.work, end.status is Status.COMPLETED) for job, end in over if job.submit_time <= time
+        ]
         self._seen += [Seen(job, progress, False) for job, progress in self._active]
-        self._to_come = tuple(job.job_id for job in run.scenario.workload.jobs if job.submit_time > time)
+        jobs = (*run.scenario.workload.jobs, *moment.added)
+        later = (job.job_id for job in jobs if job.submit_time > time)
+        self._to_come = tuple(name for name in later if name not in moment.left_out)
         self._from_file = arrivals.after(time)
         self._running_since = _running_since(moment)
         self.names = [job.job_id for job, _ in self._active]
@@ -156,13 +161,14 @@ class Here:
         draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, self._running_since)
         seed, chance = map(int, rng.integers(2**32, size=2))
         altered = tuple(self._altered(draw))
-        diversion = Fork(now, run.scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
+        scenario = self.moment.scenario
+        fork = Fork(now, scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
         for start, jobs in self._coming(draw):
             follower.follow(start)
             if not follower.left:
                 break
-            run.fork(diversion._replace(time=start, added=tuple(jobs)))
-            diversion = Fork(start, run.scenario)
+            run.fork(fork._replace(time=start, added=tuple(jobs)))
+            fork = Fork(start, scenario)
         follower.follow(now + HORIZON)
         return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
 

@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
         ([str(tmp_path), name, "1:75"], "TIME is '1:75', allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS"),
         ([str(tmp_path), name, "-"], "allowed are seconds"),
         (["nowhere", name], "nowhere: there is no such folder"),
-        ([str(tmp_path.parent), name], "needed is a folder with run.json; name one of its runs: "),
+        ([str(tmp_path.parent), name], "because it has no run.json; name one of its runs: "),
     ):
         capsys.readouterr()
         assert main(["why", *arguments]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from copy import deepcopy
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -123,7 +124,14 @@ def test_a_number_may_be_written_in_two_ways(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "counts"), [("engine/x.py", True), ("look/x.py", False), ("run/x.py", False), ("run/execution.py", True)]
+    ("room", "counts"),
+    [
+        ("engine/x.py", True),
+        ("api/x.py", False),
+        ("look/x.py", False),
+        ("run/x.py", False),
+        ("run/execution.py", True),
+    ],
 )
 def test_the_key_changes_with_code_that_results_hang_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, room: str, counts: bool
@@ -136,6 +144,16 @@ def test_the_key_changes_with_code_that_results_hang_on(
         digests.append(code_digest())
     code_digest.cache_clear()
     assert (digests[0] != digests[1]) is counts
+
+
+def test_the_design_names_the_packages_that_the_key_leaves_out() -> None:
+    root = Path(identity.__file__).parents[2]
+    text = " ".join((root / "DESIGN.md").read_text(encoding="utf-8").split())
+    said = re.search(r"the sources of all packages but (.*?), except that (.*?) count", text)
+    assert said is not None
+    packages, modules = (tuple(re.findall(r"`(.*?)`", part)) for part in said.groups())
+    assert (packages, modules) == (identity.WITHOUT_INFLUENCE, identity.EXECUTING)
+    assert all((identity.PACKAGE / name).exists() for name in (*packages, *modules))
 
 
 def test_the_key_changes_with_a_librarys_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

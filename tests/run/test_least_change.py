@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from polluxsim import Result
+    from polluxsim.engine.futures import Fork
 
 WORKLOAD = polluxsim.workload("philly-like", num_jobs=24, hours=1)
 
@@ -57,6 +59,32 @@ def test_changes_are_tried_in_the_round_that_pauses_a_job(policy: str) -> None:
         least = trial.least()
         assert least is not None
         assert least.places is None or trial.runs_with_places(least.places)
+
+
+def test_a_tried_cluster_changes_nothing_but_the_nodes() -> None:
+    """The rule of the agents stays, too."""
+    run = polluxsim.simulate(WORKLOAD, policy="fifo", agent="kungfu", cluster=(4, 4), progress=False)
+    moment = Moment(run, 3000)
+    trial = Trial(moment, moment.copied()[0].waiting[0])
+    tried: list[Fork] = []
+    trial._runs = lambda fork: bool(tried.append(fork))  # type: ignore[method-assign, func-returns-value]
+    trial.runs_with_nodes(3)
+    (fork,) = tried
+    assert fork.scenario.cluster.num_nodes == 7
+    assert fork.scenario.agent is not None
+    assert replace(fork.scenario, cluster=moment.scenario.cluster) == moment.scenario
+
+
+def test_changes_of_a_fork_are_tried_on_its_own_nodes() -> None:
+    """At the round of the fork, too, at which its nodes come."""
+    run = polluxsim.simulate(WORKLOAD, policy="fifo", cluster=(4, 4), progress=False)
+    fork = run.at(3000).fork(cluster=(64, 4))
+    name = Moment(run, 3000).copied()[0].waiting[0]
+    trials = [Trial(Moment(each, 3000), name) for each in (run, fork)]
+    assert [trial.least() is None for trial in trials] == [False, True]
+    smaller = run.at(3000).fork(cluster=(3, 4))
+    trial = Trial(Moment(smaller, 3000), name)
+    assert trial.runs_with_nodes(64)
 
 
 def test_the_command_says_it(
