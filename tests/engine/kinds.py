@@ -30,7 +30,7 @@ from polluxsim.types import Cluster, Repairs
 from polluxsim.workloads.workload import Job, Workload
 
 HORIZON = 20_000.0
-"""End of a run in which nodes or jobs fail [s]."""
+"""End of a run in which jobs are left [s]."""
 
 TYPES = {"t4": 1.0, "v100": 0.5, "a100-40": 0.25}
 """GPU types, with the step time on each relative to the first."""
@@ -100,11 +100,11 @@ def _plain(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
 def _failing(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
     spot = SpotReclaims(2e4, 100.0, 8.0) if rng.random() < 0.3 else None
     cluster = Cluster(_sizes(rng), failures=_failures(rng), spot=spot, repairs=rng.choice([None, Repairs(1, 1)]))
-    return cluster, {"horizon": HORIZON}
+    return cluster, {}
 
 
 def _crashing(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
-    return Cluster(_sizes(rng)), {"job_failures": JobFailures(rng.choice([3.0, 12.0]), 2), "horizon": HORIZON}
+    return Cluster(_sizes(rng)), {"job_failures": JobFailures(rng.choice([3.0, 12.0]), 2)}
 
 
 def _saving(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
@@ -133,7 +133,7 @@ def _of_types(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
 def _elastic(rng: random.Random) -> tuple[Cluster, dict[str, Any]]:
     failures = _failures(rng) if rng.random() < 0.3 else None
     cluster = Cluster.elastic(5, rng.randint(1, 3), 2, rng.choice([0.0, 90.0]), 1.0, failures)
-    return cluster, {"horizon": HORIZON}
+    return cluster, {}
 
 
 KINDS = {
@@ -167,7 +167,7 @@ def world(kind: str, number: int) -> World:
     policy = KINDS[kind].policies[name]
     cluster, options = KINDS[kind].setting(rng)
     options |= rng.choice([{}, {"whole_seconds": True}, {"round_interval": 47.0}, {"free_moves": True}])
-    options |= {"reasons": rng.choice(["changes", "rounds"])}
+    options |= {"reasons": rng.choice(["changes", "rounds"]), "horizon": HORIZON}
     jobs = _jobs(rng, cluster, has_rigid=not traits_of(policy()).needs_profiles)
     if kind == "shared GPUs":
         jobs = [replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False)]
