@@ -61,6 +61,8 @@ class JobWindow(ReadOnly):
     stages: Stages | None = _said("stages")
     host: Host | None = _said("host")
     min_replicas: int | None = _said("min_replicas")
+    job_name: str | None = _said("job_name")
+    qos: str | None = _said("qos")
 
     def __init__(self, active: ActiveJob, shutter: Shutter, speeds_of: SpeedsOf) -> None:
         set_field(self, "job_id", active.job.job_id)
