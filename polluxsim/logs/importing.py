@@ -181,7 +181,7 @@ class _Import:
             elif skip_bad:
                 self.bad.add(entry.reason, entry.place)
             else:
-                raise entry
+                raise InvalidInputError(f"{entry}; correct the row, or leave out bad rows with --skip-bad")
 
     def _cells(self, job: LogJob) -> tuple[object, ...]:
         file = self.files.setdefault(job.place.file, len(self.files))

@@ -87,6 +87,7 @@ def test_bad_cell_is_named(name, cell, tmp_path):
     message = str(caught.value)
     assert f"{path}, line {line}: column {TABLES[name]!r} is not " in message
     assert repr(cell) in message
+    assert message.endswith("; correct the row, or leave out bad rows with --skip-bad")
     assert not (tmp_path / "trace.parquet").exists()
 
 

@@ -96,10 +96,13 @@ class LogRow(Row):
 
     def moment(self, column: str) -> float:
         """Return a time that is a date and time of day, or seconds since 1970 [s since 1970-01-01 UTC]."""
-        seconds = read_number(self.values[column])
-        if seconds is None:
+        text = self.values[column]
+        if ":" in text:
             return self.time(column)
-        return self.within(column, 0, MOST_SECONDS)
+        seconds = read_number(text)
+        if seconds is None or not 0 <= seconds <= MOST_SECONDS:
+            raise self.error(column, "a time like 2017-10-02 08:00:00, or seconds since 1970")
+        return seconds
 
     def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
         """Return the value of a word from a known list."""
