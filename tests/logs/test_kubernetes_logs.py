@@ -91,7 +91,7 @@ def test_a_file_without_the_list_is_named(name, tmp_path):
     for text, message in (
         ('{"kind": "List"}', "line 1: the file has no list 'items'"),
         ("[]", "line 1: allowed is {, the start of an object with the list 'items'; found '\\['"),
-        ('{"items": []} x', "line 1: the object has ended, allowed is nothing more; found 'x'"),
+        ('{"items": []} x', "line 1: found 'x' after the end of the object; remove the rest"),
         ('{"items" []}', "line 1: allowed is : after a key"),
         ('{"items": []', "line 1: the file ends before , or } after a value"),
     ):

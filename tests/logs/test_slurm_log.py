@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -227,6 +228,15 @@ def test_json_of_sacct(tmp_path):
     assert {tally.reason: tally.count for tally in report.dropped} == {
         "no GPU (CPU-only)": 1, "never ran (no start)": 1, "part of a heterogeneous job, one gang with its first": 1,
     }  # fmt: skip
+
+
+def test_json_in_a_folder_counts_only_without_text(tmp_path):
+    shutil.copy(FIXTURES / "slurm" / "sacct.txt", tmp_path)
+    (tmp_path / "notes.json").write_text("{}")
+    assert import_trace("slurm", tmp_path, tmp_path / "t.parquet").jobs_written == 3
+    (tmp_path / "sacct.txt").unlink()
+    with pytest.raises(InvalidInputError, match=r"notes.json, line 1: the file has no list 'jobs'"):
+        import_trace("slurm", tmp_path, tmp_path / "t.parquet")
 
 
 jobs_of_a_log = st.lists(

@@ -132,7 +132,7 @@ class Format(ABC):
     extras
         Columns beyond the core ones; names from `polluxsim.logs.schema.EXTRA_COLUMNS`.
     files
-        Patterns of the names of its files in a folder, with spaces between them.
+        Patterns of the names of its files in a folder, with spaces between them. The first one with a file counts.
     cluster_gpus
         Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     """
@@ -186,13 +186,14 @@ class Format(ABC):
 def source_files(source: Path, patterns: str) -> list[Path]:
     """Return the files of a log: the source itself, or the files of a folder that fit a pattern, sorted by name.
 
-    `patterns` has spaces between patterns. Raises InvalidInputError if there is no file.
+    `patterns` has spaces between patterns. The first pattern with a file counts. Raises InvalidInputError if there is
+    no file.
     """
     if not source.is_dir():
         if not source.is_file():
             raise InvalidInputError(f"{source}: no such file or folder")
         return [source]
-    files = sorted({path for pattern in patterns.split() for path in source.glob(pattern) if path.is_file()})
-    if not files:
-        raise InvalidInputError(f"{source}: no file {' or '.join(patterns.split())} in this folder")
-    return files
+    for pattern in patterns.split():
+        if files := sorted(path for path in source.glob(pattern) if path.is_file()):
+            return files
+    raise InvalidInputError(f"{source}: no file {' or '.join(patterns.split())} in this folder")

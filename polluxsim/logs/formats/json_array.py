@@ -78,9 +78,9 @@ class _Window:
             self._expect(",", ",")
         self._expect("}", ", or } after a value")
         if not found:
-            raise self._error(f"the file has no list {key!r}")
+            raise self._error(f"the file has no list {key!r}; give the output of the command that the help names")
         if mark := self._next():
-            raise self._error(f"the object has ended, allowed is nothing more; found {mark!r}")
+            raise self._error(f"found {mark!r} after the end of the object; remove the rest of the file")
 
     def _list(self) -> Iterator[tuple[int, dict[str, object]]]:
         self._expect("[", "[, the start of a list of jobs")

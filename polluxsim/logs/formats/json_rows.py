@@ -1,4 +1,4 @@
-"""Rows of JSON logs: one object for each row, whose values are read with checks."""
+"""Read the rows of JSON logs, which are objects, with checks of their values."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class JsonRow(Row):
         return Place(self.path.name, self.line)
 
     def part(self, values: Mapping[str, object], prefix: str) -> JsonRow:
-        """Return an object inside this one, whose path is `prefix`."""
+        """Return an object inside this one. `prefix` is the path to it."""
         return replace(self, values=values, prefix=self.prefix + prefix)
 
     def child(self, key: str) -> JsonRow:
-        """Return the object under a key, an empty one if there is none."""
+        """Return the object under a key, or an empty object if the key is missing."""
         value = self.values.get(key)
         if value is None:
             value = {}
@@ -144,7 +144,7 @@ class JsonFormat(Format):
     key
         Member of the file's object that lists the rows; None if the file is the list.
     parse
-        Makes a job of a row, or says why it is none; raises `BadRowError`.
+        Function that returns the job of a row or the reason to drop it, and raises `BadRowError`.
     """
 
     key: str | None

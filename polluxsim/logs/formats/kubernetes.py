@@ -70,7 +70,7 @@ class _Resources(NamedTuple):
         return cls(sum(gpus.values()), cpus, None if memory is None else memory / GIGA)
 
     def times(self, count: int) -> _Resources:
-        """Return the resources of several such pods."""
+        """Return the resources of several equal pods."""
         return _Resources(*(None if amount is None else count * amount for amount in self))  # type: ignore[arg-type]
 
     def plus(self, other: _Resources) -> _Resources:

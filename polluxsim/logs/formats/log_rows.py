@@ -270,7 +270,7 @@ def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
 
 
 def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
-    """Return the whole numbers in the last column of a table beside a log; none if there is no such table."""
+    """Return the whole numbers in the last column of a table beside a log, or an empty list without the table."""
     path = (source if source.is_dir() else source.parent) / name
     return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
 
@@ -284,7 +284,7 @@ class TableFormat(Format):
     layout
         Columns and how cells are told apart.
     parse
-        Makes a job of a row, or says why it is none; raises `BadRowError`.
+        Function that returns the job of a row or the reason to drop it, and raises `BadRowError`.
     """
 
     layout: Layout

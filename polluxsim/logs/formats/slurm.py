@@ -1,4 +1,4 @@
-"""Slurm accounting: the output of `sacct --parsable2`, whose header names the columns, and of `sacct --json`."""
+"""Slurm accounting: the output of `sacct --parsable2`, with a header, and of `sacct --json`."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _time_limit(row: LogRow) -> float | None:
 
 
 class _Gpus(NamedTuple):
-    """GPUs of a job, their type if all have the same, and the number of types."""
+    """GPUs of a job, their type if all GPUs have one type, and the number of types."""
 
     number: int
     type: str | None = None

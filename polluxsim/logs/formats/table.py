@@ -1,4 +1,4 @@
-"""Any table of jobs in CSV or JSON, by a map from what polluxsim needs to the table's columns."""
+"""Any table of jobs in CSV or JSON, by a map from the values of a job to the columns of the table."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def parse_columns(text: str) -> dict[str, Source]:
 
 @dataclass(frozen=True)
 class _Mapped:
-    """One row, whose values are read by the keys of the map."""
+    """One row that reads its values by the keys of the map."""
 
     row: LogRow
     columns: Mapping[str, Source]
@@ -156,7 +156,7 @@ class _Mapped:
         return None if number is None else int(number)
 
     def time(self, key: str, submitted: float | None = None) -> float | None:
-        """Return a time [s]. A start or end of 0 before the submission means that there is none."""
+        """Return a time [s], or None if it is missing. Slurm's database has 0 for a missing start or end."""
         if not self.has(key):
             return None
         source = self.columns[key]
@@ -228,7 +228,7 @@ def _time_limit(mapped: _Mapped) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class MappedTable(Format):
-    """A table of jobs. A key without a column in the map has the column of its own name, if there is one.
+    """A table of jobs. A key that the map leaves out has the column of the same name, if the table has this column.
 
     Parameters
     ----------
