@@ -9,6 +9,7 @@ import pytest
 from log_samples import SAMPLES
 
 from polluxsim.errors import InvalidInputError
+from polluxsim.logs.formats import json_array
 from polluxsim.logs.importing import import_trace
 
 
@@ -83,6 +84,17 @@ def test_a_job_without_a_history_states_its_running_duration(tmp_path):
 def test_a_pod_group_alone_has_no_duration(tmp_path):
     report, (row,) = imported(tmp_path, "volcano", sample("volcano", 1))
     assert (row["duration"], row["status"], report.without_duration) == (None, None, 1)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 1000])
+def test_a_list_under_a_key_is_read_whatever_the_pieces(chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
+    items = [{"a": 12.5e-3, "b": [1, {"items": 3}]}, {"c": "é"}, {}]
+    path = tmp_path / "log.json"
+    path.write_text(
+        json.dumps({"count": 12345, "rate": -1.5e-30, "x": {"items": []}, "items": items, "on": True, "n": 7})
+    )
+    assert [value for _, value in json_array.read_objects(path, "items")] == items
 
 
 @pytest.mark.parametrize("name", ["kueue", "volcano"])

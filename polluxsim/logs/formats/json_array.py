@@ -21,6 +21,8 @@ MAX_OBJECT = 1 << 23
 
 BLANKS = " \t\r\n"
 
+IN_NUMBERS = "0123456789.eE+-"
+
 
 def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of a JSON array and their lines.
@@ -131,7 +133,7 @@ class _Window:
                     raise self._broken(error) from None
                 self._read(max(CHUNK, seen))
                 continue
-            if isinstance(value, int | float) and end == len(self._text) and not self._ended:
+            if isinstance(value, int | float) and not self._ended and not self._text[end:].lstrip(IN_NUMBERS):
                 self._read(CHUNK)  # the number may go on
                 continue
             self._line += self._text.count("\n", self._at, end)
