@@ -63,8 +63,8 @@ def _keys_of_tables() -> str:
     return (
         "Keys of --columns: "
         + ", ".join(TABLE_KEYS)
-        + ".\nsubmit and gpus are needed. COLUMN*60 converts minutes, COLUMN:1002 takes the number of entry 1002 of\n"
-        "a list like 1=8,1002=2. A column with the name of a key needs no pair."
+        + ".\nsubmit and gpus are needed. COLUMN*60 converts minutes, COLUMN:1002 takes the number of entry 1002 "
+        "of a list like 1=8,1002=2. A column with the name of a key needs no pair."
     )
 
 

@@ -55,7 +55,9 @@ def test_a_workload_without_admission_has_what_its_pods_request(tmp_path):
 def test_keys_are_named_with_their_path(tmp_path):
     workload = sample("kueue", 0)
     workload["status"]["conditions"][2]["lastTransitionTime"] = "soon"
-    with pytest.raises(InvalidInputError, match=r"key 'status.conditions\[\].lastTransitionTime' is not a time like"):
+    with pytest.raises(
+        InvalidInputError, match=r"key 'status.conditions\[\].lastTransitionTime' is not a time with its zone, like"
+    ):
         imported(tmp_path, "kueue", workload)
     workload = sample("kueue", 0)
     del workload["metadata"]["creationTimestamp"]

@@ -93,7 +93,10 @@ class JsonRow(Row):
         if value is None or value in ("None", ""):
             return None
         if not isinstance(value, str) or (seconds := read_time(value, self.zone)) is None:
-            raise self.error(key, "a time like 2017-10-02 08:00:00, or None")
+            like = (
+                "with its zone, like 2024-01-01T00:00:00Z" if self.zone is None else "like 2017-10-02 08:00:00, or None"
+            )
+            raise self.error(key, f"a time {like}")
         return seconds
 
     def objects(self, key: str) -> list[dict[str, object]]:
