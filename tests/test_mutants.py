@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from log_samples import SAMPLES
+from log_samples import FIXTURES, SAMPLES
 from mutants import READ, REFUSED, Kind, break_table, broken_text, outcome
 from rich.console import Console
 from run_check import inconsistencies
@@ -114,6 +114,14 @@ def kinds(whole: Path) -> dict[str, Kind]:
         data = broken_text(SAMPLES[name].log.read_bytes(), rng, delimiter.delimiter if delimiter else '"')
         (folder / name).write_bytes(data)
 
+    def pai(rng: random.Random, folder: Path) -> None:
+        shutil.copytree(FIXTURES / "pai", folder, dirs_exist_ok=True)
+        path = rng.choice(sorted(folder.iterdir()))
+        path.write_bytes(broken_text(path.read_bytes(), rng, ","))
+
+    def supercloud(rng: random.Random, folder: Path) -> None:
+        (folder / "table").write_bytes(broken_text((FIXTURES / "supercloud.csv").read_bytes(), rng, ","))
+
     def card(rng: random.Random, folder: Path) -> None:
         path = rng.choice(sorted(shipped("traces").glob("*.yaml")))
         (folder / "card.yaml").write_bytes(broken_text(path.read_bytes(), rng, rng.choice((":", ",", " "))))
@@ -157,6 +165,12 @@ def kinds(whole: Path) -> dict[str, Kind]:
     found = (
         Kind("config", config, run_with_config),
         Kind("log", log, read_log),
+        Kind("sacct-json", text("slurm", FIXTURES / "slurm-json" / "sacct.json", '"'), read_log),
+        Kind("kueue", text("kueue", SAMPLES["kueue"].log, '"'), read_log),
+        Kind("volcano", text("volcano", SAMPLES["volcano"].log, '"'), read_log),
+        Kind("pai", pai, read_pai),
+        Kind("table", text("table", SAMPLES["table"].log, ","), read_log),
+        Kind("supercloud", supercloud, read_supercloud),
         Kind("card", card, read_profiles),
         Kind("measured", measured, read_profiles),
         Kind("csv", text("w.csv", whole / "w.csv", ","), read_csv),
@@ -186,6 +200,12 @@ RUN = ["workload=file", "hydra.run.dir=out", "engine.horizon=7200", "policy=fifo
 KINDS = (
     "config",
     "log",
+    "sacct-json",
+    "kueue",
+    "volcano",
+    "pai",
+    "table",
+    "supercloud",
     "card",
     "measured",
     "csv",
@@ -239,7 +259,21 @@ def read_gavel(folder: Path) -> None:
 
 def read_log(folder: Path) -> None:
     (source,) = folder.iterdir()
-    lenient = import_trace(source.name, source, folder / "t.parquet", skip_bad=True)
+    check_import(source.name, source, folder)
+
+
+def read_pai(folder: Path) -> None:
+    check_import("pai2020", folder, folder)
+    import_trace("pai2020", folder, folder / "t.parquet")  # a lenient import refuses hardly any broken table
+
+
+def read_supercloud(folder: Path) -> None:
+    columns = "job=id_job,submit=time_submit,start=time_start,end=time_end,gpus=tres_alloc:1001:1002,status=state"
+    check_import("table", folder / "table", folder, columns)
+
+
+def check_import(name: str, source: Path, folder: Path, columns: str = "") -> None:
+    lenient = import_trace(name, source, folder / "t.parquet", skip_bad=True, columns=columns)
     assert lenient.rows_read == lenient.jobs_written + sum(tally.count for tally in (*lenient.dropped, *lenient.bad))
     TraceReplay(str(folder / "t.parquet")).load({})
 

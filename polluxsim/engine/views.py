@@ -158,6 +158,8 @@ class JobWindow(ReadOnly):
     stages: Stages | None = _request("stages")
     host: Host | None = _request("host")
     min_replicas: int | None = _request("min_replicas")
+    job_name: str | None = _request("job_name")
+    qos: str | None = _request("qos")
 
     def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
         set_field(self, "job_id", active.job.job_id)

@@ -1,4 +1,4 @@
-"""Turn a cluster's log into one trace: read its rows, count every one, sort by submission, write, tell."""
+"""Import a cluster log: read and count its rows, sort the jobs by submission, write a trace, and report."""
 
 from __future__ import annotations
 
@@ -43,41 +43,44 @@ def import_trace(
     skip_bad: bool = False,
     cluster_gpus: int | None = None,
     time_zone: str | None = None,
+    columns: str = "",
 ) -> Report:
-    """Read a log and write it as one Parquet file in the layout of `polluxsim.logs.schema`; return what was found.
+    """Read a log, write it as one Parquet file with the columns of `polluxsim.logs.schema`, and return a report.
 
-    The trace is sorted by submission: whoever replays it wants that order, and the report needs it for gaps
-    and bursts. The jobs are held as Arrow columns meanwhile.
+    The trace is sorted by submission, because replays need this order, and the report needs it for gaps and bursts.
+    The jobs are Arrow columns in memory.
 
     Parameters
     ----------
     format_name
         Name of a format in `polluxsim.logs.formats.FORMATS`.
     source
-        The log: a file, or a folder that holds the format's files under their usual names.
+        The log: a file, or a folder with files under their usual names.
     destination
-        The file to write. It appears when it is whole.
+        The file to write. It appears when it is complete.
     skip_bad
         Whether rows that cannot be read are counted and left out; otherwise the first one ends the import.
     cluster_gpus
-        Size of the cluster, for the report; None takes what the log or its format says [GPUs].
+        Size of the cluster, for the report; None takes the size in the log or the format [GPUs].
     time_zone
         Zone of times that name none (IANA name); None takes the format's assumption.
+    columns
+        Map of the columns of a table, as KEY=COLUMN,KEY=COLUMN; see `polluxsim.logs.formats.table`.
 
     Raises
     ------
     InvalidConfigError
-        If the format or the zone is not known, the zone has no meaning for the format, or the cluster has no
-        GPU.
+        If the format or the zone is not known, the zone or the map of columns has no meaning for the format, or the
+        cluster has no GPU.
     InvalidInputError
         If the source cannot be read, a row is bad and not to be skipped, no job is left, or the destination
         cannot be written. There is no new file then.
     """
-    trace_format = find_format(format_name)
+    trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)
     if cluster_gpus is not None and cluster_gpus < 1:
         raise InvalidConfigError(f"cluster_gpus is {cluster_gpus}, allowed is a whole number ≥ 1")
-    # The ending also keeps a slip of the hand from writing over a log.
+    # The ending also prevents that a log is overwritten by mistake.
     if destination.suffix != ".parquet" or destination.is_dir():
         raise InvalidInputError(f"{destination}: allowed is the name of a file to write that ends in .parquet")
     size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
@@ -105,7 +108,7 @@ def _zone(trace_format: Format, name: str | None) -> tzinfo:
 
 
 class _Start(NamedTuple):
-    """When a trace begins: its first submission on the log's clock [s], as text, and as local time if any."""
+    """Start of a trace: the first submission on the clock of the log [s], as text, and as local time or None."""
 
     seconds: float
     text: str
@@ -116,7 +119,7 @@ class _Start(NamedTuple):
         """Return the time since the midnight before [s]; 0 on a clock without days."""
         if self.local is None:
             return 0.0
-        # The clock on the wall, without its zone: days with a change of summer time count 24 h too.
+        # Local time without its zone, so that days with a change of summer time have 24 h, too.
         wall = self.local.replace(tzinfo=None)
         return (wall - wall.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
 
@@ -140,7 +143,7 @@ def _start(seconds: float, clock: Clock, zone: tzinfo) -> _Start:
 
 @dataclass
 class _Import:
-    """One import under way."""
+    """The state of one import."""
 
     format: Format
     source: Path
@@ -156,13 +159,13 @@ class _Import:
 
     def run(self, entries: Iterator[Entry], skip_bad: bool) -> Report:
         """Import the rows."""
-        # What a job's place in the source is travels along in two columns, for the report's sake only.
+        # Two columns hold the place of each job in the source, for the report only.
         fields = [(column.name, column.kind) for column in columns_of(self.format.extras)]
         schema = pa.schema([*fields, ("file", pa.int32()), ("line", pa.int64())])
         table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
         if not table.num_rows:
             raise self._no_jobs()
-        table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs of one instant stay as they came
+        table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
         with appearing_whole(self.destination) as temporary:
             return self._write(table, temporary)
 
@@ -178,7 +181,7 @@ class _Import:
             elif skip_bad:
                 self.bad.add(entry.reason, entry.place)
             else:
-                raise entry
+                raise InvalidInputError(f"{entry}; correct the row, or leave out bad rows with --skip-bad")
 
     def _cells(self, job: LogJob) -> tuple[object, ...]:
         file = self.files.setdefault(job.place.file, len(self.files))
@@ -248,7 +251,7 @@ class _Import:
 
     def _loads(self, loads: dict[int, tuple[int, float]], start: _Start) -> Iterator[DayLoad]:
         days = range(min(loads), max(loads) + 1)
-        # A submission that strays by centuries must not make a list of all the days between.
+        # A submission that is wrong by centuries must not make a list of all days in between.
         for day in days if len(days) <= MAX_DAYS else sorted(loads):
             jobs, seconds = loads.get(day, (0, 0.0))
             yield DayLoad(start.day(day), jobs, seconds / HOUR, self._load(seconds / HOUR, DAY))

@@ -1,8 +1,8 @@
-"""The one table that every cluster log becomes: a row per job in order of submission.
+"""The columns of a trace, into which every cluster log is imported: a row per job in order of submission.
 
-A trace is a Parquet file with the columns of `CORE_COLUMNS`, then those that its format adds from
-`EXTRA_COLUMNS`. Each field's metadata has its unit and meaning; the schema's metadata says which log it was,
-the time zone of its clock and what instant second 0 is.
+A trace is a Parquet file with the columns of `CORE_COLUMNS`, followed by the columns of `EXTRA_COLUMNS` that its format
+has. The metadata of a field has its unit and meaning. The metadata of the schema has the log, its time zone and the
+instant of second 0.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "1"
-"""Version of this layout; a reader refuses one it does not know."""
+"""Version of these columns. A reader refuses other versions."""
 
 PREFIX = "polluxsim."
-"""Start of every key that this module puts into a file's metadata."""
+"""Prefix of the keys in the metadata of a file."""
 
 
 class Column(NamedTuple):
@@ -62,6 +62,9 @@ EXTRA_COLUMNS = {
         Column("queueing_delay", pa.float64(), "s", "from submission to the first start"),
         Column("time_limit", pa.float64(), "s", "longest time on GPUs that its user promised; empty if none"),
         Column("partition", pa.string(), "", "part of the cluster that it was submitted to"),
+        Column("priority", pa.float64(), "", "priority in the log; larger values go first"),
+        Column("qos", pa.string(), "", "quality of service or priority class, by name"),
+        Column("eligibility_delay", pa.float64(), "s", "from its user's submission to when it could start"),
         Column("array_limit", pa.int64(), "1", "jobs of its array that may run at once; empty if all may"),
         Column("usable_attempts", pa.int64(), "1", "attempts that held GPUs for a known time above 0"),
         Column("gpus_first", pa.int64(), "GPUs", "GPUs of the first attempt"),
@@ -77,20 +80,20 @@ EXTRA_COLUMNS = {
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """What a trace's metadata says of it.
+    """Metadata of a trace.
 
     Parameters
     ----------
     format
-        Name of the format it was read from.
+        Name of the format of the log.
     source
-        Name of the file or folder it was read from, without the path.
+        Name of the file or folder of the log, without the path.
     citation
-        Where such logs come from, and under which licence.
+        Source of such logs, and their licence.
     time_zone
-        Zone of the log's clock (IANA name); empty if its times are relative.
+        Time zone of the log (IANA name); empty if its times are relative.
     origin_time
-        Instant of second 0, ISO format with offset; if times are relative, the log's own second of it.
+        Instant of second 0 in ISO format with an offset; if times are relative, the second of the log.
     """
 
     format: str
@@ -101,7 +104,7 @@ class TraceInfo:
 
 
 def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
-    """Return the columns of a trace whose format adds `extras`."""
+    """Return the columns of a trace with the further columns `extras`."""
     return (*CORE_COLUMNS, *(EXTRA_COLUMNS[name] for name in extras))
 
 
@@ -116,12 +119,12 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 
 def read_info(path: Path) -> TraceInfo:
-    """Return what a trace says of itself.
+    """Return the metadata of a trace.
 
     Raises
     ------
     InvalidInputError
-        If the file is no trace of this version.
+        If the file is not a trace of this version.
     """
     try:
         schema = pq.read_schema(path)

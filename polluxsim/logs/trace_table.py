@@ -1,8 +1,9 @@
-"""Traces as tables in Parquet: the jobs of an imported log, read back with checks, and tables of jobs, written."""
+"""Traces in Parquet: read the jobs of an imported log with checks, and write jobs as a trace."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from sys import float_info
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,30 +25,34 @@ if TYPE_CHECKING:
 
 
 class TraceJob(NamedTuple):
-    """One job as a trace tells it.
+    """One job of a trace. Values that the trace does not state are None.
 
     Attributes
     ----------
     job
-        Its name; unique in most logs, not in all.
+        Name, unique in most logs.
     submit_time
-        Submission, on the trace's clock [s].
+        Submission [s since the first submission].
     duration
-        Time on its GPUs [s]; None if the trace does not say.
+        Time on GPUs [s].
     num_gpus
-        GPUs it held or asked for [GPUs; a fraction where they were shared].
+        GPUs that the job held or requested [GPUs; a fraction if they were shared].
     tenant, status, user
-        Its virtual cluster, account or cluster, how it ended, and whose it was; None if the trace does not say.
+        Virtual cluster, account or cluster; state at the end; user.
     queueing_delay, time_limit
-        How long it waited, and the longest time on GPUs that its user promised [s]; None if the trace does not say.
+        Time from submission to the first start, and the user's limit of the time on GPUs [s].
     partition
-        The part of the cluster; None if the trace does not say.
+        Part of the cluster.
     gpu_type
-        Kinds of GPU given or asked for, with bars between them; None if the trace does not say.
+        GPU types that the job was given or requested, with bars between them.
     array_limit
-        Jobs of its array that may run at once; None if all may.
+        Jobs of its array that may run at once; None for all.
     cpus, memory
-        What it asked for [cores; GB]; None if the trace does not say.
+        Requested CPUs and memory [cores; GB].
+    application
+        Application, type or recurring name.
+    priority, qos
+        Priority, and quality of service or priority class.
     """
 
     job: str
@@ -64,6 +69,9 @@ class TraceJob(NamedTuple):
     array_limit: int | None = None
     cpus: float | None = None
     memory: float | None = None
+    application: str | None = None
+    priority: float | None = None
+    qos: str | None = None
 
     @property
     def gpu_time(self) -> float:
@@ -72,12 +80,12 @@ class TraceJob(NamedTuple):
 
 
 def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
-    """Return what a trace says of itself, and its jobs in order of submission [s since the first].
+    """Return the metadata of a trace, and its jobs in order of submission.
 
     Raises
     ------
     InvalidInputError
-        If the file is no trace, or a row of it is not what it should be.
+        If the file is not a trace, or a row has an invalid value.
     """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file")
@@ -102,13 +110,13 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
 
 
 def _schema_of_jobs(present: Sequence[str]) -> pa.Schema:
-    """Return the columns that jobs are read from: those of every trace, and of the others those that are there."""
+    """Return the columns of jobs: the columns of every trace, and the further columns that the file has."""
     columns = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
     return pa.schema([(column.name, column.kind) for column in columns if column.name in TraceJob._fields])
 
 
 def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info: TraceInfo, path: Path) -> None:
-    """Write jobs as a trace, in order of submission as given; columns that are not given are empty."""
+    """Write jobs, which are in order of submission, as a trace. Missing columns are empty."""
     schema = trace_schema((), info)
     count = len(jobs["job"])
     columns = [
@@ -120,7 +128,7 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
 
 
 def origin_of(path: Path, info: TraceInfo) -> datetime:
-    """Return the instant of a trace's second 0; raise InvalidInputError if its times are relative: nobody knows."""
+    """Return the instant of second 0 of a trace; raise InvalidInputError if its times are relative."""
     try:
         origin = datetime.fromisoformat(info.origin_time)
     except ValueError:
@@ -131,20 +139,21 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
 
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Check what no schema says; a value that is missing where it must not be shows as NaN."""
+    """Check the limits that a schema cannot state. A missing value of a required column is NaN here."""
     limits = {
-        "submit_time": MOST_SECONDS,
-        "duration": MOST_SECONDS,
-        "num_gpus": MAX_GPUS,
-        "time_limit": MOST_SECONDS,
-        "array_limit": MOST_SECONDS,
-        "cpus": UNLIMITED,
-        "memory": UNLIMITED,
+        "submit_time": (0.0, MOST_SECONDS),
+        "duration": (0.0, MOST_SECONDS),
+        "num_gpus": (0.0, MAX_GPUS),
+        "time_limit": (0.0, MOST_SECONDS),
+        "array_limit": (0.0, MOST_SECONDS),
+        "cpus": (0.0, UNLIMITED),
+        "memory": (0.0, UNLIMITED),
+        "priority": (-float_info.max, float_info.max),
     }
-    for name, most in limits.items():
+    for name, (least, most) in limits.items():
         values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # unsafe: beyond 2⁵³ to the nearest
-        good = (values >= 0) & (values <= most)
-        allowed = f"a number from 0 to {most:g}"
+        good = (values >= least) & (values <= most)
+        allowed = f"a number from {least:g} to {most:g}"
         if name not in ("submit_time", "num_gpus"):
             good |= columns[name].is_null().to_numpy()
             allowed += ", or nothing"

@@ -93,10 +93,14 @@ class JobView(Protocol):
         GPUs and total batch size its user asked for [1; examples].
     application
         What it trains, by name; all jobs of an application do alike work.
+    job_name
+        Name that its user gives to like jobs, or the application that a log states; not unique. None if unknown.
     user, queue
         Who pays, and the queue (virtual cluster, partition, tenant) it was submitted to; None if not said.
     priority
         Larger goes first, for policies that look at it; 0 if not said.
+    qos
+        Quality of service or priority class, by name; None if unknown.
     deadline
         When it should be complete [s since the start of the workload]; None if not said.
     time_limit
@@ -152,11 +156,15 @@ class JobView(Protocol):
     @property
     def application(self) -> str: ...
     @property
+    def job_name(self) -> str | None: ...
+    @property
     def user(self) -> str | None: ...
     @property
     def queue(self) -> str | None: ...
     @property
     def priority(self) -> float: ...
+    @property
+    def qos(self) -> str | None: ...
     @property
     def deadline(self) -> float | None: ...
     @property
@@ -230,6 +238,8 @@ class JobSnapshot(NamedTuple):
     host: Host | None = None
     sensitivity: Sensitivity | None = None
     trained: float = 0.0
+    job_name: str | None = None
+    qos: str | None = None
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:

@@ -96,5 +96,7 @@ READERS: Mapping[str, Callable[[Row, str], Any]] = {
     "memory": Row.number,
     "cpu_speeds": curve_of,
     "memory_speeds": curve_of,
+    "job_name": _shared_text,
+    "qos": _shared_text,
 }
 """Readers by column."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
+from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,10 @@ class Job:
     plan
         Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None
         if the batch size is fixed.
+    job_name
+        Name that the user gives to like jobs, or the application that a log states; not unique. None if unknown.
+    qos
+        Quality of service or priority class, by name; None if unknown.
 
     Raises
     ------
@@ -129,6 +134,8 @@ class Job:
     cpu_speeds: Curve = ()
     memory_speeds: Curve = ()
     plan: BatchPlan | None = None
+    job_name: str | None = None
+    qos: str | None = None
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():
@@ -183,6 +190,10 @@ class Job:
             and bool(self.job_id.strip() and self.application.strip())
             and (self.user is None or is_name(self.user))
             and (self.queue is None or is_name(self.queue))
+            and (self.job_name is None or is_name(self.job_name))
+            and (self.qos is None or is_name(self.qos))
+            and type(self.priority) is float
+            and isfinite(self.priority)
             and _other_options(self) == _NO_OTHER_OPTIONS
         )
 
@@ -223,6 +234,7 @@ _REQUIRED = frozenset(field.name for field in fields(Job) if field.default is no
 OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING and field.name != "plan")[2:]
 """Fields that a job may have besides, all after `duration` that a file can hold."""
 
-_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in ("user", "queue")), "plan")
+_CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos")
+_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE), "plan")
 _other_options = attrgetter(*_OTHER_OPTIONS)
 _NO_OTHER_OPTIONS = tuple(field.default for field in fields(Job) if field.name in _OTHER_OPTIONS)

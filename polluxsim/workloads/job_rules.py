@@ -98,5 +98,7 @@ RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "memory": _AMOUNT,
     "cpu_speeds": _CURVE,
     "memory_speeds": _CURVE,
+    "job_name": _NAME,
+    "qos": _NAME,
 }
 """By field: whether a value is allowed, and what is, in words."""

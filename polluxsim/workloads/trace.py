@@ -1,17 +1,25 @@
-"""A cluster's log replayed as it is: rigid jobs, each with the GPUs and the duration that the log says."""
+"""Replay of a cluster log: rigid jobs, each with the GPUs and the duration of the log."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil, inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError, InvalidInputError, bad_line, check_choice
+from polluxsim.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    bad_line,
+    check_choice,
+    did_you_mean,
+    listed,
+    short,
+)
 from polluxsim.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
@@ -34,39 +42,42 @@ LEAST_SHARE = 0.95
 
 @dataclass(frozen=True)
 class TraceReplay:
-    """Jobs of an imported trace, replayed as they were.
+    """Jobs of an imported trace.
 
-    Jobs that held no GPU, or none for a known time, are left out; a share of a GPU becomes a whole one. Both are
-    counted in the workload's notes.
+    Jobs without GPUs or without a known duration are left out. A job with a share of a GPU gets a whole GPU. The notes
+    of the workload count both.
 
     Parameters
     ----------
     path
-        What `polluxsim import` or `polluxsim generate` wrote (.parquet).
+        File that `polluxsim import` or `polluxsim generate` wrote (.parquet).
     most_gpus
-        Jobs with more GPUs are left out, and counted; None keeps all, and then all must fit the cluster.
+        Jobs with more GPUs are left out and counted. None keeps all jobs; then all must fit the cluster.
     most_jobs
-        The first so many jobs only; None takes all.
+        Number of jobs to use, from the first one; None uses all.
     cancel
-        Whether jobs that the log says were cancelled are cancelled at the same time here, where the log says when,
-        even if they wait longer; otherwise they run for as long as they did.
+        Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise
+        they run for their time in the log.
     start, hours
-        The window: from when on, counted from the log's first submission, and for how long; None is to the end [h].
+        Window: start, counted from the first submission of the log, and length; None is to the end [h].
     load_factor
-        Jobs arrive so many times as fast as they did.
+        Arrival-rate multiplier.
     share
-        Part of the jobs that is kept, drawn at random: a quarter of the log for a cluster of a quarter of its size.
+        Part of the jobs to draw: a quarter of the log for a cluster of a quarter of its size.
     resample_hours
-        Length of the pieces into which the log is cut [h], like 168 for weeks. As many pieces as the log has are drawn
-        with replacement and replayed one after the other, so that seeds differ as weeks do. A last piece counts if 95 %
-        of it are in the log. None replays the log in its order.
+        Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
+        replacement for each seed and replayed one after the other. A last piece counts if 95 % of it is in the log.
+        None replays the log in its order.
     seed
         Seed of both draws.
     queue
-        What jobs' queues are: the log's `tenant`, or its `partition`.
+        Field of the log that gives the queues of the jobs: `tenant` or `partition`.
     gpu_types
-        What GPU types of the log stand for here, beside the names that are known (`polluxsim.gpu_types.OTHER_NAMES`);
-        nothing for any type. None lets all jobs have any.
+        GPU type for each type in the log, in addition to the known names (`polluxsim.gpu_types.OTHER_NAMES`); an empty
+        name stands for any type. None lets all jobs use any type.
+    priorities
+        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is not in it keeps the
+        priority in the log, or 0.
     """
 
     path: str
@@ -81,6 +92,7 @@ class TraceReplay:
     seed: int = 0
     queue: str = "tenant"
     gpu_types: Mapping[str, str] | None = field(default_factory=dict)
+    priorities: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
@@ -94,6 +106,9 @@ class TraceReplay:
             )
         check_whole("seed", self.seed)
         check_choice("workload.queue", self.queue, QUEUES)
+        for name, priority in self.priorities.items():
+            if not is_number(priority) or not isfinite(priority):
+                raise InvalidConfigError(f"workload.priorities.{name} is {short(priority)}, which is not a number")
         for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
             if value is not None and value < 1:
                 raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ 1, or null")
@@ -109,7 +124,7 @@ class TraceReplay:
         return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))
 
     def _resampled(self, jobs: Sequence[Job], hours: float, notes: Counter[str]) -> tuple[Job, ...]:
-        """Return the jobs of as many pieces as the log has, drawn with replacement, one piece after the other."""
+        """Return the jobs of the drawn pieces, one piece after the other."""
         length = hours * HOUR / self.load_factor
         end = max(job.submit_time for job in jobs) if self.hours is None else self.hours * HOUR / self.load_factor
         count = int(end / length + 1 - LEAST_SHARE)
@@ -134,6 +149,7 @@ class TraceReplay:
         jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
+        self._check_priorities(jobs)
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         taken = 0
         for row, job in enumerate(jobs, start=1):
@@ -165,21 +181,33 @@ class TraceReplay:
             gpu_types=types.of(job.gpu_type),
             cpus=job.cpus or None,
             memory=job.memory or None,
+            priority=float(self.priorities.get(job.qos or "", job.priority or 0.0)),
+            job_name=shared(job.application),
+            qos=shared(job.qos),
         )
 
+    def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
+        known = {job.qos for job in jobs if job.qos} if self.priorities else set()
+        if unknown := sorted(set(self.priorities) - known):
+            there = f"its QOS are {listed(sorted(known))}" if known else "its jobs have no QOS"
+            raise InvalidConfigError(
+                f"workload.priorities names QOS {unknown[0]!r}, which is not in the log: {there}"
+                f"{did_you_mean(unknown[0], known)}"
+            )
+
     def _cancel_time(self, job: TraceJob) -> float | None:
-        """Return when the log says that the job was cancelled, if that counts [s]."""
+        """Return the time at which the job was cancelled in the log, None if it has no effect [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
         submitted = self._submit_time(job)
         return max(submitted, submitted + job.queueing_delay + job.duration)
 
     def _submit_time(self, job: TraceJob) -> float:
-        """Return when a job is submitted here [s]."""
+        """Return the submission of a job in the replay [s]."""
         return (job.submit_time - self.start * HOUR) / self.load_factor
 
     def _why_not(self, job: TraceJob, *, is_drawn: bool) -> str:
-        """Return why a job is left out, nothing if it is not."""
+        """Return the reason to leave out a job, empty for a job of the replay."""
         end = inf if self.hours is None else (self.start + self.hours) * HOUR
         if not self.start * HOUR <= job.submit_time < end:
             return "jobs submitted outside the window left out"
@@ -195,7 +223,7 @@ class TraceReplay:
 
 
 def _moved(jobs: Sequence[Job], later: float, ending: str) -> Iterator[Job]:
-    """Yield jobs that are submitted later by some time [s], under names with an ending."""
+    """Yield jobs with later submissions [s] and names with an ending."""
     names = {job.job_id: f"{job.job_id}{ending}" for job in jobs}
     for job in jobs:
         yield replace(
@@ -208,13 +236,13 @@ def _moved(jobs: Sequence[Job], later: float, ending: str) -> Iterator[Job]:
 
 
 class _Arrays:
-    """Job arrays of which only so many jobs may run at once: each waits for the one so many before it."""
+    """Job arrays with a limit of running jobs: each job waits for the job that is the limit before it."""
 
     def __init__(self) -> None:
         self._members = defaultdict[str, list[str]](list)
 
     def before(self, job: TraceJob, name: str) -> tuple[str, ...]:
-        """Return the job that this one waits for, and remember it."""
+        """Return the job that a job waits for, and remember the job."""
         if not job.array_limit:
             return ()
         members = self._members[job.job.partition("_")[0]]

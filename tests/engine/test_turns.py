@@ -118,7 +118,10 @@ LOOKS_AT_ALL: dict[str, Callable[[ClusterView], object]] = {
     "running": lambda view: list(view.running),
     "waiting": lambda view: list(view.waiting),
 }
-ALWAYS = ("job_id", "submit_time", "num_replicas", "batch_size", "user", "queue", "priority", "deadline", "time_limit")
+ALWAYS = (
+    "job_id", "submit_time", "num_replicas", "batch_size", "user", "queue", "priority", "deadline", "time_limit",
+    "job_name", "qos",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("policy", [Fifo(), Pollux()], ids=["fifo", "pollux"])

@@ -139,7 +139,7 @@ SAMPLES = {
         (
             {
                 "job": "pod-2", "submit_time": 0.0, "duration": 8500.0, "num_gpus": 0.46, "status": "running",
-                "gpu_type": "T4|P100", "queueing_delay": 0.0,
+                "gpu_type": "T4|P100", "queueing_delay": 0.0, "qos": "BE",
             },
             {"job": "pod-1", "submit_time": 500.0, "duration": 3990.0, "num_gpus": 1.0, "gpu_type": None},
             {"job": "pod-5", "submit_time": 1000.0, "duration": 100.0, "num_gpus": 8.0, "status": "failed"},
@@ -147,6 +147,56 @@ SAMPLES = {
         {NO_GPU: 1, NEVER_RAN: 1},
         {"a fraction of a GPU": 1, "was running when last seen: its duration is a lower bound": 1},
         "500.0",
+    ),
+    "kueue": Sample(
+        "kueue.json",
+        (
+            {
+                "job": "nlp/preempted", "submit_time": 0.0, "duration": 1200.0, "num_gpus": 2.0, "user": None,
+                "tenant": "nlp", "status": "failed", "application": None, "num_instances": 1, "gpu_type": None,
+                "queueing_delay": None, "partition": "nlp-local", "priority": -5.0, "qos": None,
+            },
+            {
+                "job": "vision/job-train-1a2b", "submit_time": 3600.0, "duration": 3600.0, "num_gpus": 8.0,
+                "tenant": "vision", "status": "completed", "application": "train", "num_instances": 3,
+                "gpu_type": "a100", "cpus": 16.5, "memory": 129 * 2**30 / 1e9, "queueing_delay": 600.0,
+                "time_limit": 7200.0, "partition": "gpu-queue", "priority": 100.0, "qos": "high",
+            },
+        ),
+        {NO_GPU: 1, NEVER_RAN: 1, "no end": 1},
+        {},
+        "2024-06-01T07:00:00+00:00",
+    ),
+    "volcano": Sample(
+        "volcano.json",
+        (
+            {
+                "job": "vision/alone", "submit_time": 0.0, "duration": None, "num_gpus": 1.0, "status": "running",
+                "attempts": None, "application": None, "queueing_delay": None, "partition": "default",
+            },
+            {
+                "job": "vision/train-u1", "submit_time": 1800.0, "duration": 3000.0, "num_gpus": 4.0,
+                "tenant": "vision", "status": "completed", "attempts": 2, "application": "train",
+                "num_instances": 4, "cpus": 32.0, "memory": 256 * 2**30 / 1e9, "queueing_delay": 600.0,
+                "partition": "research", "priority": 1000.0, "qos": "urgent",
+            },
+        ),
+        {NO_GPU: 1, NEVER_RAN: 1, "Volcano Job, told with its PodGroup": 1, "priority class": 1},
+        {"was running when last seen: its duration is a lower bound": 1},
+        "2024-06-01T07:30:00+00:00",
+    ),
+    "table": Sample(
+        "table.csv",
+        (
+            {
+                "job": "b", "submit_time": 0.0, "duration": 600.0, "num_gpus": 0.5, "user": "bob", "tenant": None,
+                "status": "failed", "application": "resnet", "queueing_delay": 60.0, "priority": None, "qos": "low",
+            },
+            {"job": "a", "submit_time": 1800.0, "duration": 3600.0, "num_gpus": 4.0, "priority": 5.0, "qos": "high"},
+        ),
+        {NO_GPU: 1, NEVER_RAN: 1, "no end": 1},
+        {"a fraction of a GPU": 1},
+        "2024-03-01T08:30:00+00:00",
     ),
     "sia": Sample(
         "sia.csv",

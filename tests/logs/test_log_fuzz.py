@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_samples import SAMPLES
+from log_samples import FIXTURES, SAMPLES
 
 from polluxsim.errors import PolluxSimError
 from polluxsim.logs.formats import FORMATS
+from polluxsim.logs.formats.log_rows import TableFormat
 from polluxsim.logs.formats.philly_raw import read_job
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.report_text import as_text
@@ -24,7 +25,14 @@ fuzzing = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
-TABLES = sorted(set(FORMATS) - {"philly-raw"})
+TABLES = sorted(name for name, one in FORMATS.items() if isinstance(one, TableFormat))
+
+JSON_SAMPLES = {
+    "kueue": SAMPLES["kueue"].log,
+    "volcano": SAMPLES["volcano"].log,
+    "slurm": FIXTURES / "slurm-json" / "sacct.json",
+}
+"""Samples of formats that are one JSON object."""
 
 NASTY = (
     "", " ", "0", "-0", "-1", "1e400", "1e18", "99999999999999999999", "nan", "inf", "None", "NULL", "0x10",
@@ -189,6 +197,33 @@ def test_raw_philly_jobs(jobs, data, tmp_path):
         where = data.draw(st.sampled_from(list(places(jobs))))
         broken = json.dumps(replaced(jobs, where, data.draw(json_values)), ensure_ascii=data.draw(st.booleans()))
         check_both_ways("philly-raw", broken.encode("utf-8", "surrogatepass"), tmp_path)
+
+
+@pytest.mark.parametrize("name", JSON_SAMPLES)
+def test_objects_with_other_values(name, tmp_path):
+    original = json.loads(JSON_SAMPLES[name].read_text())
+    spots, jobs = list(places(original)), []
+
+    @fuzzing
+    @given(st.sampled_from(spots), json_values, st.booleans())
+    def check(where, value, is_ascii):
+        text = json.dumps(replaced(original, where, value), ensure_ascii=is_ascii)
+        report = check_both_ways(name, text.encode("utf-8", "surrogatepass"), tmp_path)
+        jobs.append(report.jobs_written if report else 0)
+
+    check()
+    assert sum(jobs) > 0
+
+
+@fuzzing
+@given(st.lists(st.dictionaries(st.sampled_from(("job", "submit", "gpus", "duration", "start", "x")), json_values)))
+def test_tables_of_any_values(tmp_path, rows):
+    """As a list, and with an object on each line: both are read alike."""
+    reports = []
+    for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
+        report = check_both_ways("table", text.encode("utf-8", "surrogatepass"), tmp_path)
+        reports.append(None if report is None else (report.jobs_written, [one.count for one in report.bad]))
+    assert reports[0] == reports[1]
 
 
 @fuzzing

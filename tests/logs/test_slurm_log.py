@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from log_samples import FIXTURES
 
 from polluxsim.cli.import_log import EXAMPLE, SACCT
 from polluxsim.cli.main import main
@@ -175,6 +181,169 @@ def test_how_many_jobs_of_an_array_may_run_is_kept(tmp_path):
     rows += [f"6_1|{rest.format('COMPLETED')}", f"5_[4-9%2]|{rest.format('PENDING')}"]
     _, jobs = imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw", *rows)
     assert [job["array_limit"] for job in jobs] == [2, 2, 2, None]
+
+
+def test_a_job_is_submitted_when_it_is_eligible(tmp_path):
+    """A dependency held it back for a day. Its wait counts from then, and the day is kept."""
+    header = "JobID|Submit|Eligible|Start|End|ElapsedRaw|State|AllocTRES|QOS|Priority"
+    rest = "2024-01-03T00:01:00|2024-01-03T00:02:00|60|COMPLETED|gres/gpu=1"
+    _, (first, held) = imported(
+        tmp_path,
+        header,
+        f"2|2024-01-01T00:00:00|2024-01-03T00:00:00|{rest}|high|1000",
+        f"1|2024-01-02T00:00:00|Unknown|{rest}|normal|",
+    )
+    assert (first["job"], first["submit_time"], first["eligibility_delay"], first["priority"]) == ("1", 0, None, None)
+    assert (held["submit_time"], held["queueing_delay"], held["eligibility_delay"]) == (86400, 60, 2 * 86400)
+    assert (held["priority"], held["qos"], first["qos"]) == (1000, "high", "normal")
+
+
+def test_epoch_times_give_the_same_trace(tmp_path):
+    """As sacct prints them with SLURM_TIME_FORMAT=%s."""
+    header = "JobID|Submit|Eligible|Start|End|State|AllocTRES"
+    times = [1704067200 + number for number in (0, 10, 70, 130)]
+    written = [datetime.fromtimestamp(time, UTC).replace(tzinfo=None).isoformat() for time in times]
+    rows = ["1|{}|{}|{}|{}|COMPLETED|gres/gpu=1".format(*each) for each in (times, written)]
+    (epoch, jobs), (text, same) = (imported(tmp_path, header, row) for row in rows)
+    assert jobs == same
+    assert jobs[0]["queueing_delay"] == 60
+    assert epoch.origin_time == text.origin_time == "2024-01-01T00:00:10+00:00"
+    with pytest.raises(InvalidInputError, match=r"line 2: column 'Start' is not a time like .*, or seconds"):
+        imported(tmp_path, header, rows[0].replace(str(times[2]), "-5"))
+
+
+def test_json_of_sacct(tmp_path):
+    report = import_trace("slurm", FIXTURES / "slurm-json", tmp_path / "t.parquet")
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    columns = ("job", "submit_time", "duration", "num_gpus", "user", "tenant", "status", "attempts", "application")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("9002_3", 0, 1800, 6, "bob", "lab2", "running", None, "sweep"),
+        ("9010+0", 3600, 90, 3, "cat", "lab1", "cancelled", None, "het"),
+        ("9001", 82800, 3600, 4, "ann", "lab1", "completed", 3, "train"),
+    ]
+    assert [(row["gpu_type"], row["priority"], row["qos"], row["time_limit"], row["array_limit"]) for row in rows] == [
+        (None, None, "normal", None, 2), (None, 7, "normal", None, None), ("a100", 4500, "high", 7200, None),
+    ]  # fmt: skip
+    assert (rows[2]["eligibility_delay"], rows[2]["queueing_delay"]) == (86400, 300)
+    assert {tally.reason: tally.count for tally in report.dropped} == {
+        "no GPU (CPU-only)": 1, "never ran (no start)": 1, "part of a heterogeneous job, one gang with its first": 1,
+    }  # fmt: skip
+
+
+def test_json_in_a_folder_counts_only_without_text(tmp_path):
+    shutil.copy(FIXTURES / "slurm" / "sacct.txt", tmp_path)
+    (tmp_path / "notes.json").write_text("{}")
+    assert import_trace("slurm", tmp_path, tmp_path / "t.parquet").jobs_written == 3
+    (tmp_path / "sacct.txt").unlink()
+    with pytest.raises(InvalidInputError, match=r"notes.json, line 1: the file has no list 'jobs'"):
+        import_trace("slurm", tmp_path, tmp_path / "t.parquet")
+
+
+jobs_of_a_log = st.lists(
+    st.fixed_dictionaries(
+        {
+            "submit": st.integers(1704067200, 1704067200 + 10**6),
+            "held": st.integers(0, 10**5),
+            "wait": st.integers(0, 10**4),
+            "elapsed": st.integers(0, 10**6),
+            "gpus": st.integers(0, 16),
+            "type": st.sampled_from(("", "a100")),
+            "limit": st.integers(0, 9999),
+            "priority": st.integers(0, 2**32 - 1),
+            "qos": st.sampled_from(("", "normal", "high")),
+            "state": st.sampled_from(("COMPLETED", "RUNNING", "CANCELLED", "OUT_OF_MEMORY")),
+            "task": st.none() | st.integers(0, 99),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def as_text(number, job, form):
+    """A job as a row of sacct, with its times in some form."""
+    eligible, start = job["submit"] + job["held"], job["submit"] + job["held"] + job["wait"]
+    times = "|".join(form(time) for time in (job["submit"], eligible, start, start + job["elapsed"]))
+    gpus = f"gres/gpu:{job['type']}={job['gpus']}" if job["type"] else f"gres/gpu={job['gpus']}"
+    name = number if job["task"] is None else f"{number}_{job['task']}"
+    cells = (name, times, job["elapsed"], job["state"], f"cpu=1,{gpus}", job["limit"], job["priority"], job["qos"])
+    return "|".join(map(str, cells))
+
+
+def as_object(number, job, version):
+    """A job as an object of sacct --json. Since version 23, numbers are objects and states are lists."""
+
+    def number_of(value):
+        return {"set": value is not None, "infinite": False, "number": value or 0} if version >= 23 else value
+
+    eligible, start = job["submit"] + job["held"], job["submit"] + job["held"] + job["wait"]
+    return {
+        "job_id": number,
+        "array": {"job_id": 0 if job["task"] is None else number, "task_id": number_of(job["task"])},
+        "time": {
+            "submission": job["submit"], "eligible": eligible, "start": start, "end": start + job["elapsed"],
+            "elapsed": job["elapsed"], "limit": number_of(job["limit"]),
+        },
+        "state": {"current": [job["state"]] if version >= 23 else job["state"]},
+        "priority": number_of(job["priority"]),
+        "qos": job["qos"],
+        "tres": {
+            "allocated": [
+                {"type": "cpu", "name": "", "count": 1},
+                {"type": "gres", "name": f"gpu:{job['type']}" if job["type"] else "gpu", "count": job["gpus"]},
+            ],
+        },
+    }  # fmt: skip
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(jobs_of_a_log)
+def test_dates_seconds_and_json_give_the_same_trace(tmp_path, jobs):
+    header = "JobID|Submit|Eligible|Start|End|ElapsedRaw|State|AllocTRES|TimelimitRaw|Priority|QOS"
+
+    def date(seconds):
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
+
+    texts = ["\n".join([header, *(as_text(*job, form) for job in enumerate(jobs, 1))]) for form in (date, str)]
+    texts += [json.dumps({"jobs": [as_object(*job, version) for job in enumerate(jobs, 1)]}) for version in (22, 23)]
+    found = []
+    for text in texts:
+        (tmp_path / "log").write_text(text)
+        try:
+            report = import_trace("slurm", tmp_path / "log", tmp_path / "t.parquet")
+        except InvalidInputError as error:
+            found.append(str(error))
+        else:
+            dropped = {tally.reason: tally.count for tally in report.dropped}
+            found.append((report.origin_time, dropped, pq.read_table(tmp_path / "t.parquet").to_pylist()))
+    assert found == found[:1] * 4
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("time", 5, "key 'time' is not an object"),
+        ("time", {"submission": "soon", "start": 6}, "key 'time.submission' is not a time like"),
+        ("time", {"submission": [1], "start": 6}, "key 'time.submission' is not a text or a number"),
+        ("time", {"submission": 5, "start": 6, "elapsed": -1}, "key 'time.elapsed' is not a number from 0"),
+        ("state", {"current": "DONE"}, "key 'state.current' is not one of COMPLETED"),
+        ("state", {"current": []}, "key 'state.current' is not a list of states"),
+        ("tres", {"allocated": {}}, "key 'tres.allocated' is not a list of objects"),
+        (
+            "tres",
+            {"allocated": [{"type": "gres", "name": "gpu", "count": -1}]},
+            "key 'tres.allocated' is not a list with",
+        ),
+        ("priority", {"set": True, "number": -3}, "key 'priority' is not a number from 0"),
+        ("job_id", "x", "key 'job_id' is not a job id like"),
+    ],
+)
+def test_values_of_the_json_that_are_none_are_named(key, value, message, tmp_path):
+    log = json.loads((FIXTURES / "slurm-json" / "sacct.json").read_text())
+    log["jobs"] = [{**log["jobs"][0], key: value}]
+    (tmp_path / "sacct.json").write_text(json.dumps(log))
+    with pytest.raises(InvalidInputError, match=f"sacct.json, line 1: {message}"):
+        import_trace("slurm", tmp_path / "sacct.json", tmp_path / "t.parquet")
 
 
 def test_pages_have_the_command_that_prints_such_a_log():

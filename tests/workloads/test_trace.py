@@ -27,7 +27,8 @@ from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
-from polluxsim.types import Cluster
+from polluxsim.policies.view import ClusterView, Decision
+from polluxsim.types import Allocation, Cluster
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Job, Workload
 
@@ -83,6 +84,36 @@ def test_whose_jobs_they_were_is_kept(tmp_path: Path) -> None:
     assert (two.user, two.queue, two.time_limit, two.cancel_time) == (None, "nlp", None, None)
     one, two = TraceReplay(str(path), cancel=True).load({}).jobs
     assert (one.cancel_time, two.submit_time, two.cancel_time) == (None, 10.0, 90.0)
+
+
+def test_names_priorities_and_qos_reach_the_view_of_a_job(tmp_path: Path) -> None:
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|JobName|State|Submit|Eligible|Start|End|ElapsedRaw|AllocTRES|QOS|Priority\n"
+        "1|train|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:05|2024-01-01T00:01:00|2024-01-01T00:02:00|60|"
+        "gres/gpu=2|high|100\n"
+        "2| |COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:25|2024-01-01T00:01:00|2024-01-01T00:02:00|60|"
+        "gres/gpu=2||\n"
+    )
+    path = tmp_path / "t.parquet"
+    import_trace("slurm", tmp_path / "sacct.txt", path)
+    seen = dict[str, tuple[object, ...]]()
+
+    class Watching(Fifo):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
+            for job in view.jobs:
+                seen[job.job_id] = job.submit_time, job.job_name, job.priority, job.qos
+            return super().allocate(view, rng)
+
+    simulate(TraceReplay(str(path)).load({}), {}, Cluster.uniform(1, 4), Watching())
+    assert seen == {"1": (0.0, "train", 100.0, "high"), "2": (20.0, None, 0.0, None)}
+    by_qos = TraceReplay(str(path), priorities={"high": 7}).load({}).jobs
+    assert [job.priority for job in by_qos] == [7.0, 0.0]
+    for priorities, message in (
+        ({"hgih": 1}, "names QOS 'hgih', which is not in the log: its QOS are high; did you mean high?"),
+        ({"high": "x"}, "priorities.high is 'x', which is not a number"),
+    ):
+        with pytest.raises(InvalidConfigError, match=re.escape(message)):
+            TraceReplay(str(path), priorities=priorities).load({})  # type: ignore[arg-type]
 
 
 SACCT = """\

@@ -144,6 +144,8 @@ OPTIONS = {
     "min_replicas": 1,
     "max_replicas": 8,
     "cancel_time": 7200.0,
+    "job_name": "train",
+    "qos": "high",
 }
 
 

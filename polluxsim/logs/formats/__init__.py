@@ -1,19 +1,19 @@
-"""Cluster logs that can be read, one file per format, by name.
+"""Formats of cluster logs by name, one module for each family of formats.
 
 To add a format:
 
-1. Put a file beside this one. If its logs are text tables with a line for each job, all it needs is a
-   function `_parse(row)` that returns a `LogJob`, or `row.dropped("why it is no job with GPUs")`.
-2. Read cells with `row.name`, `row.seconds`, `row.gpus`, `row.time`, `row.count`, `row.one_of`: they raise
-   the error that names file, line, value and what is allowed. `row.word` is for text that may be blank.
-3. Give it as `MINE = TableFormat(name=..., citation=..., layout=Layout(columns), parse=_parse, clock=...)`.
-4. Columns beyond the core ones: name them in `extras`, in the order of `LogJob.extras`, and give each a type,
-   a unit and a meaning in `EXTRA_COLUMNS` of `polluxsim.logs.schema`.
-5. Put what is readable but strange into `LogJob.oddities`, a constant text per kind: the report counts them.
-6. Add the instance to `FORMATS` below. A log that is no text table is a subclass of `Format`
-   (`philly_raw.py`).
-7. Put a small sample into tests/logs/fixtures and a line into `SAMPLES` of tests/logs/log_samples.py: the
-   tests that all formats share (strictness, counting, fuzzing) then run on it.
+1. Add a module here, or extend the module of its family. A text table with one line for each job needs only a
+   function `_parse(row)` that returns a `LogJob`, or `row.dropped("why this row is not a job with GPUs")`.
+2. Read cells with `row.name`, `row.seconds`, `row.gpus`, `row.time`, `row.count`, `row.one_of`. They raise an error
+   with the file, the line, the value and what is allowed. `row.word` reads text that may be blank.
+3. Define `MINE = TableFormat(name=..., citation=..., layout=Layout(columns), parse=_parse, clock=...)`. A JSON file
+   with a list of objects is a `JsonFormat` with a function for one `JsonRow` (`kubernetes.py`, `philly_raw.py`).
+4. Name further columns in `extras`, in the order of `LogJob.extras`. Give each a type, a unit and a meaning in
+   `EXTRA_COLUMNS` of `polluxsim.logs.schema`.
+5. Put readable but strange values into `LogJob.oddities`, with one constant text for each kind. The report counts them.
+6. Add the instance to `FORMATS` below. A log of another kind is a subclass of `Format`.
+7. Add a small sample to tests/logs/fixtures and a line to `SAMPLES` of tests/logs/log_samples.py. The tests that all
+   formats share (strictness, counting, fuzzing) then run on it. Add a kind of mutant to tests/test_mutants.py.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Form
 from polluxsim.logs.formats.helios import HELIOS
 from polluxsim.logs.formats.itp import ITP
 from polluxsim.logs.formats.joblists import GAVEL, SIA, TIRESIAS
+from polluxsim.logs.formats.kubernetes import KUEUE, VOLCANO
 from polluxsim.logs.formats.philly import PHILLY
 from polluxsim.logs.formats.philly_raw import PHILLY_RAW
 from polluxsim.logs.formats.slurm import SLURM
+from polluxsim.logs.formats.table import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ALL: tuple[Format, ...] = (
-    PHILLY_RAW, PHILLY, ITP, HELIOS, SEREN, KALOS, PAI2020, OPENB2023, SIA, GAVEL, TIRESIAS, SLURM,
+    PHILLY_RAW, PHILLY, ITP, HELIOS, SEREN, KALOS, PAI2020, OPENB2023, SIA, GAVEL, TIRESIAS, SLURM, KUEUE,
+    VOLCANO, TABLE,
 )  # fmt: skip
 
 FORMATS: Mapping[str, Format] = {trace_format.name: trace_format for trace_format in _ALL}

@@ -1,16 +1,31 @@
-"""Alibaba: the task table of the PAI cluster (2020), and the pods of the openb cluster (2023)."""
+"""Alibaba: the tasks and jobs of the PAI cluster (2020), and the pods of the openb cluster (2023)."""
 
 from __future__ import annotations
 
+from collections import Counter
+from sys import intern
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.errors import InvalidInputError
 from polluxsim.hosts import MIB
-from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
-from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, read_rows
+from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, as_gang, oddities_of_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import tzinfo
+    from pathlib import Path
 
 PAI_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
     "plan_cpu", "plan_mem", "plan_gpu", "gpu_type",
 )  # fmt: skip
+
+PAI_JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+
+PAI_JOB_TABLE = "pai_job_table.csv"
+"""Table of the jobs, beside the table of their tasks."""
 
 PAI_STATES = {
     "Terminated": JobStatus.COMPLETED,
@@ -59,7 +74,105 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
             row.word("gpu_type"),
             instances * row.within("plan_cpu", 0, 1e6) / 100 if row.has("plan_cpu") else None,
             instances * row.within("plan_mem", 0, 1e6) if row.has("plan_mem") else None,
+            None,
         ),
+    )
+
+
+class _Submission(NamedTuple):
+    """What the job table states of a job; the time is on the log's clock [s]."""
+
+    user: str | None
+    status: JobStatus | None
+    time: float
+
+
+class PaiFormat(TableFormat):
+    """The task table, joined with the job table if that stands beside it: the tasks of a job are one gang."""
+
+    def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield a job, a dropped row or an error for each task, and an error for each bad row of the job table."""
+        jobs = dict[str, _Submission]()
+        table = (source if source.is_dir() else source.parent) / PAI_JOB_TABLE
+        if not table.is_file():
+            yield from super().read(source, zone)
+            return
+        for row in read_rows(table, Layout(PAI_JOB_COLUMNS, has_header=False)):
+            if (bad := row if isinstance(row, BadRowError) else _remember(row, jobs)) is not None:
+                yield bad
+        yield from _joined(super().read(source, zone), jobs, _several_tasks(source_files(source, self.files)))
+
+
+def _remember(row: LogRow, jobs: dict[str, _Submission]) -> BadRowError | None:
+    """Add a row of the job table to the jobs by name; return the error if it is bad."""
+    try:
+        user = row.word("user")
+        status = row.one_of("status", PAI_STATES)
+        if row.has("start_time"):
+            jobs[row.name("job_name")] = _Submission(user and intern(user), status, row.instant("start_time"))
+    except BadRowError as error:
+        return error
+    return None
+
+
+def _several_tasks(paths: list[Path]) -> set[str]:
+    """Return the names of the jobs of several tasks. Most jobs have one, so the set is small."""
+    counts = Counter[str]()
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                counts.update(line.partition(",")[0].strip() for line in lines)
+        except OSError as error:
+            raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+    return {name for name, count in counts.items() if count > 1}
+
+
+def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: set[str]) -> Iterator[Entry]:
+    """Yield tasks as jobs; the tasks of a job are one gang, which comes last."""
+    gangs = dict[str, LogJob]()
+    for entry in entries:
+        if not isinstance(entry, LogJob):
+            yield entry
+            continue
+        name = entry.job.rpartition("/")[0]
+        if name not in several:
+            yield _of_job(entry, name, jobs)
+        elif name in gangs:
+            gangs[name] = _as_pai_gang(gangs[name], entry)
+            yield Dropped(entry.place, "task of a job, one gang with its first")
+        else:
+            gangs[name] = entry
+    for name, gang in gangs.items():
+        yield _of_job(gang, name, jobs)
+
+
+def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
+    """Return a gang with a further task, from the first start to the last end."""
+    start = min(first.submitted, task.submitted)
+    end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
+    gang = as_gang(first, task, PAI2020.extras)
+    instances, cpus, memory = (_sum(first.extras[place], task.extras[place]) for place in (0, 2, 3))
+    extras = (instances, gang.extras[1], cpus, memory, None)
+    return gang._replace(submitted=start, duration=end - start, extras=extras)
+
+
+def _sum(first: object, second: object) -> float | None:
+    known = [number for number in (first, second) if isinstance(number, int | float)]
+    return sum(known) if known else None
+
+
+def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
+    """Return a job from its task and its row in the job table."""
+    if (job := jobs.get(name)) is None:
+        return task._replace(job=name, oddities=(*task.oddities, f"a job that is not in {PAI_JOB_TABLE}"))
+    wait = task.submitted - job.time
+    return task._replace(
+        job=name,
+        submitted=job.time,
+        user=job.user,
+        status=job.status or task.status,
+        extras=(*task.extras[:-1], wait),
+        oddities=(*task.oddities, *oddities_of_times(job.time, task.submitted, None, 0.0)),
     )
 
 
@@ -88,22 +201,23 @@ def _parse_openb(row: LogRow) -> LogJob | Dropped:
             start - submitted,
             row.within("cpu_milli", 0, 1e9) / 1000 if row.has("cpu_milli") else None,
             row.within("memory_mib", 0, 1e9) * MIB if row.has("memory_mib") else None,
+            row.word("qos"),
         ),
         oddities=oddities_of_times(submitted, start, end, end - start),
     )
 
 
-PAI2020 = TableFormat(
+PAI2020 = PaiFormat(
     name="pai2020",
     citation="Alibaba PAI 2020 task table, Weng et al., NSDI '22, CC-BY-4.0",
-    # The date: README of alibaba/clusterdata, cluster-trace-gpu-v2020, note on time.
-    caveat="submission is the task's start, since the task table has no other; a job of several tasks is "
-    "several rows; in Asia/Shanghai hour and weekday are true, the date is not",
+    # The date and the meaning of the columns: README of alibaba/clusterdata, cluster-trace-gpu-v2020.
+    caveat=f"without {PAI_JOB_TABLE} beside the task table, submission is the task's start, and a job of several tasks "
+    "is several rows; in Asia/Shanghai hour and weekday are true, the date is not",
     layout=Layout(PAI_COLUMNS, has_header=False),
     parse=_parse_pai,
     clock=Clock.ZONED,
     time_zone="Asia/Shanghai",
-    extras=("num_instances", "gpu_type", "cpus", "memory"),
+    extras=("num_instances", "gpu_type", "cpus", "memory", "queueing_delay"),
     files="pai_task_table*.csv",
 )
 
@@ -112,6 +226,6 @@ OPENB2023 = TableFormat(
     citation="Alibaba openb 2023 pods, Weng et al., ATC '23",
     layout=Layout(OPENB_COLUMNS),
     parse=_parse_openb,
-    extras=("gpu_type", "queueing_delay", "cpus", "memory"),
+    extras=("gpu_type", "queueing_delay", "cpus", "memory", "qos"),
     files="openb_pod_list_default.csv",
 )

@@ -1,4 +1,4 @@
-"""What a reader of cluster logs is, and what it says of each row: a job, a row left out, or a bad row."""
+"""Interface of a reader of cluster logs. It yields a job, a dropped row or an error for each row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from polluxsim.errors import InvalidInputError, short
+from polluxsim.errors import InvalidConfigError, InvalidInputError, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class JobStatus(StrEnum):
-    """How a job ended, in one vocabulary for all logs."""
+    """State of a job at its end, in the same words for all logs."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -26,52 +26,52 @@ class JobStatus(StrEnum):
     PREEMPTED = "preempted"
     OUT_OF_MEMORY = "out_of_memory"
     RUNNING = "running"
-    """Was running when it was last seen: its duration is a lower bound."""
+    """The job had not ended, so its duration is a lower bound."""
 
 
 class Clock(StrEnum):
-    """How a log writes its times."""
+    """Form of the times in a log."""
 
     LOCAL = "local"
-    """Date and time of day without a zone: the zone is an assumption."""
+    """Dates and times of day without a zone. The zone is an assumption."""
     ZONED = "zoned"
-    """Each time says, or the format defines, which zone it is in."""
+    """Times with a zone, or in a zone that the format defines."""
     RELATIVE = "relative"
-    """Seconds from an unknown instant: there is no time of day."""
+    """Seconds from an unknown instant, without a time of day."""
 
 
 class Place(NamedTuple):
-    """Where a row stands: the file's name, and the line counted from 1."""
+    """Place of a row: the name of the file, and the line, counted from 1."""
 
     file: str
     line: int
 
 
 class LogJob(NamedTuple):
-    """One job as a log tells it.
+    """One job of a log.
 
     Attributes
     ----------
     place
-        Where it stands.
+        Place of the row.
     job
-        Its name in the log.
+        Name of the job.
     submitted
-        When it was submitted [s since 1970-01-01 UTC, or on the log's own clock if that is relative].
+        Submission [s since 1970-01-01 UTC, or on the clock of the log if its times are relative].
     duration
-        How long it ran on its GPUs [s]; None if the log does not say.
+        Time on GPUs [s]; None if unknown.
     num_gpus
-        GPUs it held or asked for [GPUs; a fraction where the log shares GPUs].
+        GPUs that the job held or requested [GPUs; a fraction if the log shares GPUs].
     user, tenant
-        Whose it was: a person, and a virtual cluster, account or cluster; None if the log does not say.
+        User, and virtual cluster, account or cluster; None if unknown.
     status
-        How it ended; None if the log does not say.
+        State at the end; None if unknown.
     attempts
-        How often it was started; None if the log does not say.
+        Number of starts; None if unknown.
     extras
-        Values of the format's own columns, in the order of `Format.extras`.
+        Values of the further columns of the format, in the order of `Format.extras`.
     oddities
-        What is suspicious about it though it can be read.
+        Suspicious values, by a constant text for each kind.
     """
 
     place: Place
@@ -88,20 +88,20 @@ class LogJob(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A row that is well written but is no job with GPUs, and why."""
+    """A valid row that is not a job with GPUs, and the reason."""
 
     place: Place
     reason: str
 
 
 class BadRowError(InvalidInputError):
-    """One row that cannot be read, of a line counted from 1; the rows around it can.
+    """One row that cannot be read. Other rows of the file can.
 
-    The reason is what is wrong, without the value found, so that like rows count together.
+    The line is counted from 1. The reason does not contain the value, so that equal mistakes are counted together.
     """
 
     def __init__(self, path: Path, line: int, reason: str, found: object = None) -> None:
-        super().__init__(path, line, reason, found)  # what it is made of, so that it goes from process to process
+        super().__init__(path, line, reason, found)  # all arguments, because errors are pickled
         self.place = Place(path.name, line)
         self.reason = reason
 
@@ -120,21 +120,21 @@ class Format(ABC):
     Parameters
     ----------
     name
-        What a user calls it.
+        Name on the command line.
     citation
-        Where such logs come from, and under which licence.
+        Source of such logs, and their licence.
     caveat
-        What a reader of the report must know of every such log; may be empty.
+        Note in the report of every such log; may be empty.
     clock
-        How its times are written.
+        Form of its times.
     time_zone
-        Time zone assumed if the user names none (IANA name).
+        Time zone if the user names none (IANA name).
     extras
         Columns beyond the core ones; names from `polluxsim.logs.schema.EXTRA_COLUMNS`.
     files
-        Pattern of its files' names, where the source is a folder.
+        Patterns of the names of its files in a folder, with spaces between them. The first one with a file counts.
     cluster_gpus
-        Finds the GPUs of the cluster that a log is from, or None if they are not known [GPUs].
+        Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     """
 
     name: str
@@ -147,7 +147,7 @@ class Format(ABC):
     cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
 
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
-        """Yield what each row is, in the order of the source, holding a few rows at a time.
+        """Yield a job, a dropped row or an error for each row, in the order of the source.
 
         Parameters
         ----------
@@ -164,21 +164,36 @@ class Format(ABC):
         for path in source_files(source, self.files):
             yield from self.entries(path, zone)
 
+    def for_source(self, source: Path, columns: str) -> Format:
+        """Return the format with a map of columns, adapted to one source.
+
+        Raises
+        ------
+        InvalidConfigError
+            If the format has no map of columns and one is given.
+        """
+        if columns:
+            raise InvalidConfigError(
+                f"--columns is for the format table, because {self.name} has columns of its own; leave it out"
+            )
+        return self
+
     @abstractmethod
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
-        """Yield what each row of one file is."""
+        """Yield a job, a dropped row or an error for each row of one file."""
 
 
-def source_files(source: Path, pattern: str) -> list[Path]:
-    """Return the files of a log: the source itself, or in a folder those whose name fits, by name.
+def source_files(source: Path, patterns: str) -> list[Path]:
+    """Return the files of a log: the source itself, or the files of a folder that fit a pattern, sorted by name.
 
-    Raise InvalidInputError if there is none.
+    `patterns` has spaces between patterns. The first pattern with a file counts. Raises InvalidInputError if there is
+    no file.
     """
     if not source.is_dir():
         if not source.is_file():
             raise InvalidInputError(f"{source}: no such file or folder")
         return [source]
-    files = sorted(path for path in source.glob(pattern) if path.is_file())
-    if not files:
-        raise InvalidInputError(f"{source}: no file {pattern} in this folder")
-    return files
+    for pattern in patterns.split():
+        if files := sorted(path for path in source.glob(pattern) if path.is_file()):
+            return files
+    raise InvalidInputError(f"{source}: no file {' or '.join(patterns.split())} in this folder")

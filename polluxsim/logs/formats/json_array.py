@@ -1,4 +1,4 @@
-"""The objects of one JSON array, one at a time, with the line on which each begins."""
+"""Read the objects of one JSON array one at a time, with the line on which each begins."""
 
 from __future__ import annotations
 
@@ -17,25 +17,35 @@ CHUNK = 1 << 16
 """Bytes read at a time."""
 
 MAX_OBJECT = 1 << 23
-"""Longest object read [characters]: if none ends by then the text is broken, and must not fill the memory."""
+"""Longest value read [characters]: if no value ends by then, the text is broken and must not fill the memory."""
 
 BLANKS = " \t\r\n"
 
+IN_NUMBERS = "0123456789.eE+-"
 
-def read_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the objects of a JSON array and their lines; raise InvalidInputError if the file is none.
 
-    Broken JSON is no bad row: nobody knows where the next begins.
+def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the objects of a JSON array and their lines.
+
+    With a `key`, the file is one object, and the array is its member of that name. Other members are skipped.
+
+    Broken JSON is not a bad row, because the start of the next row is unknown.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read or has no such array.
     """
     try:
         with path.open("rb") as file:
-            yield from _Window(path, file).objects()
+            window = _Window(path, file)
+            yield from window.objects() if key is None else window.objects_of(key)
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 class _Window:
-    """The stretch of a file between what was read and what was understood."""
+    """The part of a file that is read but not yet parsed."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -48,21 +58,45 @@ class _Window:
         self._ended = False
 
     def objects(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Yield each object and the line it begins on."""
+        """Yield each object and the line on which it begins."""
+        yield from self._list()
+        if found := self._next():
+            raise self._error(f"the list has ended, allowed is nothing more; found {found!r}")
+
+    def objects_of(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
+        """Yield each object of the list under a key, and the line on which it begins."""
+        self._expect("{", f"{{, the start of an object with the list {key!r}")
+        found = False
+        while self._next() == '"':
+            name = self._value()
+            self._expect(":", ": after a key")
+            if name == key:
+                found = True
+                yield from self._list()
+            else:
+                self._value()
+            if self._next() != ",":
+                break
+            self._expect(",", ",")
+        self._expect("}", ", or } after a value")
+        if not found:
+            raise self._error(f"the file has no list {key!r}; give the output of the command that the help names")
+        if mark := self._next():
+            raise self._error(f"found {mark!r} after the end of the object; remove the rest of the file")
+
+    def _list(self) -> Iterator[tuple[int, dict[str, object]]]:
         self._expect("[", "[, the start of a list of jobs")
         if self._next() == "]":
             self._expect("]", "]")
         else:
             yield from self._items()
-        if found := self._next():
-            raise self._error(f"the list has ended, allowed is nothing more; found {found!r}")
 
     def _items(self) -> Iterator[tuple[int, dict[str, object]]]:
         while True:
             if self._next() != "{":
                 raise self._error(f"allowed is {{, the start of a job; found {self._next()!r}")
             line = self._line
-            yield line, self._object()
+            yield line, self._value()  # type: ignore[misc]  # it begins with a brace
             if self._next() == "]":
                 self._expect("]", "]")
                 return
@@ -86,21 +120,25 @@ class _Window:
             raise self._error(what)
         self._at += 1
 
-    def _object(self) -> dict[str, object]:
+    def _value(self) -> object:
+        """Read the next value of any kind and return it."""
+        self._next()
         while True:
+            seen = len(self._text) - self._at
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                # Cut short or broken: looking at twice as much tells which, at twice the cost of knowing at
-                # once.
-                seen = len(self._text) - self._at
+                # The value is cut short or broken. Reading twice as much tells which, at twice the cost at most.
                 if self._ended or seen > MAX_OBJECT:
                     raise self._broken(error) from None
                 self._read(max(CHUNK, seen))
                 continue
+            if isinstance(value, int | float) and not self._ended and not self._text[end:].lstrip(IN_NUMBERS):
+                self._read(CHUNK)  # the number may go on
+                continue
             self._line += self._text.count("\n", self._at, end)
             self._at = end
-            return value  # type: ignore[no-any-return]  # it begins with a brace
+            return value
 
     def _read(self, size: int) -> None:
         raw = self._file.read(size)

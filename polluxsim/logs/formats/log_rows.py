@@ -1,4 +1,4 @@
-"""Rows of text tables, one line each, read so that a bad line costs no more than itself."""
+"""Rows of text tables with one line for each row. A bad line does not affect other lines."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 MAX_LINE = 1 << 20
-"""Longest line read [bytes]: what is longer is no row, and must not fill the memory."""
+"""Longest line [bytes]. A longer line is not a row and must not fill the memory."""
 
 MAX_COUNT = 10**9
-"""Largest whole number read [1]."""
+"""Largest whole number in a log [1]."""
 
 MAX_GPUS = 1e6
-"""Most GPUs of one job [GPUs]."""
+"""Largest number of GPUs of one job [GPUs]."""
 
 BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
-"""What logs write for nothing, in lower case."""
+"""Words of logs for a missing value, in small letters."""
 
 _ValueT = TypeVar("_ValueT")
 
 
 @dataclass(frozen=True)
 class LogRow(Row):
-    """One row of a log, whose cells are text; `zone` is that of times that name none, None if they all must."""
+    """One row of a log with cells of text. `zone` is the zone of times that name none; None if all must name theirs."""
 
     values: Mapping[str, str]
     zone: tzinfo | None = None
 
     @property
     def place(self) -> Place:
-        """Return where the row stands."""
+        """Return the place of the row."""
         return Place(self.path.name, self.line)
 
     def has(self, column: str) -> bool:
-        """Return whether the column exists and says something here."""
+        """Return whether the column exists and its cell is not blank."""
         return self.values.get(column, "").strip().lower() not in BLANKS
 
     def word(self, column: str) -> str | None:
@@ -68,7 +68,7 @@ class LogRow(Row):
         return value
 
     def count(self, column: str, at_least: int = 0) -> int:
-        """Return a whole number, also where it is written like 2.0."""
+        """Return a whole number, also from a cell like 2.0."""
         value = read_number(self.value(column))
         if value is None or value != math.floor(value) or not at_least <= value <= MAX_COUNT:
             raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
@@ -83,7 +83,7 @@ class LogRow(Row):
         return self.within(column, -MOST_SECONDS, MOST_SECONDS)
 
     def gpus(self, column: str) -> float:
-        """Return a number of GPUs, 0 for a job without [GPUs]."""
+        """Return a number of GPUs, 0 for a job without GPUs [GPUs]."""
         return self.within(column, 0, MAX_GPUS)
 
     def time(self, column: str) -> float:
@@ -94,8 +94,18 @@ class LogRow(Row):
             raise self.error(column, f"a time like 2017-10-02 08:00:00{offset}")
         return value
 
+    def moment(self, column: str) -> float:
+        """Return a time that is a date and time of day, or seconds since 1970 [s since 1970-01-01 UTC]."""
+        text = self.values[column]
+        if ":" in text:
+            return self.time(column)
+        seconds = read_number(text)
+        if seconds is None or not 0 <= seconds <= MOST_SECONDS:
+            raise self.error(column, "a time like 2017-10-02 08:00:00, or seconds since 1970")
+        return seconds
+
     def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
-        """Return what a word of a known list stands for."""
+        """Return the value of a word from a known list."""
         word = self.values[column].strip()
         if word not in allowed:
             raise self.error(column, f"one of {', '.join(allowed)}")
@@ -111,7 +121,7 @@ class LogRow(Row):
 
 
 def read_time(text: str, zone: tzinfo | None) -> float | None:
-    """Return a written time [s since 1970-01-01 UTC]; None if it is none, or its zone is not known.
+    """Return the time in a text [s since 1970-01-01 UTC], or None if the text has another form or no known zone.
 
     >>> from datetime import UTC
     >>> read_time("1970-01-02 00:00:00", UTC)
@@ -120,7 +130,7 @@ def read_time(text: str, zone: tzinfo | None) -> float | None:
     0.0
     """
     text = text.strip()
-    # Python also reads 20171002 and 2017-W40; in a log these are likelier numbers or names gone astray.
+    # Python also reads 20171002 and 2017-W40, which are more likely numbers or names in a wrong column.
     if len(text) < 19 or text[4] != "-" or text[13] != ":" or text[10] not in " T":
         return None
     try:
@@ -136,18 +146,18 @@ def read_time(text: str, zone: tzinfo | None) -> float | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a table are written.
+    """Form of the lines of a table.
 
     Parameters
     ----------
     columns
-        Columns that must be there; without a header, the columns in their order.
+        Required columns; without a header, all columns in order.
     alternatives
-        Groups of columns of which one at least must be there.
+        Groups of columns. One column of each group is required.
     wider
-        Without a header, the columns of rows that have as many; empty where all rows have the same.
+        Without a header, the columns of rows with more cells; empty if all rows have the same number of cells.
     delimiter
-        What stands between two cells.
+        Text between two cells.
     has_header
         Whether the first line names the columns.
     quoted
@@ -163,11 +173,11 @@ class Layout:
 
 
 def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table, line by line; empty lines are none.
+    """Yield the rows of a table. Empty lines are not rows.
 
     Raise InvalidInputError if the file cannot be opened, or its header lacks a column.
     """
-    lines = _read_lines(path)
+    lines = read_lines(path)
     header = list(layout.columns)
     if layout.has_header:
         header = _header(path, next(lines, (1, "")), layout)
@@ -213,14 +223,15 @@ def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) 
 def _split(text: str, layout: Layout) -> list[str] | None:
     if not layout.quoted or '"' not in text:
         return text.split(layout.delimiter)
-    # A reader per line: in these logs no cell spans lines, and an open quote must not swallow the rows below.
+    # One reader for each line, because no cell spans lines and an open quote must not swallow the following rows.
     try:
         return next(csv.reader([text], delimiter=layout.delimiter, strict=True))
     except (csv.Error, StopIteration):
         return None
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, str | BadRowError]]:
+def read_lines(path: Path) -> Iterator[tuple[int, str | BadRowError]]:
+    """Yield the lines of a text file that are not blank, with their numbers; a line that cannot be read is an error."""
     try:
         with path.open("rb") as file:
             yield from _decoded_lines(path, file)
@@ -251,7 +262,7 @@ def _skip_line(file: BinaryIO) -> None:
 
 
 def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
-    """Yield the rows of a table of which none may be bad: the first that is is raised."""
+    """Yield the rows of a table; raise the first bad row."""
     for row in read_rows(path, layout):
         if isinstance(row, BadRowError):
             raise row
@@ -259,35 +270,35 @@ def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
 
 
 def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
-    """Return the whole numbers in the last column of a table beside a log; none if there is no such table."""
+    """Return the whole numbers in the last column of a table beside a log, or an empty list without the table."""
     path = (source if source.is_dir() else source.parent) / name
     return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
-    """A log in a text table: all that differs between such logs is a layout and a function for one row.
+    """A log in a text table. Such logs differ in a layout and in a function for one row.
 
     Parameters
     ----------
     layout
         Columns and how cells are told apart.
     parse
-        Makes a job of a row, or says why it is none; raises `BadRowError`.
+        Function that returns the job of a row or the reason to drop it, and raises `BadRowError`.
     """
 
     layout: Layout
     parse: Callable[[LogRow], LogJob | Dropped]
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
-        """Yield what each row is."""
-        # Where each time says its zone, one that does not is a slip, and no assumption helps.
+        """Yield a job, a dropped row or an error for each row."""
+        # If all times of a log name their zone, a time without one is a mistake, and the zone is unknown.
         for row in read_rows(path, self.layout, zone if self.clock is Clock.LOCAL else None):
             yield row if isinstance(row, BadRowError) else self._entry(row)
 
     def _entry(self, row: LogRow) -> Entry:
         if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
-            return row.dropped("the header again")  # dumps that were put one behind the other
+            return row.dropped("the header again")  # several outputs in one file
         try:
             return self.parse(row)
         except BadRowError as error:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, JobStatus, LogJob, Place
-from polluxsim.logs.formats.json_array import read_objects
-from polluxsim.logs.formats.log_rows import counts_beside, read_time
+from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Place
+from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
+from polluxsim.logs.formats.log_rows import counts_beside
 from polluxsim.logs.formats.states import END_BEFORE_START, START_BEFORE_SUBMISSION
-from polluxsim.tables import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 STATUSES = {"Pass": JobStatus.COMPLETED, "Killed": JobStatus.CANCELLED, "Failed": JobStatus.FAILED}
@@ -117,16 +115,8 @@ class PhillyJob:
         return self.status is JobStatus.COMPLETED and not self.has_hole and bool(self.usable)
 
 
-class PhillyRaw(Format):
-    """The raw log. One JSON object is a row, and stands on the line of its opening brace."""
-
-    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
-        """Yield what each job is."""
-        for line, record in read_objects(path):
-            try:
-                yield _entry(read_job(path, line, record, zone), Place(path.name, line))
-            except BadRowError as error:
-                yield error
+def _parse(row: JsonRow) -> LogJob | Dropped:
+    return _entry(_job(row), row.place)
 
 
 def _cluster_gpus(source: Path) -> int | None:
@@ -135,82 +125,46 @@ def _cluster_gpus(source: Path) -> int | None:
 
 
 def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UTC) -> PhillyJob:
-    """Return the job that an object tells of; raise BadRowError if a key is missing, or not what the log has there."""
-    fields = _Fields(path, line, record, zone)
+    """Return the job that an object describes; raise BadRowError if a key is missing or has a value of another kind."""
+    return _job(JsonRow(path, line, record, zone))
+
+
+def _job(row: JsonRow) -> PhillyJob:
     return PhillyJob(
-        job_id=fields.text("jobid"),
-        user=fields.text("user"),
-        tenant=fields.text("vc"),
-        status=fields.status(),
-        submitted=fields.time("submitted_time"),
-        attempts=tuple(_attempt(fields.within(attempt, "attempts[].")) for attempt in fields.objects("attempts")),
+        job_id=row.text("jobid"),
+        user=row.text("user"),
+        tenant=row.text("vc"),
+        status=_status(row),
+        submitted=row.time("submitted_time"),
+        attempts=tuple(_attempt(row.part(attempt, "attempts[].")) for attempt in row.objects("attempts")),
     )
 
 
-def _attempt(fields: _Fields) -> Attempt:
+def _attempt(row: JsonRow) -> Attempt:
     gpus = [
-        (server.text("ip"), server.length("gpus"))
-        for server in (fields.within(detail, "detail[].") for detail in fields.objects("detail"))
+        (server.text("ip"), _length(server, "gpus"))
+        for server in (row.part(detail, "detail[].") for detail in row.objects("detail"))
     ]
     return Attempt(
-        start=fields.time("start_time"),
-        end=fields.time("end_time"),
+        start=row.time("start_time"),
+        end=row.time("end_time"),
         num_gpus=sum(count for _, count in gpus),
         num_servers=len({server for server, _ in gpus}),
     )
 
 
-@dataclass(frozen=True)
-class _Fields(Row):
-    """One JSON object that reads its own values."""
+def _status(row: JsonRow) -> JobStatus:
+    value = row.value("status")
+    if not isinstance(value, str) or value not in STATUSES:
+        raise row.error("status", f"one of {', '.join(STATUSES)}")
+    return STATUSES[value]
 
-    zone: tzinfo
-    prefix: str = ""
 
-    def within(self, values: dict[str, object], prefix: str) -> _Fields:
-        return replace(self, values=values, prefix=self.prefix + prefix)
-
-    def value(self, column: str) -> object:
-        if column not in self.values:
-            raise BadRowError(self.path, self.line, f"key {self.prefix + column!r} is missing")
-        return self.values[column]
-
-    def text(self, column: str) -> str:
-        text = super().text(column)
-        # JSON can spell half a surrogate pair, which is no character.
-        if text.encode(errors="ignore").decode() != text:
-            raise self.error(column, "a name")
-        return text
-
-    def status(self) -> JobStatus:
-        value = self.value("status")
-        if not isinstance(value, str) or value not in STATUSES:
-            raise self.error("status", f"one of {', '.join(STATUSES)}")
-        return STATUSES[value]
-
-    def time(self, key: str) -> float | None:
-        value = self.value(key)
-        if value is None or value in ("None", ""):
-            return None
-        if not isinstance(value, str) or (seconds := read_time(value, self.zone)) is None:
-            raise self.error(key, "a time like 2017-10-02 08:00:00, or None")
-        return seconds
-
-    def objects(self, key: str) -> list[dict[str, object]]:
-        value = self.value(key)
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.error(key, "a list of objects")
-        return value
-
-    def length(self, key: str) -> int:
-        value = self.value(key)
-        if not isinstance(value, list):
-            raise self.error(key, "a list")
-        return len(value)
-
-    def error(self, column: str, allowed: str) -> BadRowError:
-        reason = f"key {self.prefix + column!r} is not {allowed}"
-        return BadRowError(self.path, self.line, reason, self.value(column))
+def _length(row: JsonRow, key: str) -> int:
+    value = row.value(key)
+    if not isinstance(value, list):
+        raise row.error(key, "a list")
+    return len(value)
 
 
 def _entry(job: PhillyJob, place: Place) -> LogJob | Dropped:
@@ -257,8 +211,10 @@ def _oddities(job: PhillyJob) -> tuple[str, ...]:
     return tuple(found)
 
 
-PHILLY_RAW = PhillyRaw(
+PHILLY_RAW = JsonFormat(
     name="philly-raw",
+    key=None,
+    parse=_parse,
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0",
     caveat="num_gpus is that of the first usable attempt: the log does not say what a job asked for",
     clock=Clock.LOCAL,

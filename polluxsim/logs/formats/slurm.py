@@ -1,13 +1,15 @@
-"""Slurm accounting: what `sacct --parsable2 --allusers` prints; its header line decides the columns."""
+"""Slurm accounting: the output of `sacct --parsable2`, with a header, and of `sacct --json`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat
-from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, oddities_of_times
+from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, SEVERAL_TYPES, as_gang, oddities_of_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,12 +41,16 @@ ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+
 """[days-][hours:]minutes:seconds, perhaps with a fraction that only CPU times have."""
 
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
-"""What sacct writes where a job has no time limit of its own."""
+"""Words of sacct for a job without a time limit of its own."""
 
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
 """The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""
 
-SEVERAL_TYPES = "GPUs of several types, which can be replayed on any one"
+MAX_PRIORITY = 2**32
+"""Largest priority read; Slurm's have 32 bits."""
+
+ARRAY_LIMIT = "array.limits.max.running.tasks"
+"""Key of `sacct --json` for the jobs of an array that may run at once, a column of its rows here."""
 
 GPUS = re.compile(r"gres/gpu(?::([^=,]+))?=(\d{1,7})", re.ASCII)
 """One entry of a TRES list for GPUs, of one type or of all."""
@@ -66,7 +72,9 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     num_gpus, gpu_type, types = _gpus_of(row)
     if num_gpus == 0:
         return row.dropped(NO_GPU)
-    submitted, start, end = row.time("Submit"), _time(row, "Start"), _time(row, "End")
+    submitted, start, end = row.moment("Submit"), _time(row, "Start"), _time(row, "End")
+    # A dependency, a begin time or a hold keeps a job out of the queue after its submission.
+    eligible = max(submitted, _time(row, "Eligible") or submitted)
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     if duration == 0 and _holds_nothing(row):
@@ -74,7 +82,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     return LogJob(
         place=row.place,
         job=job_id,
-        submitted=submitted,
+        submitted=eligible,
         duration=duration,
         num_gpus=num_gpus,
         user=row.word("User"),
@@ -84,18 +92,21 @@ def _parse(row: LogRow) -> LogJob | Dropped:
         extras=(
             row.word("JobName"),
             row.count("NNodes", at_least=1) if row.has("NNodes") else None,
-            None if start is None else start - submitted,
+            None if start is None else start - eligible,
             _time_limit(row),
             row.word("Partition"),
             gpu_type,
-            None,
+            row.within("Priority", 0, MAX_PRIORITY) if row.has("Priority") else None,
+            row.word("QOS"),
+            eligible - submitted if row.has("Eligible") else None,
+            row.count(ARRAY_LIMIT, at_least=1) if row.has(ARRAY_LIMIT) else None,
         ),
-        oddities=(*oddities_of_times(submitted, start, end, duration), *([SEVERAL_TYPES] if types > 1 else [])),
+        oddities=(*oddities_of_times(eligible, start, end, duration), *([SEVERAL_TYPES] if types > 1 else [])),
     )
 
 
 def _status(row: LogRow) -> JobStatus | None:
-    # sacct writes who cancelled a job behind the state: "CANCELLED by 1000".
+    # sacct appends the user who cancelled a job: "CANCELLED by 1000".
     word = row.name("State").split()[0]
     if word not in STATES:
         raise row.error("State", f"one of {', '.join(STATES)}")
@@ -107,7 +118,7 @@ def _holds_nothing(row: LogRow) -> bool:
 
 
 def _time(row: LogRow, column: str) -> float | None:
-    return row.time(column) if row.has(column) else None
+    return row.moment(column) if row.has(column) else None
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
@@ -135,7 +146,7 @@ def _time_limit(row: LogRow) -> float | None:
 
 
 class _Gpus(NamedTuple):
-    """GPUs of a job, of which type where all are of one, and how many types there are."""
+    """GPUs of a job, their type if all GPUs have one type, and the number of types."""
 
     number: int
     type: str | None = None
@@ -143,9 +154,9 @@ class _Gpus(NamedTuple):
 
 
 def _gpus_of(row: LogRow) -> _Gpus:
-    """Return the GPUs that the job was given, or asked for where the log does not say what it was given.
+    """Return the allocated GPUs, or the requested GPUs if the log does not state the allocation.
 
-    Not every cluster accounts for the types of what it gives; then the type that a job asked for is its type.
+    Some clusters do not account for types; then the requested type is the type of the job.
     """
     for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres), ("ReqTRES", _tres)):
         if row.has(column):
@@ -188,15 +199,26 @@ def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
 
 
 class SlurmFormat(TableFormat):
-    """Rows of sacct, of which some make one job together: the parts of a heterogeneous job are one gang."""
+    """Rows of sacct as text or JSON. The parts of a heterogeneous job are several rows and one gang."""
 
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
-        """Yield what each row is, file by file."""
+        """Yield a job, a dropped row or an error for each row, file by file."""
         yield from _gangs(super().read(source, zone), _throttles(source_files(source, self.files)))
+
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield a job, a dropped row or an error for each row of one file."""
+        if not is_json(path):
+            yield from super().entries(path, zone)
+            return
+        for row in json_rows(path, "jobs", zone):
+            try:
+                yield self.parse(_cells(row))
+            except BadRowError as error:
+                yield error
 
 
 def _throttles(paths: Iterable[Path]) -> dict[str, int]:
-    """Return how many jobs of an array may run at once, by the array's id, where the log tells."""
+    """Return the number of jobs of an array that may run at once, by the array's id, if the text of a log states it."""
     found = dict[str, int]()
     for path in paths:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -206,19 +228,18 @@ def _throttles(paths: Iterable[Path]) -> dict[str, int]:
 
 
 def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[Entry]:
-    """Yield entries with the parts of each heterogeneous job, which follow each other, as one job."""
+    """Yield entries, with the parts of each heterogeneous job, which follow each other, as one job."""
     held: LogJob | None = None
     for entry in entries:
         if not isinstance(entry, LogJob):
             yield entry
         elif held is not None and _gang_of(held) == _gang_of(entry):
-            held = _together(held, entry)
+            held = as_gang(held, entry, SLURM.extras)
             yield Dropped(entry.place, "part of a heterogeneous job, one gang with its first")
         else:
             if held is not None:
                 yield held
-            limit = throttles.get(entry.job.partition("_")[0]) if "_" in entry.job else None
-            held = entry._replace(extras=(*entry.extras[:-1], limit))
+            held = _with_limit(entry, throttles)
             if "+" not in entry.job:
                 yield held
                 held = None
@@ -226,19 +247,122 @@ def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[E
         yield held
 
 
+def _with_limit(job: LogJob, throttles: Mapping[str, int]) -> LogJob:
+    limit = throttles.get(job.job.partition("_")[0]) if "_" in job.job else None
+    return job if limit is None else job._replace(extras=(*job.extras[:-1], limit))
+
+
 def _gang_of(job: LogJob) -> str:
     return job.job.partition("+")[0] if "+" in job.job else ""
 
 
-def _together(first: LogJob, part: LogJob) -> LogJob:
-    """Return a heterogeneous job with one part more: all GPUs for as long as the longest part."""
-    durations = [job.duration for job in (first, part) if job.duration is not None]
-    whole = first._replace(num_gpus=first.num_gpus + part.num_gpus, duration=max(durations, default=None))
-    place = SLURM.extras.index("gpu_type")
-    if first.extras[place] == part.extras[place]:
-        return whole
-    oddities = dict.fromkeys((*first.oddities, SEVERAL_TYPES))
-    return whole._replace(extras=(*first.extras[:place], None, *first.extras[place + 1 :]), oddities=tuple(oddities))
+@dataclass(frozen=True)
+class _JsonCells(LogRow):
+    """A job of `sacct --json` as a row of sacct's text. Errors name the key of each column."""
+
+    def error(self, column: str, allowed: str) -> BadRowError:
+        reason = f"key {KEYS.get(column, column)!r} is not {allowed}"
+        return BadRowError(self.path, self.line, reason, self.values.get(column, ""))
+
+
+KEYS = {
+    "JobID": "job_id",
+    "JobName": "name",
+    "User": "user",
+    "Account": "account",
+    "Partition": "partition",
+    "QOS": "qos",
+    "Priority": "priority",
+    "State": "state.current",
+    "Submit": "time.submission",
+    "Eligible": "time.eligible",
+    "Start": "time.start",
+    "End": "time.end",
+    "ElapsedRaw": "time.elapsed",
+    "TimelimitRaw": "time.limit",
+    "NNodes": "allocation_nodes",
+    "Restarts": "restart_cnt",
+    "AllocTRES": "tres.allocated",
+    "ReqTRES": "tres.requested",
+}
+"""Keys of `sacct --json` by the columns of sacct's text (slurm.schedmd.com/rest_api.html, dbv0.0.37 to 0.0.43)."""
+
+
+def _cells(row: JsonRow) -> _JsonCells:
+    """Return a job of `sacct --json` as a row of sacct's text."""
+    array, het, time, tres = (row.child(key) for key in ("array", "het", "time", "tres"))
+    limits = array.child("limits").child("max").child("running")
+    cells = {column: _scalar(row, key) for column, key in KEYS.items() if "." not in key}
+    cells |= {
+        "JobID": _job_id(row, array, het),
+        "User": cells["User"] or _scalar(row.child("association"), "user"),
+        "State": _state(row.child("state")),
+        "Submit": _number_or_blank(time, "submission"),
+        "Eligible": _number_or_blank(time, "eligible"),
+        "Start": _number_or_blank(time, "start"),
+        "End": _number_or_blank(time, "end"),
+        "ElapsedRaw": _scalar(time, "elapsed"),
+        "TimelimitRaw": _scalar(time, "limit"),
+        "AllocTRES": _resources(tres, "allocated"),
+        "ReqTRES": _resources(tres, "requested"),
+        ARRAY_LIMIT: _number_or_blank(limits, "tasks"),
+    }
+    return _JsonCells(row.path, row.line, cells, row.zone)
+
+
+def _scalar(row: JsonRow, key: str) -> str:
+    """Return a text or number as text, blank if it is not set.
+
+    Since Slurm 23.02 a number may be an object {"set": …, "infinite": …, "number": …}.
+    """
+    value = row.values.get(key)
+    if isinstance(value, dict):
+        number = row.child(key)
+        if number.values.get("infinite"):
+            return "UNLIMITED"
+        return _scalar(number, "number") if number.values.get("set") else ""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, str):
+        return row.text(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise row.error(key, "a text or a number")
+    return str(value)
+
+
+def _number_or_blank(row: JsonRow, key: str) -> str:
+    """Return a number as text, blank for 0, which Slurm writes for an unknown time or no limit."""
+    text = _scalar(row, key)
+    return "" if text == "0" else text
+
+
+def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
+    if first := _number_or_blank(het, "job_id"):
+        return f"{first}+{_scalar(het, 'job_offset') or 0}"
+    if first := _number_or_blank(array, "job_id"):
+        if task := _scalar(array, "task_id"):
+            return f"{first}_{task}"
+        if tasks := _scalar(array, "task"):
+            return f"{first}_[{tasks}]"
+    return _scalar(row, "job_id")
+
+
+def _state(row: JsonRow) -> str:
+    """Return the state of a job. Since Slurm 23.11 it is a list, the base state first."""
+    value = row.values.get("current")
+    if not isinstance(value, list):
+        return _scalar(row, "current")
+    if not value or not isinstance(value[0], str):
+        raise row.error("current", "a list of states")
+    return value[0]
+
+
+def _resources(tres: JsonRow, key: str) -> str:
+    """Return a list of resources as sacct's text, like cpu=8,gres/gpu:a100=4."""
+    entries = [
+        (_scalar(entry, "type"), _scalar(entry, "name"), _scalar(entry, "count")) for entry in tres.children(key)
+    ]
+    return ",".join(f"{kind}/{name}={count}" if name else f"{kind}={count}" for kind, name, count in entries if count)
 
 
 SLURM = SlurmFormat(
@@ -253,6 +377,9 @@ SLURM = SlurmFormat(
     ),
     parse=_parse,
     clock=Clock.LOCAL,
-    extras=("application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "array_limit"),
-    files="*.txt",
-)
+    extras=(
+        "application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "priority", "qos",
+        "eligibility_delay", "array_limit",
+    ),
+    files="*.txt *.json",
+)  # fmt: skip

@@ -1,0 +1,345 @@
+"""Kubernetes objects, as `kubectl get -o json` prints them: Kueue's Workloads and Volcano's PodGroups."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob
+from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows, parsed
+from polluxsim.logs.formats.log_rows import MAX_GPUS
+from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
+from polluxsim.types import MOST_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import tzinfo
+    from pathlib import Path
+
+QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?", re.ASCII)
+"""A Kubernetes quantity like 500m, 64Gi or 1e3 (apimachinery, resource.Quantity)."""
+
+UNITS = {
+    None: 1.0,
+    **{unit: 10.0 ** (3 * power) for power, unit in zip(range(-3, 7), ("n", "u", "m", "", *"kMGTPE"), strict=True)},
+    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", start=1)},
+}
+"""Values of the units of quantities."""
+
+LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}
+"""Largest amounts read: cores, bytes, GPUs."""
+
+GIGA = 1e9
+"""Bytes of a GB."""
+
+FINISHED = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED}
+"""Reasons of Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
+
+VOLCANO_ENDED = {
+    "Completed": JobStatus.COMPLETED,
+    "Failed": JobStatus.FAILED,
+    "Aborted": JobStatus.CANCELLED,
+    "Terminated": JobStatus.CANCELLED,
+}
+"""Phases of a Volcano Job that has ended (volcano.sh/apis, batch/v1alpha1)."""
+
+DURATION = re.compile(r"(?:(\d{1,7})h)?(?:(\d{1,9})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?", re.ASCII)
+"""A duration of Go without fractions of units below a second, like 1h2m3.5s."""
+
+
+class _Resources(NamedTuple):
+    """GPUs, CPUs and memory of all pods [GPUs; cores; GB]; CPUs and memory are None if not stated."""
+
+    gpus: float
+    cpus: float | None
+    memory: float | None
+
+    @classmethod
+    def of(cls, row: JsonRow) -> _Resources:
+        """Return the resources in a list by name, like {"cpu": "8", "nvidia.com/gpu": "4"}.
+
+        Quotas write the same amount a second time, as requests.nvidia.com/gpu.
+        """
+        gpus = dict[str, float]()
+        for name in row.values:
+            if name.removeprefix("requests.").endswith("/gpu"):
+                kind = name.removeprefix("requests.")
+                gpus[kind] = max(gpus.get(kind, 0.0), _quantity(row, name, "gpu"))
+        cpus, memory = (_quantity(row, name, name) if row.has(name) else None for name in ("cpu", "memory"))
+        return cls(sum(gpus.values()), cpus, None if memory is None else memory / GIGA)
+
+    def times(self, count: int) -> _Resources:
+        """Return the resources of several equal pods."""
+        return _Resources(*(None if amount is None else count * amount for amount in self))  # type: ignore[arg-type]
+
+    def plus(self, other: _Resources) -> _Resources:
+        """Return the resources of both."""
+        cpus, memory = (
+            None if mine is None and its is None else (mine or 0.0) + (its or 0.0)
+            for mine, its in ((self.cpus, other.cpus), (self.memory, other.memory))
+        )
+        return _Resources(self.gpus + other.gpus, cpus, memory)
+
+
+NOTHING = _Resources(0.0, None, None)
+
+
+def _quantity(row: JsonRow, key: str, kind: str) -> float:
+    """Return an amount of a resource [cores, bytes or GPUs]."""
+    value = row.value(key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return row.within(key, 0, LIMITS[kind])
+    match = QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    amount = float(match[1]) * UNITS[match[2]] if match else -1.0
+    if not 0 <= amount <= LIMITS[kind]:
+        raise row.error(key, f"a quantity like 4, 500m or 64Gi, up to {LIMITS[kind]:g}")
+    return amount
+
+
+def _name(metadata: JsonRow) -> str:
+    """Return the name of an object, with its namespace."""
+    namespace = metadata.word("namespace")
+    return f"{namespace}/{metadata.text('name')}" if namespace else metadata.text("name")
+
+
+def _owner(metadata: JsonRow) -> str | None:
+    """Return the name of the object that an object was made for."""
+    return next((owner.word("name") for owner in metadata.children("ownerReferences")), None)
+
+
+def _instant(row: JsonRow, key: str) -> float:
+    """Return a time that must be there [s since 1970-01-01 UTC]."""
+    if (seconds := row.time(key)) is None:
+        raise row.error(key, "a time like 2024-01-01T00:00:00Z")
+    return seconds
+
+
+def _conditions(status: JsonRow) -> dict[str, JsonRow]:
+    """Return the conditions that are true, by type."""
+    found = {condition.text("type"): condition for condition in status.children("conditions")}
+    return {kind: condition for kind, condition in found.items() if condition.values.get("status") == "True"}
+
+
+def _parse_workload(row: JsonRow) -> LogJob | Dropped:
+    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    resources, pods, flavor = _asked_for(spec, status.child("admission"))
+    if resources.gpus == 0:
+        return row.dropped(NO_GPU)
+    conditions = _conditions(status)
+    admitted = conditions.get("Admitted") or conditions.get("QuotaReserved")
+    past = _past_execution(status)
+    if admitted is None:
+        return row.dropped(NEVER_RAN if not past else NO_END)
+    if (finished := conditions.get("Finished")) is None:
+        return row.dropped(NO_END)
+    submitted = _instant(metadata, "creationTimestamp")
+    start, end = _instant(admitted, "lastTransitionTime"), _instant(finished, "lastTransitionTime")
+    if end < start:
+        return row.dropped(END_BEFORE_START)
+    queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
+    return LogJob(
+        place=row.place,
+        job=_name(metadata),
+        submitted=submitted,
+        duration=end - start + past,
+        num_gpus=resources.gpus,
+        tenant=metadata.word("namespace"),
+        status=FINISHED.get(finished.word("reason") or ""),
+        extras=(
+            _owner(metadata),
+            pods,
+            flavor,
+            resources.cpus,
+            resources.memory,
+            None if past else start - submitted,  # a workload that was evicted keeps its last start only
+            _time_limit(spec),
+            queue,
+            spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
+            _class_of(spec),
+        ),
+        oddities=oddities_of_times(submitted, start, end, end - start),
+    )
+
+
+def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[_Resources, int, str | None]:
+    """Return the resources of a workload, its pods, and the flavor of its GPUs if all have one.
+
+    The admission states what the workload was given, if it was admitted.
+    """
+    given = {each.word("name") or "main": each for each in admission.children("podSetAssignments")}
+    total, pods, flavors = NOTHING, 0, set[str]()
+    for podset in spec.children("podSets"):
+        count = podset.count("count") if podset.has("count") else 1
+        assignment = given.get(podset.word("name") or "main")
+        if assignment is not None and assignment.has("resourceUsage"):
+            resources = _Resources.of(assignment.child("resourceUsage"))
+            count = assignment.count("count") if assignment.has("count") else count
+            named = assignment.child("flavors")
+            flavors |= {named.text(name) for name in named.values if name.endswith("/gpu")}
+        else:
+            resources = _of_pod(podset.child("template").child("spec")).times(count)
+        total, pods = total.plus(resources), pods + count
+    return total, pods, flavors.pop() if len(flavors) == 1 else None
+
+
+def _of_pod(spec: JsonRow) -> _Resources:
+    """Return the resources that the containers of a pod request; a resource without a request has its limit."""
+    total = NOTHING
+    for container in spec.children("containers"):
+        resources = container.child("resources")
+        limits, requests = resources.child("limits"), resources.child("requests")
+        total = total.plus(_Resources.of(requests.part({**limits.values, **requests.values}, "")))
+    return total
+
+
+def _past_execution(status: JsonRow) -> float:
+    """Return the time in which a workload was admitted before its last eviction [s]."""
+    # Kueue's API spells the key with an x too many.
+    keys = ("accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
+    return sum(status.within(key, 0, MOST_SECONDS) for key in keys if status.has(key))
+
+
+def _time_limit(spec: JsonRow) -> float | None:
+    key = "maximumExecutionTimeSeconds"
+    return spec.within(key, 1, MOST_SECONDS) if spec.has(key) else None
+
+
+def _class_of(spec: JsonRow) -> str | None:
+    """Return the name of a workload's priority class; since v1beta2 it is an object."""
+    if spec.has("priorityClassRef"):
+        return spec.child("priorityClassRef").word("name")
+    return spec.word("priorityClassName")
+
+
+class _VolcanoJob(NamedTuple):
+    """What a Volcano Job adds to its PodGroup: start, end [s since 1970-01-01 UTC], duration [s] and status."""
+
+    start: float | None
+    end: float | None
+    duration: float | None
+    status: JobStatus | None
+    retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolcanoFormat(JsonFormat):
+    """PodGroups, with the Volcano Jobs that they belong to if these are in the same file."""
+
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield a job, a dropped row or an error for each object.
+
+        The file is read twice, because a Job may follow its PodGroup.
+        """
+        jobs, priorities = dict[str, _VolcanoJob](), dict[str, float]()
+        for row in json_rows(path, self.key, None):
+            try:
+                _note(row, jobs, priorities)
+            except BadRowError:
+                continue  # the second pass yields the error
+        for row in json_rows(path, self.key, None):
+            yield parsed(row, lambda row: _parse_volcano(row, jobs, priorities))
+
+
+def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, float]) -> None:
+    """Remember a Job or a priority class by name."""
+    if row.values.get("kind") == "PriorityClass":
+        priorities[row.child("metadata").text("name")] = row.within("value", -(2**31), 2**31)
+    elif row.values.get("kind") == "Job":
+        jobs[_name(row.child("metadata"))] = _volcano_job(row.child("status"))
+
+
+def _volcano_job(status: JsonRow) -> _VolcanoJob:
+    """Return what a Job adds. Its conditions are the history of its phases."""
+    history = [(each.text("status"), _instant(each, "lastTransitionTime")) for each in status.children("conditions")]
+    phase = status.child("state").word("phase")
+    return _VolcanoJob(
+        start=next((time for name, time in history if name == "Running"), None),
+        end=next((time for name, time in reversed(history) if name in VOLCANO_ENDED), None),
+        duration=_duration(status) if status.has("runningDuration") else None,
+        status=JobStatus.RUNNING if phase == "Running" else VOLCANO_ENDED.get(phase or ""),
+        retries=status.count("retryCount") if status.has("retryCount") else 0,
+    )
+
+
+def _duration(status: JsonRow) -> float:
+    text = status.text("runningDuration")
+    if not (match := DURATION.fullmatch(text)):
+        raise status.error("runningDuration", "a duration like 1h2m3.5s")
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return min(hours * 3600 + minutes * 60 + seconds, MOST_SECONDS)
+
+
+def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float]) -> LogJob | Dropped:
+    kind = row.text("kind")
+    if kind != "PodGroup":
+        _note(row, {}, {})
+        known = {"Job": "Volcano Job, told with its PodGroup", "PriorityClass": "priority class"}
+        return row.dropped(known.get(kind, "neither a PodGroup nor a Job"))
+    metadata, spec = row.child("metadata"), row.child("spec")
+    resources = _Resources.of(spec.child("minResources"))
+    phase = row.child("status").word("phase")
+    if resources.gpus == 0:
+        return row.dropped(NO_GPU)
+    if phase in ("Pending", "Inqueue", None):
+        return row.dropped(NEVER_RAN)
+    submitted, owner = _instant(metadata, "creationTimestamp"), _owner(metadata)
+    job = jobs.get(f"{metadata.word('namespace')}/{owner}" if metadata.has("namespace") else str(owner))
+    class_name = spec.word("priorityClassName")
+    return LogJob(
+        place=row.place,
+        job=_name(metadata),
+        submitted=submitted,
+        duration=None if job is None else _time_on_gpus(job),
+        num_gpus=resources.gpus,
+        tenant=metadata.word("namespace"),
+        status=job.status if job else {"Running": JobStatus.RUNNING}.get(phase or ""),
+        attempts=None if job is None else job.retries + 1,
+        extras=(
+            owner,
+            spec.count("minMember") if spec.has("minMember") else None,
+            None,
+            resources.cpus,
+            resources.memory,
+            None if job is None or job.start is None else job.start - submitted,
+            None,
+            spec.word("queue"),
+            priorities.get(class_name or ""),
+            class_name,
+        ),
+        oddities=() if job is None else oddities_of_times(submitted, job.start, None, 0.0),
+    )
+
+
+def _time_on_gpus(job: _VolcanoJob) -> float | None:
+    if job.start is not None and job.end is not None and job.end >= job.start:
+        return job.end - job.start
+    return job.duration
+
+
+EXTRAS = (
+    "application", "num_instances", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
+    "priority", "qos",
+)  # fmt: skip
+
+KUEUE = JsonFormat(
+    name="kueue",
+    citation="Kueue Workloads, kubectl get workloads -A -o json",
+    caveat="a workload runs from its last admission to its end; GPUs of pods that ended earlier count to the end",
+    key="items",
+    parse=_parse_workload,
+    clock=Clock.ZONED,
+    extras=EXTRAS,
+    files="*.json",
+)
+
+VOLCANO = VolcanoFormat(
+    name="volcano",
+    citation="Volcano PodGroups, kubectl get podgroups.scheduling.volcano.sh,jobs.batch.volcano.sh -A -o json",
+    caveat="a PodGroup does not state when it ran: its duration comes from its Volcano Job in the same file",
+    key="items",
+    parse=lambda row: _parse_volcano(row, {}, {}),
+    clock=Clock.ZONED,
+    extras=EXTRAS,
+    files="*.json",
+)
