@@ -108,6 +108,8 @@ class Growth:
                 self._give(job, more, left, node)
             elif more > 0:
                 self.due = min(self.due, ripe)
+        # GPUs that jobs were just given are not idle. Those that become idle later must be so for the whole time again.
+        self._idle |= {node: (gpus, now) for node, gpus in left.items() if self._idle[node][0] != gpus}
 
     def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:
         if gpus := min(wanted, left[node]):

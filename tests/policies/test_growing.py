@@ -83,6 +83,13 @@ def test_nobody_grows_while_somebody_waits_and_none_by_default() -> None:
 
 
 @pytest.mark.parametrize("packing", [False, True])
+def test_a_gpu_that_a_job_left_must_be_idle_for_the_whole_time_before_another_grows(packing: bool) -> None:
+    """`a` grows onto the idle GPU at 360 s, 300 s after both started, and onto that of `b` 300 s after `b` left it."""
+    result = run(grows("a", 0.0, 1400.0, 2), Job.rigid("b", 0.0, 1, 480.0), packing=packing)
+    assert held(result, "a") == [(60, 2), (360, 3), (840, 4), (1030, 0)]
+
+
+@pytest.mark.parametrize("packing", [False, True])
 def test_a_turn_lasts_a_time_slice(packing: bool) -> None:
     rules = EngineSettings(restart_delay=0.0, sharing=Interleaved() if packing else None)
     jobs = Workload(tuple(Job.rigid(name, 0.0, 1, 600.0) for name in "ab"))
