@@ -328,7 +328,7 @@ def test_idle_gpus_go_to_whom_the_objective_is_indifferent_at_no_cost(problem, s
         assert answer.fitness >= problem.fitness(problem.placements) * (1 - TOLERANCE)
         largest = int((problem.gpus_per_node - allocation.sum(axis=0)).max())
         for j in np.flatnonzero((allocation.sum(axis=1) == 0) & (problem.placements.sum(axis=1) == 0)):
-            assert not problem.speedups[j, 0, : min(largest, problem.max_replicas[j]) + 1].any()
+            assert not problem.speedups[j, 0, problem.fewest[j] : min(largest, problem.max_replicas[j]) + 1].any()
 
 
 @given(st.lists(st.lists(st.integers(-20, 20), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 12))
