@@ -58,7 +58,8 @@ NEW = {
     "shared GPUs": """engine/sharing.py
         look/shared.py models/stages.py""",
     "CPUs and memory": "hosts.py models/sensitivity.py workloads/split.py",
-    "policies that have come": """policies/afs.py policies/antman.py policies/backfill.py policies/conservative.py
+    "policies that have come": """policies/afs.py policies/antman.py policies/backfill.py
+        policies/buddies.py policies/conservative.py
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
         policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py
         policies/hadar.py policies/jsa.py policies/las.py policies/multifactor.py policies/muri.py policies/online.py

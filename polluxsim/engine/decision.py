@@ -333,6 +333,9 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
     _, shape, gpus = spread(placement)
     if gpus > (most := _most_replicas(job)):
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {most}")
+    if gpus < (fewest := job.job.min_replicas or 1):
+        reason = f"its min_replicas is {fewest}: give it none, or {fewest} or more"
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, but {reason}")
     try:
         if others:
             return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))

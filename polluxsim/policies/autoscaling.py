@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polluxsim.errors import InvalidConfigError, check_choice
+from polluxsim.policies.elastic import fewest_gpus, most_gpus
 from polluxsim.policies.packing import pack
+from polluxsim.policies.scaling import nodes_for
 from polluxsim.policies.view import Decision, NodeCounts, Traits
 
 if TYPE_CHECKING:
@@ -20,18 +22,18 @@ MEASURES = ("goodput", "throughput")
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """Give the first job all nodes, and change their number when it makes too good or too poor use of its GPUs.
+    """Give the first job all nodes, and change their number if it uses its GPUs too well or too badly.
 
-    A number of nodes is put to use by its predicted measure per GPU, over that of one GPU alone.
+    The use of a number of nodes is the predicted measure per GPU, over the measure of one GPU alone.
 
     Parameters
     ----------
     measure
-        What nodes and batch sizes are chosen by: `goodput`, or `throughput` as in the baseline.
+        Measure that decides on nodes and batch sizes: `goodput`, or `throughput` as in the baseline.
     grow_above
-        Use above which more nodes are asked for, U in (0, 1].
+        Use above which more nodes are requested, U in (0, 1].
     aim
-        Use that is aimed at, L in (0, U); below it nodes are given back.
+        Target use, L in (0, U); below it nodes are released.
 
     Source: Pollux (OSDI '21), §5.4.1; the baseline there is Or et al. (MLSys '20).
     """
@@ -49,7 +51,7 @@ class Autoscaler:
 
     @property
     def traits(self) -> Traits:
-        """Return what it is; where agents take throughput for goodput, the model that a policy sees says so too."""
+        """Return its traits. If agents maximise throughput, the models that a policy sees do, too."""
         return Traits(
             adaptive=True,
             needs_profiles=True,
@@ -58,28 +60,30 @@ class Autoscaler:
         )
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return all GPUs that are up and that the first job may have, and the number of nodes to have next."""
+        """Return the GPUs for the first job, and the number of nodes to request."""
         if not view.jobs:
             return Decision({})
         job = view.jobs[0]
         num_nodes = None if view.nodes is None else self._num_nodes(job, view.nodes)
         up = view.gpus_per_node[:num_nodes]
-        placement = pack(up, min(sum(up), job.max_replicas), keep=job.placement) or ()
-        return Decision({job.job_id: placement}, num_nodes=num_nodes)
+        gpus = min(sum(up), most_gpus(job))
+        placement = pack(up, gpus, keep=job.placement) if gpus >= fewest_gpus(job) else None
+        return Decision({job.job_id: placement or ()}, num_nodes=num_nodes)
 
     def _num_nodes(self, job: JobView, nodes: NodeCounts) -> int:
-        """Return the number of nodes to have, as many as before where their use is good."""
+        """Return the number of nodes to request. It stays if the nodes are used well and suffice for the job."""
+        fewest = max(nodes_for(nodes, fewest_gpus(job)), nodes.least)
         if (model := job.goodput) is None:
-            return nodes.requested
+            return max(nodes.requested, fewest)
         now = self._use(model, nodes, nodes.requested)
         if self.aim <= now <= self.grow_above:
-            return nodes.requested
-        # A job may not have more GPUs than its agent can speak of, and no node is to be idle.
-        most = [count for count in range(nodes.least, nodes.most + 1) if nodes.gpus(count) <= job.max_replicas]
-        wanted = min(most or [nodes.least], key=lambda count: abs(self._use(model, nodes, count) - self.aim))
-        return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, nodes.requested)
+            return max(nodes.requested, fewest)
+        # The job cannot use more GPUs than its agent allows, and no node should be idle.
+        counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
+        wanted = min(counts or [fewest], key=lambda count: abs(self._use(model, nodes, count) - self.aim))
+        return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
 
     def _use(self, model: GoodputModel, nodes: NodeCounts, count: int) -> float:
-        """Return the measure per GPU of so many full nodes, over that of one GPU."""
+        """Return the measure per GPU of `count` full nodes, over the measure of one GPU."""
         gpus = nodes.gpus(count)
         return model.best(count, gpus)[0] / gpus / model.best(1, 1)[0]

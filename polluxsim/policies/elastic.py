@@ -1,4 +1,4 @@
-"""What policies share that choose how many GPUs a job gets: how long it takes on each number, greed, and packing."""
+"""Tools of policies that choose numbers of GPUs: times by GPUs, greedy dealing, placement, and decisions at events."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.view import Change, Decision
-from polluxsim.types import num_replicas, packed
+from polluxsim.policies.view import Change, Decision, Reason
+from polluxsim.types import gpus_by_node, num_replicas, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView, JobView, Reason
+    from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId, Placement
 
     Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
 
+ROUNDING = 1e-9
+"""Smaller relative differences of times are rounding errors."""
+
 
 class TrueTimes:
-    """True times to completion by GPUs, at the batch sizes that users asked for.
+    """True times to completion by numbers of GPUs, at the batch sizes of the users.
 
-    At a constant batch size each is in proportion to the time on the GPUs asked for, so that it is asked for once.
+    At a constant batch size the ratio of two of these times is constant, so it is computed once.
     """
 
     def __init__(self) -> None:
         self._factors: dict[JobId, dict[int, float]] = {}
+        self._spread: dict[JobId, dict[int, bool]] = {}
 
     def on(self, view: ClusterView, job: JobView, counts: Iterable[int]) -> dict[int, float]:
-        """Return the time that a job still needs on each of these numbers of GPUs that it can run on [s]."""
+        """Return the remaining time of a job on each of these numbers of GPUs on which it can run [s]."""
         node_size = max(view.gpus_per_node)
         known = self._factors.setdefault(job.job_id, {})
         asked_for = _time(job, job.num_replicas, node_size)
@@ -47,18 +51,45 @@ class TrueTimes:
                 times[gpus] = asked_for * known[gpus]
         return times
 
+    def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
+        """Return whether a job is as fast with each of its GPUs on another node as with all on one node."""
+        known = self._spread.setdefault(job.job_id, {})
+        if gpus not in known:
+            known[gpus] = gpus < 2 or _is_equal_anywhere(job, gpus)
+        return known[gpus]
+
+    def slowdown(self, view: ClusterView, job: JobView) -> float:
+        """Return the remaining time of a job on its present GPUs over the one that `on` returns.
+
+        It differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not divide
+        the batch size: the batch is then rounded, and the ratio that `on` keeps changes during training.
+        """
+        gpus = num_replicas(job.placement)
+        choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
+        here = job.oracle.remaining_time(gpus_by_node(job.placement), choice)
+        ratio = here / self.on(view, job, [gpus])[gpus]
+        return ratio if abs(ratio - 1.0) > ROUNDING else 1.0
+
     def forget(self, jobs: Iterable[JobId]) -> None:
         """Forget jobs that have ended."""
         for job_id in jobs:
             self._factors.pop(job_id, None)
+            self._spread.pop(job_id, None)
 
 
 def _factor(job: JobView, gpus: int, node_size: int, asked_for: float) -> float:
-    """Return the time on so many GPUs over that on those asked for, 0 where the job cannot run on them."""
+    """Return the time on `gpus` GPUs over the time `asked_for`, or 0 if the job cannot run on them."""
     try:
         return _time(job, gpus, node_size) / asked_for
     except ProfileRangeError:
         return 0.0
+
+
+def _is_equal_anywhere(job: JobView, gpus: int) -> bool:
+    try:
+        return _time(job, gpus, 1) <= _time(job, gpus, gpus)
+    except ProfileRangeError:  # the profile does not know one of these placements
+        return False
 
 
 def _time(job: JobView, gpus: int, node_size: int) -> float:
@@ -66,64 +97,124 @@ def _time(job: JobView, gpus: int, node_size: int) -> float:
     return job.oracle.remaining_time(packed(gpus, node_size), choice)
 
 
+def fewest_gpus(job: JobView) -> int:
+    """Return the smallest number of GPUs that the user of a job allows, 1 by default."""
+    return job.min_replicas or 1
+
+
+def most_gpus(job: JobView) -> int:
+    """Return the largest number of GPUs that a job can be given now.
+
+    An agent that has seen few GPUs may allow fewer than the user does. The user's minimum then holds.
+    """
+    return max(job.max_replicas, fewest_gpus(job))
+
+
 def counts_of(job: JobView, num_gpus: int) -> Sequence[int]:
-    """Return the numbers of GPUs that a job may get, rising; of a gang, its own alone."""
+    """Return the numbers of GPUs that a job can be given, in ascending order. A gang has one."""
     if (gang := job.oracle.application.gang_size) is not None:
         return [gang]
-    return range(job.min_replicas or 1, min(job.max_replicas, num_gpus) + 1)
+    return range(fewest_gpus(job), min(most_gpus(job), num_gpus) + 1)
 
 
 def powers_of_two(job: JobView, num_gpus: int) -> Sequence[int]:
-    """Return those of them that are powers of two; of a gang, its own."""
+    """Return the powers of two among `counts_of`, or the largest number if no number is a power of two."""
     counts = counts_of(job, num_gpus)
-    return counts if len(counts) == 1 else [gpus for gpus in counts if gpus.bit_count() == 1]
+    return [gpus for gpus in counts if gpus.bit_count() == 1] or counts[-1:]
 
 
 class Candidate(Protocol):
-    """A job that has a first GPU."""
+    """A job that has its fewest GPUs and can be given more."""
+
+    @property
+    def job(self) -> JobView:
+        """Return the job."""
 
     @property
     def limit(self) -> int:
-        """Return the most GPUs that it may have."""
+        """Return the most GPUs that the job can be given."""
 
     def gain(self, replicas: int) -> float:
-        """Return what one GPU more than so many is worth to it, 0 at its limit."""
+        """Return the value of one GPU more than `replicas`, 0 at the limit."""
 
 
 class Dealt(NamedTuple):
-    """How many GPUs each job gets, and who won the last one beyond everybody's first, by how much.
+    """Numbers of GPUs, and the winner of the last GPU beyond the fewest GPUs of all candidates.
 
-    `candidates` are the jobs with GPUs, in order of submission.
+    Attributes
+    ----------
+    counts
+        GPUs of each job, 0 for a job that waits.
+    candidates
+        The jobs with GPUs, by name, in order of submission.
+    winner, winning_gain
+        The job that got the last GPU, and the gain for which it got it. None and 0 if no job got more than its fewest.
     """
 
     counts: dict[JobId, int]
-    candidates: Sequence[Candidate]
+    candidates: Mapping[JobId, Candidate]
     winner: JobId | None
     winning_gain: float
 
 
-def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int) -> Dealt:
-    """Return each job's number of GPUs: one for each candidate, the rest by largest gain, ties in order of submission.
+def served_first(jobs: Iterable[JobView], num_gpus: int) -> Iterator[JobView]:
+    """Yield the jobs that get their fewest GPUs, in order of submission. A job that does not fit is passed over."""
+    left = num_gpus
+    for job in jobs:
+        if not left:
+            return
+        if (fewest := fewest_gpus(job)) <= left:
+            left -= fewest
+            yield job
 
-    Where each job's gains only fall, their sum is as large as it can be.
+
+def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int) -> Dealt:
+    """Give each candidate its fewest GPUs, and each further GPU to the job with the largest gain.
+
+    The earlier job wins a tie. If the gains of each job fall, the sum of the gains is as large as possible.
     """
-    counts = {job.job_id: int(order < len(candidates)) for order, job in enumerate(jobs)}
-    heap = [(-candidate.gain(1), order) for order, candidate in enumerate(candidates)]
+    counts = {job.job_id: 0 for job in jobs}
+    counts |= {candidate.job.job_id: fewest_gpus(candidate.job) for candidate in candidates}
+    heap = [(-each.gain(counts[each.job.job_id]), order) for order, each in enumerate(candidates)]
     heapify(heap)
     winner, winning_gain = None, 0.0
-    for _ in range(num_gpus - len(candidates)):
+    for _ in range(num_gpus - sum(counts.values())):
         if not heap or heap[0][0] >= 0:
             break
         winning_gain, order = -heap[0][0], heap[0][1]
-        winner = jobs[order].job_id
+        winner = candidates[order].job.job_id
         counts[winner] += 1
         gain = candidates[order].gain(counts[winner])
         heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
-    return Dealt(counts, candidates, winner, winning_gain)
+    return Dealt(counts, {each.job.job_id: each for each in candidates}, winner, winning_gain)
+
+
+def reasons_of(
+    view: ClusterView, dealt: Dealt, asked: Sequence[JobId], reason: Callable[[Candidate, Dealt], Reason]
+) -> dict[JobId, Reason]:
+    """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait.
+
+    Kinds: `no-gpu-left`, if there are more jobs than GPUs; `no-least-left`, if the fewest GPUs of earlier jobs leave
+    too few.
+    """
+    wanted, left = set(asked), view.num_gpus
+    reasons: dict[JobId, Reason] = {}
+    for position, job in enumerate(view.jobs, start=1):
+        candidate = dealt.candidates.get(job.job_id)
+        if job.job_id in wanted:
+            if candidate is not None:
+                reasons[job.job_id] = reason(candidate, dealt)
+            elif position > view.num_gpus:
+                reasons[job.job_id] = Reason("no-gpu-left", {"position": position, "num_gpus": view.num_gpus})
+            else:
+                reasons[job.job_id] = Reason("no-least-left", {"gpus_left": left})
+        if candidate is not None:
+            left -= fewest_gpus(job)
+    return reasons
 
 
 def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> Decision:
-    """Return the decision to give jobs so many GPUs until one comes or ends."""
+    """Return the decision that gives jobs these numbers of GPUs until the next arrival or completion."""
     return Decision(
         placements(view, counts),
         valid_until=inf,
@@ -133,7 +224,7 @@ def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> D
 
 
 def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
-    """Return GPUs for jobs by their numbers: who has as many keeps them, the others are packed, the smallest first."""
+    """Return placements. A job with an unchanged number keeps its GPUs; the others are packed, the smallest first."""
     kept = {job.job_id: job.placement for job in view.jobs if counts.get(job.job_id, 0) == num_replicas(job.placement)}
     free = FreeGpus(view.gpus_per_node)
     for placement in kept.values():
@@ -145,16 +236,16 @@ def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Pl
 
 
 class AtEvents(ABC):
-    """A policy that decides anew at arrivals and ends only, though its answer would change with time."""
+    """Policy that decides at arrivals, completions and changes of nodes only, and repeats its decision otherwise."""
 
     _last: Decision | None = None
 
     @abstractmethod
     def decide(self, view: ClusterView) -> Decision:
-        """Return a decision that stands until a job comes or ends."""
+        """Return a decision for the time until the next of these events."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Decide where something happened; else all goes on."""
+        """Decide after an event, or repeat the last decision."""
         changes = view.changes
         if self._last is None or changes.arrived or changes.ended or changes.nodes:
             self._last = self.decide(view)
@@ -163,13 +254,13 @@ class AtEvents(ABC):
 
 
 class AtIntervals(AtEvents):
-    """A policy that decides anew at arrivals and ends, and when so much time has passed since the last decision."""
+    """Policy that also decides when `interval` has passed since its last decision."""
 
     interval: float
     _next: float = inf
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Decide where something happened or it is time; else all goes on."""
+        """Decide after an event or the interval, or repeat the last decision."""
         if view.time >= self._next:
             self._last = None
         before = self._last

@@ -1,4 +1,4 @@
-"""What can be told of a job by its own log alone: how long a step takes on other GPUs, and how it converges."""
+"""Estimates from the log of a job: the time of a step on other GPUs, and the number of epochs left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polluxsim.models.nonnegative import nonnegative_least_squares
 from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from polluxsim.policies.view import JobView, Report
     from polluxsim.types import JobId
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Time of an optimiser step on K GPUs at a constant batch size: computing, what stays, and what grows with K.
+    """Time of an optimiser step on K GPUs at a constant batch size.
 
     Parameters
     ----------
     shared, constant, per_gpu
-        Figures of shared/K + constant + per_gpu·K, each ≥ 0 [s; s; s/GPU].
+        Coefficients of shared/K + constant + per_gpu·K, each ≥ 0 [s; s; s/GPU].
 
     Source: Peng et al., "Optimus" (EuroSys '18), §3.2, synchronous training, with as many parameter servers as workers.
     """
@@ -41,9 +41,9 @@ class StepTimes:
 
 
 def fit_step_times(observed: Mapping[int, float]) -> StepTimes:
-    """Fit the time of a step [s] to those seen on some numbers of GPUs, by least squares of their ratios.
+    """Fit a curve to step times [s] by GPUs, by least squares of their ratios.
 
-    One time alone is taken to be all computing, so that twice the GPUs are expected to take half of it.
+    A single step time is taken to shrink in proportion to the GPUs.
 
     >>> fit_step_times({2: 1.0})
     StepTimes(shared=2.0, constant=0.0, per_gpu=0.0)
@@ -54,13 +54,22 @@ def fit_step_times(observed: Mapping[int, float]) -> StepTimes:
 
 @dataclass
 class Speeds:
-    """The times of a step that were seen of each job, the first on each number of GPUs, and what they say of others."""
+    """Step times of each job, measured while it runs or sampled before, and the curves fitted to them.
+
+    The first measurement on each number of GPUs counts. It replaces a sample.
+    """
 
     _seen: dict[JobId, dict[int, float]] = field(default_factory=dict)
+    _sampled: dict[JobId, dict[int, float]] = field(default_factory=dict)
     _fits: dict[JobId, StepTimes] = field(default_factory=dict)
 
+    def sample(self, job: JobView, measure: Callable[[], dict[int, float]]) -> None:
+        """Measure step times by GPUs [s] before a job runs, once for each job."""
+        if job.job_id not in self._sampled:
+            self._sampled[job.job_id] = measure()
+
     def observe(self, job: JobView, report: Report) -> None:
-        """Take note of how fast a job is where it runs; before it ran, of how fast its user measured it to be."""
+        """Record the step time on the GPUs that a job holds, or the speed that its user measured before it has run."""
         seen = self._seen.setdefault(job.job_id, {})
         gpus = num_replicas(job.placement)
         if report.step_time is not None and gpus not in seen:
@@ -72,25 +81,27 @@ class Speeds:
         self._fits.pop(job.job_id, None)
 
     def of(self, job: JobView) -> StepTimes | None:
-        """Return the time of a step of a job by its GPUs; None while nothing is known."""
-        if (known := self._fits.get(job.job_id)) is None and (seen := self._seen.get(job.job_id)):
-            known = self._fits[job.job_id] = fit_step_times(seen)
+        """Return the step time of a job as a function of its GPUs, or None if no step time is known."""
+        if (known := self._fits.get(job.job_id)) is None:
+            times = self._sampled.get(job.job_id, {}) | self._seen.get(job.job_id, {})
+            if times:
+                known = self._fits[job.job_id] = fit_step_times(times)
         return known
 
     def forget(self, jobs: Iterable[JobId]) -> None:
         """Forget jobs that have ended."""
         for job_id in jobs:
-            self._seen.pop(job_id, None)
-            self._fits.pop(job_id, None)
+            for known in (self._seen, self._sampled, self._fits):
+                known.pop(job_id, None)
 
 
 def report_of(job: JobView) -> Report:
-    """Return what a job logged.
+    """Return the log of a job.
 
     Raises
     ------
     PolicyError
-        If nobody knows its losses.
+        If the losses of its application are unknown.
     """
     if (report := job.report) is None:
         raise PolicyError(
@@ -101,9 +112,9 @@ def report_of(job: JobView) -> Report:
 
 
 def epochs_left(report: Report, assumed: float) -> float:
-    """Return how many epochs a job still needs, by the losses that it has logged: at least the rest of this one.
+    """Return the number of epochs that a job has left, by its losses; at least the rest of the present epoch.
 
-    Until its losses tell, it is taken to need so many as are `assumed` in all.
+    A job with too few losses is taken to need `assumed` epochs in all.
     """
     known = len(report.losses) >= LEAST_POINTS
     whole = hyperbola(report.losses).flat_after(report.last_drop) if known else inf

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.policies.elastic import AtEvents, TrueTimes, counts_of, dealt
+from polluxsim.policies.elastic import AtEvents, TrueTimes, counts_of, dealt, fewest_gpus
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Reason
 
@@ -41,40 +41,74 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
     return counts[::-1]
 
 
+class Head(NamedTuple):
+    """The first job that does not fit."""
+
+    job_id: JobId
+    gpus: int  # its fewest GPUs
+    left: int  # GPUs that earlier jobs leave
+
+
 @pool_per_type
 @dataclass
 class EffectiveScaling(AtEvents):
-    """Admit jobs in order of submission as long as all have their least GPUs, and share all for the most speedup.
+    """Admit jobs in order of submission while all have their fewest GPUs, and share the GPUs for the largest speedup.
 
-    The speedup of a job is over its least GPUs, by true speeds. GPUs change at arrivals and ends only.
+    No job overtakes: the first job that does not fit holds up the later ones. A job that cannot run on the GPUs that
+    are up is passed over. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change at arrivals
+    and completions only.
 
     Source: JSA in Saxena et al., "Effective Elastic Scaling of Deep Learning Workloads" (MASCOTS '20), at the batch
-    sizes that users asked for.
+    sizes of the users.
     """
 
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
 
     def decide(self, view: ClusterView) -> Decision:
-        """Solve the programme."""
+        """Admit jobs, and solve the programme."""
         self._times.forget(view.changes.ended)
-        values, left = dict[str, dict[int, float]](), view.num_gpus
+        values, left, head = dict[str, dict[int, float]](), view.num_gpus, None
         for job in view.jobs:
             times = self._times.on(view, job, counts_of(job, view.num_gpus))
-            least = min(times, default=left + 1)
-            if least <= left:
-                left -= least
-                values[job.job_id] = {gpus: times[least] / time for gpus, time in times.items()}
+            fewest = min(times, default=0)
+            if left < fewest <= view.num_gpus:
+                head = Head(job.job_id, fewest, left)
+                break
+            if 0 < fewest <= left:
+                left -= fewest
+                values[job.job_id] = {gpus: times[fewest] / time for gpus, time in times.items()}
         counts = dict(zip(values, best_counts(list(values.values()), view.num_gpus), strict=True))
-        return dealt(view, counts, lambda asked: {name: _reason(name, values, counts, left) for name in asked})
+        return dealt(view, counts, lambda asked: _reasons(view, values, counts, head, asked))
 
 
-def _reason(
-    job_id: JobId, values: Mapping[JobId, Mapping[int, float]], counts: Mapping[JobId, int], left: int
-) -> Reason:
-    """Say what a job got. Kinds: `largest-sum`, and `no-least-left`."""
-    if job_id not in counts:
-        return Reason("no-least-left", {"gpus_left": left})
-    gpus = counts[job_id]
-    more = values[job_id].get(gpus + 1)
-    numbers = {"gpus": gpus, "speedup": values[job_id][gpus]}
-    return Reason("largest-sum", numbers if more is None else {**numbers, "speedup_more": more})
+def _reasons(
+    view: ClusterView,
+    values: Mapping[JobId, Mapping[int, float]],
+    counts: Mapping[JobId, int],
+    head: Head | None,
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Return why jobs get their GPUs. Kinds: `largest-sum`, `no-least-left`, and `behind-head-of-line`."""
+    wanted, is_behind = set(asked), False
+    reasons: dict[JobId, Reason] = {}
+    for position, job in enumerate(view.jobs, start=1):
+        if job.job_id not in wanted:
+            pass
+        elif job.job_id in counts:
+            reasons[job.job_id] = _admitted(counts[job.job_id], values[job.job_id])
+        elif head is None or not is_behind:
+            reasons[job.job_id] = Reason("no-least-left", {"gpus_left": view.num_gpus if head is None else head.left})
+        else:
+            needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
+            numbers = {"position": position, "gpus_needed": needed}
+            numbers |= {"gpus_left": head.left, "head_gpus_needed": head.gpus}
+            reasons[job.job_id] = Reason("behind-head-of-line", numbers, (head.job_id,))
+        is_behind = is_behind or (head is not None and job.job_id == head.job_id)
+    return reasons
+
+
+def _admitted(gpus: int, speedups: Mapping[int, float]) -> Reason:
+    numbers = {"gpus": gpus, "speedup": speedups[gpus]}
+    if (more := speedups.get(gpus + 1)) is not None:
+        numbers["speedup_more"] = more
+    return Reason("largest-sum", numbers)

@@ -1,15 +1,14 @@
-"""Optimus+Oracle: GPUs go one by one to the job whose exact remaining time they shorten the most."""
+"""Optimus+Oracle: each next GPU goes to the job whose true remaining time it shortens the most."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.elastic import deal, placements
+from polluxsim.policies.elastic import deal, fewest_gpus, most_gpus, placements, reasons_of, served_first
 from polluxsim.policies.per_type import pool_per_type
 from polluxsim.policies.view import Decision, Reason, Traits
 from polluxsim.types import packed
@@ -19,16 +18,28 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.elastic import Dealt
+    from polluxsim.policies.elastic import Candidate, Dealt
     from polluxsim.policies.view import ClusterView, JobView
     from polluxsim.types import JobId
 
 
 class Remaining(NamedTuple):
-    """A job that has a GPU, and gains time by others.
+    """A job that has GPUs, and the time that further GPUs save.
 
-    `time_saved` are the times by which one GPU more than none, 1, 2, … shortens an optimiser step [s], as far as known,
-    and `step_time` says how long one takes [s], as it is or as is estimated.
+    Attributes
+    ----------
+    job
+        The job.
+    limit
+        Most GPUs of the job.
+    steps
+        Optimiser steps to completion.
+    time_saved
+        Times by which the first, second, third … GPU shortens an optimiser step, as far as known [s].
+    step_time
+        Function that returns the time of an optimiser step by GPUs, true or estimated [s].
+    weight
+        Factor on the gains of the job.
     """
 
     job: JobView
@@ -36,16 +47,17 @@ class Remaining(NamedTuple):
     steps: float
     time_saved: list[float]
     step_time: Callable[[int], float]
+    weight: float = 1.0
 
     def gain(self, replicas: int) -> float:
-        """Return by how much one GPU more than `replicas` shortens the job [s], 0 at its limit."""
+        """Return the time that one GPU more than `replicas` saves, times the weight [s]; 0 at the limit."""
         if replicas >= self.limit:
             return 0.0
         known = self.time_saved
         while len(known) <= replicas:
             now, then = (self.step_time(count) for count in (len(known), len(known) + 1))
             known.append(now - then)
-        return known[replicas] * self.steps
+        return known[replicas] * self.steps * self.weight
 
 
 @pool_per_type
@@ -63,9 +75,9 @@ class Optimus:
     _remaining: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
+        """Choose numbers of GPUs greedily, and place the jobs whose number changes."""
         node_size, num_gpus = max(view.gpus_per_node), view.num_gpus
-        candidates = [self._candidate(job, node_size) for job in islice(view.jobs, num_gpus)]
+        candidates = [self._candidate(job, node_size) for job in served_first(view.jobs, num_gpus)]
         dealt = deal(view.jobs, candidates, num_gpus)
         placed = placements(view, dealt.counts)
         # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
@@ -78,31 +90,24 @@ class Optimus:
             remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
         # What the first GPU saves is never asked for.
         time_saved = self._time_saved.setdefault((name, batch_size), [inf])
-        return Remaining(job, job.max_replicas, remaining, time_saved, partial(_step_time, job, node_size=node_size))
+        step_time = partial(true_step_time, job, node_size=node_size)
+        return Remaining(job, most_gpus(job), remaining, time_saved, step_time)
 
 
 def reasons(view: ClusterView, dealt: Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Say of some jobs why they get as many GPUs as they do.
+    """Return the reasons for the numbers of GPUs of some jobs.
 
-    Kinds: `no-gpu-left`, where there are more jobs than GPUs; `at-limit` of its GPUs; `no-gain` from another GPU;
-    `gain-too-small`, where the other is the job that won the last GPU.
+    Kinds: those of `reasons_of`; `at-limit` of the GPUs of the job; `no-gain` from another GPU; `gain-too-small`, with
+    the job that won the last GPU.
     """
-    wanted = set(asked)
-    return {
-        job.job_id: _reason(job, position, view.num_gpus, dealt)
-        for position, job in enumerate(view.jobs, start=1)
-        if job.job_id in wanted
-    }
+    return reasons_of(view, dealt, asked, _reason)
 
 
-def _reason(job: JobView, position: int, num_gpus: int, dealt: Dealt) -> Reason:
-    gpus = dealt.counts[job.job_id]
-    if not gpus:
-        return Reason("no-gpu-left", {"position": position, "num_gpus": num_gpus})
-    candidate = dealt.candidates[position - 1]
+def _reason(candidate: Candidate, dealt: Dealt) -> Reason:
+    gpus = dealt.counts[candidate.job.job_id]
     next_gain = candidate.gain(gpus)
     numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
-    if gpus > 1:
+    if gpus > fewest_gpus(candidate.job):
         numbers["last_gain"] = candidate.gain(gpus - 1)
     if gpus >= candidate.limit:
         return Reason("at-limit", numbers)
@@ -113,6 +118,7 @@ def _reason(job: JobView, position: int, num_gpus: int, dealt: Dealt) -> Reason:
     return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
 
 
-def _step_time(job: JobView, replicas: int, node_size: int) -> float:
+def true_step_time(job: JobView, replicas: int, node_size: int) -> float:
+    """Return the true time of an optimiser step at the user's batch size, on as few nodes as possible [s]."""
     choice = split_batch_size(job.oracle.application, job.batch_size, replicas, accumulate_alone=True)
     return job.oracle.optimiser_step_time(packed(replicas, node_size), choice)

@@ -1,4 +1,4 @@
-"""Priorities with preemption, after a time that everybody may run undisturbed."""
+"""Priorities with preemption, after a minimum run time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Priority:
-    """Gang-schedule whole jobs by their users' priorities, larger first; equals do not preempt each other.
+    """Gang-schedule whole jobs by the priorities of their users, larger first. Equal jobs do not preempt each other.
 
     Parameters
     ----------
     min_run_time
         Time that a job runs before it may be preempted [s].
 
-    Source: two hours as in the production clusters of Saxena et al. (HPCA '25).
+    Source: a run time of two hours, as in the clusters of Kokolis et al., "Revisiting Reliability in Large-Scale
+    Machine Learning Research Clusters" (HPCA '25).
     """
 
     min_run_time: float = 7200.0

@@ -1,4 +1,4 @@
-"""Clusters that grow for many jobs: any policy, and a rule for how many nodes it gets."""
+"""Clusters that grow with the load: any policy, and a rule for the number of its nodes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.view import Changes, ClusterView, JobView, NodeCounts, Policy
+    from polluxsim.policies.view import Changes, ClusterView, JobView, NodeCounts, Policy, Report
     from polluxsim.types import Cluster, JobId, Placement
     from polluxsim.workloads.job import Job
 
 WEEK, DAY = 168, 24
-"""Hours after which a forecast takes things to be as they were."""
+"""Periods of a forecast [h]."""
 
 
 class Scale(Protocol):
-    """Says how many nodes to have."""
+    """Rule for the number of nodes."""
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return how many nodes there should be."""
+        """Return the number of nodes that there should be."""
 
     def until(self, time: float) -> float:
-        """Return until when it answers the same if nothing happens [s]."""
+        """Return the time until which the answer stays the same without events [s]."""
 
 
 class _Shown:
-    """A job as the policy inside sees it: one on nodes that go holds nothing."""
+    """A job as the inner policy sees it. A job on nodes that will be released has no GPUs."""
 
     def __init__(self, job: JobView, scaled: Scaled) -> None:
         self._job, self._scaled = job, scaled
@@ -50,28 +50,38 @@ class _Shown:
 
     @property
     def placement(self) -> Placement:
-        """Return the GPUs that it holds and can keep."""
-        held = self._job.placement
-        return held if all(node < self._scaled.nodes_shown for node, _ in held) else ()
+        """Return the GPUs that the job holds and can keep."""
+        return () if self.must_move else self._job.placement
+
+    @property
+    def report(self) -> Report | None:
+        """Return the log of the job. Without GPUs there is no step time."""
+        logged = self._job.report
+        return logged._replace(step_time=None) if logged is not None and self.must_move else logged
+
+    @property
+    def must_move(self) -> bool:
+        """Return whether the job holds GPUs of a node that will be released."""
+        return any(node >= self._scaled.nodes_shown for node, _ in self._job.placement)
 
 
 @dataclass
 class Scaled:
-    """Let a policy deal out the GPUs of a cluster that grows and shrinks by a rule.
+    """Let a policy use a cluster whose number of nodes follows a rule.
 
-    Nodes that are not needed get nothing new, and go after a while, the last one first. Jobs that are still there are
-    moved, which costs them a restart; or the nodes wait for them. On a cluster of fixed nodes it is the policy alone.
+    Surplus nodes get no new jobs, and are released after a while, the last one first. Jobs on them move, which costs a
+    restart, or the nodes wait for the jobs. On a cluster with a fixed number of nodes the inner policy decides alone.
 
     Parameters
     ----------
     inner
-        Who deals out the GPUs.
+        Policy that decides which jobs get GPUs.
     scale
-        The rule.
+        Rule for the number of nodes.
     idle_time
-        For how long nodes must not have been needed before they go [s].
+        Time for which nodes must be surplus before they are released [s].
     moves
-        Whether jobs are moved away from nodes that go.
+        Whether jobs move away from nodes that are to be released.
 
     Source: the Kubernetes cluster autoscaler, which takes ten minutes and moves pods.
     """
@@ -81,10 +91,11 @@ class Scaled:
     idle_time: float = 600.0
     moves: bool = True
     _surplus_since: float = field(default=inf, init=False, repr=False)
-    # How many nodes the policy inside is shown.
+    # Number of nodes that the inner policy sees, and the GPUs of each.
     nodes_shown: int = field(default=0, init=False, repr=False)
+    _sizes_shown: tuple[int, ...] = field(default=(), init=False, repr=False)
     _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
-    # What happened since the policy inside was last asked: it is not while no job is here.
+    # Events since the inner policy last decided. It does not decide while there are no jobs.
     _missed: list[Changes] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -95,15 +106,15 @@ class Scaled:
 
     @property
     def traits(self) -> Traits:
-        """Return what the policy inside is, and that nodes go and come when no job is here, too."""
+        """Return the traits of the inner policy. The number of nodes also changes while there are no jobs."""
         return replace(traits_of(self.inner), scales=True)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return what decides nothing of the policy inside."""
+        """Return the settings of the inner policy that have no effect."""
         return without_effect(self.inner, jobs, cluster)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Choose the number of nodes, and have the policy deal out what is to stay."""
+        """Choose the number of nodes, and let the inner policy use those that stay."""
         self._missed.append(view.changes)
         if (nodes := view.nodes) is None:
             every = len(view.gpus_per_node)
@@ -118,17 +129,18 @@ class Scaled:
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
     def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the nodes without which a job that gets all its GPUs or none would wait for ever."""
+        """Return the fewest nodes on which each job can run. With fewer, a job could wait for ever."""
         traits = traits_of(self.inner)
         is_elastic = traits.adaptive or traits.needs_profiles
-        return 0 if is_elastic else nodes_for(nodes, max((job.num_replicas for job in view.jobs), default=0))
+        needed = (job.min_replicas or 0 if is_elastic else job.num_replicas for job in view.jobs)
+        return nodes_for(nodes, max(needed, default=0))
 
     def _inside(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         answer = self.inner.allocate(view, rng)
         return answer if isinstance(answer, Decision) else Decision(answer)
 
     def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
-        """Return how many nodes to have, where too many have to be so for a while before they go."""
+        """Return the number of nodes to request. Surplus nodes stay for the idle time."""
         if wanted >= nodes.requested:
             self._surplus_since = inf
             return wanted
@@ -139,7 +151,11 @@ class Scaled:
         return wanted
 
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
-        """Return a view of the nodes that stay, of which those beyond the wanted ones have no GPU to give."""
+        """Return a view of the nodes that stay. Nodes beyond the wanted ones show no free GPUs.
+
+        A node that is added or removed in this view is a change of nodes, and a job that must leave its node is
+        evicted. Otherwise a policy that repeats its last decision would use nodes that are gone.
+        """
         arrived = [job for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
         self._jobs |= {job.job_id: _Shown(job, self) for job in arrived}
@@ -149,16 +165,22 @@ class Scaled:
         sizes = tuple(
             size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])
         )
-        changes = replace(view.changes, arrived=[self._jobs[job.job_id] for job in arrived], ended=ended)
+        changes = replace(
+            view.changes,
+            arrived=[self._jobs[job.job_id] for job in arrived],
+            ended=ended,
+            nodes=any(missed.nodes for missed in self._missed) or sizes != self._sizes_shown,
+            evicted=[*view.changes.evicted, *(job.job_id for job in jobs if job.must_move)],
+        )
         standing = Standing.of(sizes, jobs)
-        self._missed = []
+        self._missed, self._sizes_shown = [], sizes
         for job_id in ended:
             del self._jobs[job_id]
         return replace(view, gpus_per_node=sizes, jobs=jobs, nodes=None, standing=standing, changes=changes)
 
 
 def nodes_for(nodes: NodeCounts, gpus: float) -> int:
-    """Return the fewest nodes with so many GPUs, or all there can be."""
+    """Return the fewest nodes that have this number of GPUs, or all nodes if they have fewer."""
     return next((count for count in range(nodes.most) if nodes.gpus(count) >= gpus), nodes.most)
 
 

@@ -1,4 +1,4 @@
-"""Themis: GPUs on lease, offered to the jobs worst off in finish-time fairness, who bid for them."""
+"""Themis: leases of GPUs, by auctions among the jobs with the worst finish-time fairness."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 @pool_per_type
 @dataclass
 class Themis:
-    """Lease GPUs to the jobs that are worst off, such that the product of their 1/ρ is largest.
+    """Lease GPUs to the jobs with the worst finish-time fairness ρ, so that the product of their 1/ρ is largest.
 
-    ρ is a job's completion time, as things are, over that alone with an equal share of the cluster among the jobs here.
-    GPUs without a lease are offered to those of the jobs without one that have the largest ρ; each bids with the ρ that
-    any number of GPUs would give it. What is left over goes to the others, the worst off first.
+    ρ is the completion time of a job, over its completion time alone on an equal share of the cluster. The policy
+    offers the GPUs without a lease to the jobs without a lease that have the largest ρ. Each bids with the ρ that it
+    would have on each number of GPUs. The GPUs that are left over go to the other jobs without a lease, then to jobs
+    with a lease that complete earlier on more GPUs, restart included; the worst ρ goes first. A lease does not get
+    longer in this way.
 
     Parameters
     ----------
@@ -59,8 +61,12 @@ class Themis:
         until = self._until
         held = {job.job_id: num_replicas(job.placement) for job in view.running if until.get(job.job_id, 0) > view.time}
         bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in held}
-        won = auctioned(bids, view.num_gpus - sum(held.values()), self.fairness)
-        counts = {job_id: gpus for job_id, gpus in (held | won).items() if gpus}
+        left = view.num_gpus - sum(held.values())
+        won = auctioned(bids, left, self.fairness)
+        left -= sum(won.values())
+        leased = {job.job_id: self._bid(view, job, restarts=True) for job in view.jobs if left and job.job_id in held}
+        grown = taken_up(leased, held, left)
+        counts = {job_id: gpus for job_id, gpus in (held | grown | won).items() if gpus}
         self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in held}
         decision = dealt(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
         return replace(decision, valid_until=min(until.values(), default=inf))
@@ -75,14 +81,20 @@ class Themis:
     def _asked_for(self, view: ClusterView, job: JobView) -> float:
         return self._times.on(view, job, [job.num_replicas])[job.num_replicas]
 
-    def _bid(self, view: ClusterView, job: JobView) -> dict[int, float]:
-        """Return −log ρ by the GPUs that a job might get; with none, it would have those asked for a lease later."""
+    def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
+        """Return −log ρ by numbers of GPUs. Without GPUs, a job would get the GPUs that it requests a lease later.
+
+        If the job restarts, a number of GPUs that differs from the present one costs the restart delay.
+        """
         times = self._times.on(view, job, counts_of(job, view.num_gpus))
         age, asked_for = view.time - job.submit_time, self._asked_for(view, job)
         share = view.num_gpus / len(view.jobs)
         alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))
         alone = times[alone_on] / asked_for * self._work[job.job_id] * max(alone_on / share, 1.0)
         later = age + self.lease + asked_for
+        if restarts:
+            held, delay = num_replicas(job.placement), view.delay_of(job)
+            times = {gpus: time if gpus == held else time + delay for gpus, time in times.items()}
         return {0: -log(later / alone)} | {gpus: -log((age + time) / alone) for gpus, time in times.items()}
 
 
@@ -97,6 +109,20 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
         won[job_id] = max((gpus for gpus in worth if gpus <= left), key=worth.__getitem__)
         left -= won[job_id]
     return won
+
+
+def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int], left: int) -> dict[JobId, int]:
+    """Return the GPUs of the jobs with a lease that take some of the GPUs that are left over, the worst ρ first."""
+    # An agent that changes the batch size can rule out the number of GPUs that its job holds.
+    bidders = [job_id for job_id, bid in bids.items() if held[job_id] in bid]
+    taken = dict[str, int]()
+    for job_id in sorted(bidders, key=lambda job_id: bids[job_id][held[job_id]]):
+        bid, now = bids[job_id], held[job_id]
+        gpus = max((gpus for gpus in bid if now <= gpus <= now + left), key=bid.__getitem__)
+        if gpus > now:
+            taken[job_id] = gpus
+            left -= gpus - now
+    return taken
 
 
 def _reason(

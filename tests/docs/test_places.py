@@ -42,3 +42,13 @@ def test_the_quiz_has_ten_questions() -> None:
 def test_the_catalogue_is_that_of_the_configuration_files() -> None:
     assert (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8") == catalogue.page()
     assert len(catalogue.entries("policy")) == len(list((ROOT / "configs" / "policy").glob("*.yaml")))
+
+
+def test_every_policy_is_in_the_table_of_what_is_implemented_once() -> None:
+    text = (ROOT / "docs" / "implemented.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall(r"`([\w-]+)`", row[0])]
+    assert sorted(listed) == sorted(path.stem for path in (ROOT / "configs" / "policy").glob("*.yaml"))
+    # A row names what is missing, and says whether that matters, or has a dash for both.
+    assert all(len(row) == 4 for row in rows)
+    assert all(row[3].rstrip(" |") == "–" if row[2] == "–" else re.match(r"(no|little|yes)\b", row[3]) for row in rows)

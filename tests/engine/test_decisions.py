@@ -25,7 +25,7 @@ from polluxsim.types import Cluster
 from polluxsim.workloads.job import Job
 
 CLUSTER = Cluster.uniform(2, 4)
-JOBS = toy_workload(toy_job("a"), toy_job("b", gpus=2, max_replicas=3), Job.rigid("r", 0.0, 2, 100.0))
+JOBS = toy_workload(toy_job("a"), toy_job("b", gpus=2, min_replicas=2, max_replicas=3), Job.rigid("r", 0.0, 2, 100.0))
 
 
 @dataclass
@@ -89,6 +89,7 @@ def test_a_number_of_nodes_that_cannot_be(number: object) -> None:
     ("allocation", "message"),
     [
         ({"b": ((0, 4),)}, "gave job 'b' 4 GPUs, allowed are at most 3"),
+        ({"b": ((1, 1),)}, "gave job 'b' 1 GPUs, but its min_replicas is 2: give it none, or 2 or more"),
         ({"r": ((0, 3),)}, "gave job 'r' 3 GPUs, allowed are at most 2"),
         ({"r": ((0, 1),)}, "gave job 'r' .*rigid job was given 1 GPUs, allowed are the 2"),
         ({"a": ((0, True),)}, "gave job 'a' .*True.*, allowed are pairs"),

@@ -29,6 +29,7 @@ def is_feasible(problem, allocation):
         and (allocation >= 0).all()
         and (allocation.sum(axis=0) <= problem.gpus_per_node).all()
         and (allocation.sum(axis=1) <= problem.max_replicas).all()
+        and not ((allocation.sum(axis=1) > 0) & (allocation.sum(axis=1) < problem.fewest)).any()
         and not (problem.avoid_interference and crowded.any())
     )
 
@@ -63,7 +64,7 @@ def brute_force(problem):
         for row in rows:
             several = (row > 0).sum() > 1
             clash = problem.avoid_interference and several and (taken & (row > 0)).any()
-            if clash or (row > free).any() or row.sum() > problem.max_replicas[j]:
+            if clash or (row > free).any() or row.sum() > problem.max_replicas[j] or 0 < row.sum() < problem.fewest[j]:
                 continue
             changed = int((row != problem.placements[j]).any())
             log = logs[j, changed, int(several), row.sum()]
@@ -84,6 +85,7 @@ def problems(draw, most_jobs=3, node_shapes=((2,), (4,), (1, 2), (2, 2), (3, 1),
         speedups[:, 1] *= 0.8
     speedups[:, :, 0] = 0.0
     most = rng.integers(0 if draw(st.booleans()) else 1, total + 1, num_jobs)
+    fewest = rng.integers(1, 4, num_jobs) if draw(st.booleans()) else None
     problem = Problem(
         job_ids=tuple(f"job-{j}" for j in range(num_jobs)),
         speedups=speedups,
@@ -93,18 +95,24 @@ def problems(draw, most_jobs=3, node_shapes=((2,), (4,), (1, 2), (2, 2), (3, 1),
         gpus_per_node=gpus,
         fairness_power=draw(st.sampled_from(POWERS)),
         avoid_interference=draw(st.booleans()),
+        min_replicas=fewest,
     )
     return replace(problem, placements=random_allocation(problem, rng))
 
 
 def random_allocation(problem, rng):
-    """Return a feasible allocation: GPUs one by one to random jobs and nodes where nothing is violated."""
+    """Return a feasible allocation: GPUs one by one to random jobs and nodes where nothing is violated.
+
+    Jobs that get too few GPUs lose them.
+    """
     allocation = np.zeros_like(problem.placements)
+    fewest, problem = problem.fewest, replace(problem, min_replicas=None)
     for _ in range(2 * int(problem.gpus_per_node.sum())):
         j, n = rng.integers(allocation.shape[0]), rng.integers(allocation.shape[1])
         allocation[j, n] += 1
         if not is_feasible(problem, allocation):
             allocation[j, n] -= 1
+    allocation[allocation.sum(axis=1) < fewest] = 0
     return allocation
 
 
@@ -180,6 +188,7 @@ def test_the_order_of_jobs_does_not_matter(problem, random):
         restart_factors=problem.restart_factors[order],
         max_replicas=problem.max_replicas[order],
         placements=problem.placements[order],
+        min_replicas=problem.fewest[order],
     )
     assert solve(permuted).fitness == pytest.approx(solve(problem).fitness, rel=TOLERANCE)
 
@@ -319,7 +328,7 @@ def test_idle_gpus_go_to_whom_the_objective_is_indifferent_at_no_cost(problem, s
         assert answer.fitness >= problem.fitness(problem.placements) * (1 - TOLERANCE)
         largest = int((problem.gpus_per_node - allocation.sum(axis=0)).max())
         for j in np.flatnonzero((allocation.sum(axis=1) == 0) & (problem.placements.sum(axis=1) == 0)):
-            assert not problem.speedups[j, 0, : min(largest, problem.max_replicas[j]) + 1].any()
+            assert not problem.speedups[j, 0, problem.fewest[j] : min(largest, problem.max_replicas[j]) + 1].any()
 
 
 @given(st.lists(st.lists(st.integers(-20, 20), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 12))

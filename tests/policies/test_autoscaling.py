@@ -18,28 +18,41 @@ shares = st.floats(0.01, 1.0)
     st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 8)),
     st.tuples(shares, shares).filter(lambda pair: pair[0] != pair[1]),
     st.integers(1, 8 * GPUS),
+    st.sampled_from([None, 1, 6, 20]),
 )
 def test_nodes_follow_their_use(
-    uses: list[float], counts: tuple[int, int, int], limits: tuple[float, float], max_replicas: int
+    uses: list[float],
+    counts: tuple[int, int, int],
+    limits: tuple[float, float],
+    max_replicas: int,
+    min_replicas: int | None,
 ) -> None:
-    """More only where they are used too well, fewer only where too badly, and then as near the aim as there is."""
+    """More only where they are used too well, fewer only where too badly, and then as near the aim as there is.
+
+    There are never fewer than the job needs at least.
+    """
     least, requested, most = sorted(counts)
+    fewest = max(least, min(-(-(min_replicas or 1) // GPUS), most))
     aim, above = sorted(limits)
     model = SimpleNamespace(best=lambda count, gpus: (1.0 if gpus == 1 else uses[count - 1] * gpus,))
     nodes = SimpleNamespace(least=least, most=most, requested=requested, gpus=lambda count: GPUS * count)
-    job = SimpleNamespace(goodput=model, max_replicas=max_replicas)
+    job = SimpleNamespace(goodput=model, max_replicas=max_replicas, min_replicas=min_replicas)
     answer = Autoscaler(aim=aim, grow_above=above)._num_nodes(job, nodes)
     now = uses[requested - 1]
     if aim <= now <= above:
-        assert answer == requested
-    else:
-        assert answer >= requested if now > above else answer <= requested
-    assert least <= answer <= most
-    if answer != requested:
-        allowed = [count for count in range(least, most + 1) if GPUS * count <= max_replicas] or [least]
+        assert answer == max(requested, fewest)
+        return
+    assert answer >= requested if now > above else answer <= max(requested, fewest)
+    assert fewest <= answer <= most
+    if answer not in (requested, fewest):
+        replicas = max(max_replicas, min_replicas or 1)
+        allowed = [count for count in range(fewest, most + 1) if GPUS * count <= replicas] or [fewest]
         assert abs(uses[answer - 1] - aim) == min(abs(uses[count - 1] - aim) for count in allowed)
 
 
 def test_nodes_stay_while_the_agent_knows_nothing() -> None:
-    nodes = SimpleNamespace(least=1, most=8, requested=3)
-    assert Autoscaler()._num_nodes(SimpleNamespace(goodput=None), nodes) == 3
+    nodes = SimpleNamespace(least=1, most=8, requested=3, gpus=lambda count: GPUS * count)
+    job = SimpleNamespace(goodput=None, min_replicas=None)
+    assert Autoscaler()._num_nodes(job, nodes) == 3
+    job.min_replicas = 4 * GPUS
+    assert Autoscaler()._num_nodes(job, nodes) == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from drawn import AskedEveryRound, begun, clusters, draws, ended
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import toy_workload
+from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
@@ -23,6 +23,7 @@ from polluxsim.errors import InvalidAllocationError
 from polluxsim.look.table import compared_cells
 from polluxsim.look.why.words import sentence
 from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.models.profile import StepTime
 from polluxsim.policies.deadlines import EarliestDeadline
 from polluxsim.policies.elastic_edf import ElasticEdf
 from polluxsim.policies.elasticflow import ElasticFlow, Plan, following
@@ -150,6 +151,35 @@ def test_no_admitted_job_misses_its_deadline(case: tuple[Cluster, Workload], tog
             assert job.completion_time <= (inf if job.deadline is None else job.deadline)
         else:
             assert job.deadline is not None
+
+
+@dataclass(frozen=True)
+class Spread(ToyProfile):
+    """A toy that is faster on more GPUs and slower on more nodes: twice as slow on two as on one."""
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        nodes = len(gpus_by_node)
+        return StepTime(0.02 * atomic_batch_size * (1.0 if nodes == 1 else 2.0 + 0.1 * nodes), 0.0)
+
+
+@given(st.data(), st.integers(0, 10_000))
+@draws(60)
+def test_no_admitted_job_is_late_where_placement_matters(data: st.DataObject, seed: int) -> None:
+    """Jobs come at random, of 1 to 16 GPUs at most, with deadlines of 1.2 to 4 times their time as requested."""
+    rng = Random(seed)
+    profiles = {"toy": Spread(epochs=(40.0, 100.0, 300.0)), "long": Spread(name="long", epochs=(300.0, 1000.0))}
+    jobs, time = [], 0.0
+    for index in range(30):
+        time += rng.choice([0.0, 20.0, 60.0, 200.0])
+        gpus, application = rng.choice([1, 1, 2, 2, 4, 8]), rng.choice(["toy", "toy", "long"])
+        work = profiles[application].epochs[-1] * 10 * 0.02
+        job = toy_job(f"job-{index}", time, 1, application, max_replicas=rng.choice([2, 4, 16]))
+        deadline = time + 120.0 + rng.uniform(1.2, 4.0) * work / gpus
+        jobs.append(replace(job, deadline=deadline, batch_size=160))
+    cluster = Cluster.uniform(data.draw(st.integers(2, 4)), 4)
+    result = simulate(Workload(tuple(jobs)), profiles, cluster, ElasticFlow())
+    completed = [job for job in result.job_records if job.status is Status.COMPLETED]
+    assert [job.job for job in completed if job.completion_time > job.deadline] == []
 
 
 @pytest.mark.parametrize("seed", [159, 186, 211, 250])

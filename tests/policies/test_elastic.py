@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from drawn import begun, draws, ended
+from drawn import begun, draws, ended, failing
 from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
@@ -104,6 +104,25 @@ def test_only_the_worst_off_may_bid_and_others_get_what_is_left() -> None:
     }
 
 
+def test_gpus_that_are_left_over_go_to_jobs_with_a_lease() -> None:
+    """When b ends, a could use its GPUs; its lease still has a quarter of an hour to run, and ends no later by that."""
+    linear = tuple((2**power, float(2**power)) for power in range(4))
+    a = Job.rigid("a", 0.0, 4, 8000.0, speeds=linear, max_replicas=8)
+    b = Job.rigid("b", 0.0, 4, 300.0, speeds=linear, max_replicas=4)
+    result = simulate(toy_workload(a, b), {}, Cluster.uniform(2, 4), Themis())
+    gpus = [(change.time, sum(change.gpus)) for change in result.allocation_records if change.job == "a"]
+    assert gpus[:2] == [(60.0, 4), (420.0, 8)]
+    ends = {number[1] for each in result.reason_records if each.job == "a" for number in each.numbers[1:2]}
+    assert 60.0 + 1200.0 in ends
+
+
+def test_a_job_with_a_lease_does_not_restart_for_less_than_the_restart_costs() -> None:
+    nearly_done = Job.rigid("a", 0.0, 1, 380.0, speeds=((1, 1.0), (2, 1.05)), max_replicas=2)
+    other = Job.rigid("b", 0.0, 1, 300.0, max_replicas=1)
+    result = simulate(toy_workload(nearly_done, other), {}, Cluster.uniform(1, 2), Themis())
+    assert [job.num_restarts for job in result.job_records] == [0, 0]
+
+
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 4), st.integers(100, 900)), min_size=1, max_size=4))
 @draws(50)
 def test_an_auction_among_all_makes_the_product_largest(gpus: int, jobs: list[tuple[int, int]]) -> None:
@@ -118,6 +137,19 @@ def test_an_auction_among_all_makes_the_product_largest(gpus: int, jobs: list[tu
 def test_jsa_admits_in_order_as_long_as_all_have_their_least() -> None:
     jobs = [elastic(f"j{i}", 0.0, 600.0, 2, min_replicas=2) for i in range(4)]
     assert first_counts(EffectiveScaling(), *jobs) == {"j0": 2, "j1": 2, "j2": 2}
+
+
+def test_jsa_lets_no_job_overtake() -> None:
+    """The third job would fit beside the first, and waits for the second, which does not."""
+    jobs = [elastic(f"j{i}", 0.0, 600.0, gpus, min_replicas=gpus) for i, gpus in enumerate((4, 4, 2))]
+    assert first_counts(EffectiveScaling(), *jobs) == {"j0": 6}
+    # While a job needs more GPUs than are up, it holds no other job up.
+    half = failing((0, 0.0, 1e4))
+    result = simulate(toy_workload(*jobs[1:], Job.rigid("wide", 0.0, 8, 60.0)), {}, half, EffectiveScaling())
+    assert all(job.completion_time is not None for job in result.job_records)
+    early = Job.rigid("wide", 0.0, 8, 60.0), *jobs[1:]
+    result = simulate(toy_workload(*early), {}, half, EffectiveScaling(), settings=RULES)
+    assert result.job_records[1].start_time == 60.0
 
 
 @pytest.mark.parametrize(

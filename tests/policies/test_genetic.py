@@ -35,6 +35,7 @@ def problems(draw: st.DrawFn) -> Problem:
         gpus_per_node=gpus,
         fairness_power=draw(st.sampled_from([1.0, 0.0, -1.0, -10.0, -1000.0])),
         avoid_interference=draw(st.booleans()),
+        min_replicas=rng.integers(1, np.maximum(placements.sum(axis=1), 1) + 1) if draw(st.booleans()) else None,
     )
 
 
@@ -42,7 +43,9 @@ def check_feasible(problem: Problem, answer: np.ndarray) -> None:
     assert answer.shape == problem.placements.shape
     assert (answer >= 0).all()
     assert (answer.sum(axis=0) <= problem.gpus_per_node).all()
-    assert (answer.sum(axis=1) <= problem.max_replicas).all()
+    gpus = answer.sum(axis=1)
+    assert (gpus <= problem.max_replicas).all()
+    assert ((gpus == 0) | (gpus >= problem.fewest)).all()
     if problem.avoid_interference:
         several = answer[(answer > 0).sum(axis=1) > 1]
         assert ((several > 0).sum(axis=0) <= 1).all()

@@ -26,8 +26,8 @@ from polluxsim.models.convergence import Decay, Hyperbola, fit_best, fit_decay, 
 from polluxsim.models.nonnegative import nonnegative_least_squares
 from polluxsim.policies.elastic import deal
 from polluxsim.policies.estimates import StepTimes, epochs_left, fit_step_times
-from polluxsim.policies.online import Estimates, OnlineOptimus
-from polluxsim.policies.optimus import Optimus, _step_time
+from polluxsim.policies.online import Estimates, OnlineOptimus, sample_counts
+from polluxsim.policies.optimus import Optimus, true_step_time
 from polluxsim.policies.slaq import Quality, Slaq
 from polluxsim.policies.view import ClusterView, Decision, JobView, Report
 from polluxsim.types import Cluster
@@ -129,6 +129,19 @@ def test_step_times_are_found_again(figures: tuple[float, float, float], counts:
         assert fitted(gpus) == pytest.approx(truth(gpus), rel=1e-4)
 
 
+@given(st.tuples(positive, positive, positive), st.integers(1, 4), st.integers(0, 60))
+@draws(50)
+def test_the_samples_of_a_pre_run_tell_the_step_times_in_between(
+    figures: tuple[float, float, float], fewest: int, more: int
+) -> None:
+    """Three samples or more tell the curve; one sample is taken to be all computing."""
+    truth, counts = StepTimes(*figures), sample_counts(fewest, fewest + more, 5)
+    assert (counts[0], counts[-1], len(counts) <= 5) == (fewest, fewest + more, True)
+    fitted = fit_step_times({gpus: truth(gpus) for gpus in counts})
+    for gpus in range(fewest, fewest + more + 1):
+        assert len(counts) < 3 or fitted(gpus) == pytest.approx(truth(gpus), rel=2e-3)
+
+
 class Perfect(Estimates):
     """Knows the truth."""
 
@@ -139,7 +152,7 @@ class Perfect(Estimates):
         return job.oracle.remaining_iterations(job.batch_size)
 
     def step_time(self, job: JobView, node_size: int) -> Callable[[int], float]:
-        return partial(_step_time, job, node_size=node_size)
+        return partial(true_step_time, job, node_size=node_size)
 
 
 @dataclass
@@ -162,14 +175,14 @@ class Beside:
 @draws(30)
 def test_with_perfect_estimates_the_choice_is_that_of_the_oracle(case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
-    policy = Beside(OnlineOptimus())
+    policy = Beside(OnlineOptimus(young_factor=1.0))
     policy.other.estimates = Perfect(50.0)
     simulate(workload, PROFILES, cluster, policy)
     assert policy.compared
 
 
 def test_with_perfect_estimates_the_choice_is_that_of_the_oracle_on_real_applications() -> None:
-    policy = Beside(OnlineOptimus())
+    policy = Beside(OnlineOptimus(young_factor=1.0))
     policy.other.estimates = Perfect(50.0)
     rules = EngineSettings(horizon=7200.0)
     simulate(PhillyLike(30, 1, True, 3).load(CARDS), CARDS, Cluster.uniform(4, 4), policy, settings=rules)
@@ -185,7 +198,8 @@ class Reading:
     traits = Slaq.traits
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        blind = replace(view, jobs=[Blind(job) for job in view.jobs])
+        has_pre_run = isinstance(self.inner, OnlineOptimus) and self.inner.samples > 0
+        blind = replace(view, jobs=[Blind(job, has_pre_run) for job in view.jobs])
         for job in view.jobs:
             said, known = job.report, PROFILES[job.application]
             assert said is not None
@@ -201,22 +215,25 @@ class Reading:
 
 
 class Blind:
-    """A job without an oracle."""
+    """A job without an oracle, or with one that tells step times only, as a pre-run measures them."""
 
-    def __init__(self, job: JobView) -> None:
-        self._job = job
+    def __init__(self, job: JobView, has_pre_run: bool) -> None:
+        self._job, self._has_pre_run = job, has_pre_run
 
     def __getattr__(self, name: str) -> object:
+        if name == "oracle" and self._has_pre_run:
+            oracle = self._job.oracle
+            return SimpleNamespace(application=oracle.application, optimiser_step_time=oracle.optimiser_step_time)
         if name in ("oracle", "goodput", "goodputs"):
             raise AssertionError(f"{name} was looked at")
         return getattr(self._job, name)
 
 
-@pytest.mark.parametrize("policy", [OnlineOptimus, Slaq])
+@pytest.mark.parametrize("policy", [OnlineOptimus, partial(OnlineOptimus, samples=0), Slaq])
 @given(case=cases())
-@draws(20)
+@draws(15)
 def test_nothing_is_seen_but_what_was_logged(
-    policy: type[OnlineOptimus | Slaq], case: tuple[Cluster, Workload]
+    policy: Callable[..., OnlineOptimus | Slaq], case: tuple[Cluster, Workload]
 ) -> None:
     cluster, workload = case
     reading = Reading(policy(interval=200.0))
@@ -254,6 +271,39 @@ def test_the_greedy_sum_of_reductions_is_the_largest_where_losses_are_convex(dat
         if sum(counts) <= gpus
     )
     assert reached == pytest.approx(best, rel=1e-9)
+
+
+def test_a_pre_run_tells_that_more_gpus_bring_nothing() -> None:
+    """A step of the toy takes as long on any number of GPUs. By one sample alone it seems to be all computing."""
+    gpus = {}
+    for samples in (0, 5):
+        rules = EngineSettings(horizon=61.0)
+        jobs, policy = toy_workload(toy_job("a")), OnlineOptimus(samples=samples)
+        result = simulate(jobs, PROFILES, Cluster.uniform(1, 4), policy, settings=rules)
+        gpus[samples] = sum(result.allocation_records[0].gpus)
+    assert gpus == {0: 4, 5: 1}
+
+
+def test_the_gains_of_young_jobs_count_a_little_less() -> None:
+    made = []
+    for losses in ((1.0, 0.8), (1.0, 0.8, 0.7)):
+        log = Report(float(len(losses)), losses, 10.0, None, 0.01)
+        job = SimpleNamespace(
+            job_id="a", report=log, speeds={"any": 1.0}, num_replicas=1, min_replicas=None, max_replicas=8, placement=()
+        )
+        policy = OnlineOptimus(samples=0)
+        policy.estimates.speeds.observe(job, log)  # type: ignore[arg-type]
+        made.append(policy._candidate(SimpleNamespace(gpus_per_node=(4,)), job))  # type: ignore[arg-type]
+    young, old = made
+    assert (young.weight, old.weight) == (0.95, 1.0)
+    assert young.gain(1) == pytest.approx(0.95 * young._replace(weight=1.0, time_saved=[inf]).gain(1))
+
+
+@pytest.mark.parametrize("settings", [{"samples": -1}, {"young_factor": 0.0}, {"young_factor": 1.1}])
+def test_wrong_settings_of_optimus_are_named(settings: dict[str, float]) -> None:
+    (name,) = settings
+    with pytest.raises(InvalidConfigError, match=f"policy.{name} is "):
+        OnlineOptimus(**settings)
 
 
 def test_jobs_near_convergence_get_the_least() -> None:

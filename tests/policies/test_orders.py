@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from drawn import begun, ended
-from toy import toy_workload
+from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -22,7 +22,7 @@ from polluxsim.policies.shares.rules import MinMakespan
 from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
 from polluxsim.policies.srsf import Srsf
 from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import Policy
+from polluxsim.policies.view import ClusterView, Decision, Policy
 from polluxsim.records import Result
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job
@@ -121,6 +121,30 @@ def test_qssf_goes_by_what_like_jobs_took() -> None:
     policy, blocker = QuasiShortestService(forgetting=0.5), Job.rigid("blocker", 730.0, 1, 90.0, user="bob")
     order = sorted((end, job) for job, end in ends(run(policy, *past, blocker, *new)).items())
     assert [job for _, job in order] == ["sweep-1", "test-1", "blocker", "test-2", "other", "sweep-2"]
+
+
+def test_qssf_tells_applications_apart_and_takes_no_number_for_a_name() -> None:
+    """Ids are numbers, as in most logs: the application tells, or the number of GPUs."""
+    profiles = {
+        "resnet18": ToyProfile(name="resnet18", seconds=1.0, epochs=(60.0,)),
+        "resnet50": ToyProfile(name="resnet50", seconds=1.0, epochs=(3600.0,)),
+    }
+    past = [toy_job("1000001", 0.0, 1, "resnet50", user="ada"), toy_job("1000002", 0.0, 1, "resnet18", user="ada")]
+    past += [Job.rigid("1000003", 0.0, 1, 600.0, user="bob"), Job.rigid("1000004", 0.0, 2, 36_000.0, user="bob")]
+    new = [toy_job(f"{name}", 40_000.0, 1, application, user="ada") for name, application in
+           (("1000005", "resnet18"), ("1000006", "resnet50"))]  # fmt: skip
+    new += [Job.rigid("1000007", 40_000.0, 1, 60.0, user="bob"), Job.rigid("1000008", 40_000.0, 2, 60.0, user="bob")]
+    expected: dict[str, float] = {}
+
+    class Noting(QuasiShortestService):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            decision = super().allocate(view, rng)
+            expected.update({job.job_id: self._expected(job) for job in view.jobs})
+            return decision
+
+    cluster, rules = Cluster.uniform(2, 4), EngineSettings(restart_delay=0.0)
+    simulate(toy_workload(*past, *new), profiles, cluster, Noting(), settings=rules)
+    assert [expected[f"100000{number}"] for number in range(5, 9)] == [60.0, 3600.0, 600.0, 36_000.0]
 
 
 @pytest.mark.parametrize(

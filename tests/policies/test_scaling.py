@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from drawn import BY_CLOCK, PROFILES, AskedEveryRound, cases, draws
 from hypothesis import given
@@ -16,13 +17,17 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import InvalidConfigError
 from polluxsim.metrics.summary import summarise
+from polluxsim.policies.afs import Afs
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.jsa import EffectiveScaling
+from polluxsim.policies.online import OnlineOptimus
 from polluxsim.policies.optimus import Optimus
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.scaling import Forecast, GoodputUse, PendingGpus, Scale, Scaled, _gains
+from polluxsim.policies.slaq import Slaq
 from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import NodeCounts, Policy
+from polluxsim.policies.view import ClusterView, Decision, NodeCounts, Policy
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload
 
@@ -31,6 +36,10 @@ INSIDE = {
     "srtf": Srtf,
     "easy": Easy,
     "optimus": Optimus,
+    "optimus-online": OnlineOptimus,
+    "slaq": Slaq,
+    "afs": Afs,
+    "jsa": EffectiveScaling,
     "pollux": Pollux,
     "tiresias-l": lambda: BY_CLOCK["tiresias-l"](1.0),
     "fair-queues": lambda: BY_CLOCK["fair-queues"](1.0),
@@ -108,6 +117,31 @@ def test_idle_nodes_go_after_a_while_and_jobs_on_them_move() -> None:
     assert nodes[True][-1][1] == 1
     assert nodes[False][-1][1] == 2
     assert costs[True] < costs[False]
+
+
+def test_a_policy_that_repeats_its_decision_hears_of_nodes_that_go() -> None:
+    """Nothing arrives or ends when the second node is released; the job on it has to move all the same."""
+    told: list[tuple[float, bool, list[str]]] = []
+
+    class Noting(Afs):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            told.append((view.time, view.changes.nodes, list(view.changes.evicted)))
+            return super().allocate(view, rng)
+
+    jobs = [Job.rigid("short", 0.0, 2, 600.0), Job.rigid("long", 0.0, 2, 6000.0)]
+    cluster = Cluster.elastic(8, least_nodes=1, gpus_per_node=2, startup_time=60.0, node_price=1.0)
+    policy = Scaled(Noting(), PendingGpus(), 300.0)
+    result = simulate(toy_workload(*jobs), {}, cluster, policy, settings=EngineSettings(restart_delay=0.0))
+    assert [job.num_restarts for job in result.job_records] == [0, 1]
+    assert [each for each in told if each[2]] == [(960.0, True, ["long"])]
+
+
+def test_a_job_has_as_many_nodes_as_its_minimum_takes() -> None:
+    jobs = [toy_job("wide", 0.0, 4, "slow", min_replicas=4)]
+    for policy in (Optimus(), Pollux(), Afs()):
+        scaled = Scaled(policy, GoodputUse(grow_above=1.0, aim=0.99), 0.0)
+        result = simulate(toy_workload(*jobs), PROFILES, elastic(Cluster((2, 2, 2))), scaled)
+        assert result.job_records[0].completion_time is not None
 
 
 def test_a_forecast_has_nodes_ready_for_what_came_at_that_hour_before() -> None:

@@ -7,7 +7,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from drawn import demand_of, demands, draws
+from drawn import Listed, demand_of, demands, draws
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
@@ -21,7 +21,8 @@ from polluxsim.policies.shares.allox import AlloX, matched
 from polluxsim.policies.shares.demand import Demand
 from polluxsim.policies.shares.rounds import RoundsOfShares
 from polluxsim.policies.shares.solving import Half, Solver, centre
-from polluxsim.types import Cluster
+from polluxsim.types import Cluster, Outage
+from polluxsim.workloads.workload import Job
 
 RULES = (
     rules.MaxMin(), rules.MaxMin(agnostic=True), rules.MaxSum(), rules.MaxSum(by_cost=True), rules.MinMakespan(),
@@ -296,3 +297,22 @@ def test_who_was_given_a_gpu_keeps_it_and_newcomers_get_what_is_free() -> None:
     shares = rule.of(more, Solver(more))
     assert shares[:2].tolist() == held.tolist() == [[1.0], [1.0]]
     assert shares[2:].tolist() == [[0.0], [1.0], [0.0]]
+
+
+def test_a_matching_takes_a_share_of_the_jobs_that_wait() -> None:
+    """Four jobs run and six wait for one GPU. Of these the three oldest are matched, not five of all ten."""
+    rule = AlloX(oldest=0.5)
+    times = [9.0] * 4 + [5.0, 4.0, 3.0, 1.0, 2.0, 6.0]
+    demand = demand_of([[1.0]] * 10, [1.0] * 10, [5.0], times)._replace(ages=np.arange(10.0)[::-1].copy())
+    rule._last = {f"job-{place}": np.ones(1) for place in range(4)}
+    shares = rule.of(demand, Solver(demand))
+    assert np.flatnonzero(shares[:, 0]).tolist() == [0, 1, 2, 3, 6]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{type(rule).__name__}{getattr(rule, 'agnostic', '')}")
+def test_shares_are_found_while_all_nodes_of_a_type_are_down(rule: rules.Rule) -> None:
+    listed = Listed((Outage((1,), 130.0, 500.0, "test"),))
+    cluster = Cluster.of_groups([[1, 4, "t4"], [1, 2, "v100"]], failures=listed)
+    jobs = [Job.rigid(f"{number}", 40.0 * number, 1 + number % 2, 400.0) for number in range(6)]
+    result = simulate(toy_workload(*jobs), {}, cluster, RoundsOfShares(rule, reset_interval=0.0))
+    assert all(job.completion_time is not None for job in result.job_records)

@@ -91,10 +91,9 @@ class AnnealingSearch:
             return problem.placements, relaxed.pool.bound
         nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
         if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
+            limits = np.stack([problem.fewest, problem.max_replicas], axis=1)
             rows: NDArray[np.int64]
-            rows, best = solve_exhaustively(
-                scale.scores(logs), problem.placements, nodes, problem.max_replicas, exclusive
-            )
+            rows, best = solve_exhaustively(scale.scores(logs), problem.placements, nodes, limits, exclusive)
             return rows, best
         return self._search(problem, logs, scale, relaxed, rng)
 

@@ -19,12 +19,12 @@ def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ign
 
 
 @kernel
-def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_interference):  # type: ignore[no-untyped-def]
+def solve_exhaustively(values, placements, gpus_per_node, limits, avoid_interference):  # type: ignore[no-untyped-def]
     """Return the best allocation, shape (J, N), and its sum of scores.
 
     A state says how many GPUs of each node are taken, and whether a multi-node job is on it; jobs come one by
     one and take every row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J,
-    2, 2, K + 1).
+    2, 2, K + 1). `limits` are the fewest and the most GPUs of each job that gets GPUs, shape (J, 2).
     """
     num_jobs, num_nodes = placements.shape
     rows, codes = _all_rows(gpus_per_node, avoid_interference)
@@ -35,7 +35,7 @@ def solve_exhaustively(values, placements, gpus_per_node, max_replicas, avoid_in
     for j in range(num_jobs):
         before = reached
         reached = np.full(num_states, -np.inf)
-        scores = _row_scores(rows, values[j], placements[j], max_replicas[j])
+        scores = _row_scores(rows, values[j], placements[j], limits[j])
         for state in range(num_states):
             if before[state] == -np.inf:
                 continue
@@ -110,8 +110,8 @@ def _fits(state, row):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _row_scores(rows, values, placement, most):  # type: ignore[no-untyped-def]
-    """Return a job's score on every row, shape (R,); −∞ where it has too many GPUs."""
+def _row_scores(rows, values, placement, limits):  # type: ignore[no-untyped-def]
+    """Return a job's score on every row, shape (R,); −∞ where it has too few or too many GPUs."""
     scores = np.full(len(rows), -np.inf)
     for r in range(len(rows)):
         gpus, nodes, changed = 0, 0, 0
@@ -119,6 +119,6 @@ def _row_scores(rows, values, placement, most):  # type: ignore[no-untyped-def]
             gpus += rows[r, n]
             nodes += rows[r, n] > 0
             changed |= rows[r, n] != placement[n]
-        if gpus <= most:
+        if gpus == 0 or limits[0] <= gpus <= limits[1]:
             scores[r] = values[changed, 1 if nodes > 1 else 0, gpus]
     return scores

@@ -43,7 +43,7 @@ class Explanation:
         Kinds, the first that holds: `at-limit` of its GPUs; `no-gain` from another GPU; `restart-penalty`, where the
         restart would cost more than another GPU brings; `cluster-full`, where the other is the job that would miss
         one of its GPUs the least; `gpus-left` where another GPU would pay and is there, but nodes or search did not
-        allow for it.
+        allow for it; `no-least-left` where the job waits and the free GPUs are fewer than its user's minimum.
 
         Figures: `speedup` over the fair share now, and with one GPU `more` and `fewer`, each before restarts; `worth`
         and `worth_more` after them, which is what the search compares; `fitness`, and `fitness_exchange` if that other
@@ -76,11 +76,20 @@ class Explanation:
             "worth": self._unscaled * now * (factor if self._changed[row] else 1.0),
         }
         if gpus:
-            numbers["speedup_fewer"] = self._unscaled * self._best_speedup(row, gpus - 1)
-        if gpus < limit:
-            numbers["speedup_more"] = self._unscaled * self._best_speedup(row, gpus + 1)
-            numbers["worth_more"] = self._unscaled * self._worth(row, gpus + 1)
+            numbers["speedup_fewer"] = self._unscaled * self._best_speedup(row, self._fewer(row))
+        if (more := self._more(row)) <= limit:
+            numbers["speedup_more"] = self._unscaled * self._best_speedup(row, more)
+            numbers["worth_more"] = self._unscaled * self._worth(row, more)
         return numbers
+
+    def _more(self, row: int) -> int:
+        """Return the next larger number of GPUs that a job can have."""
+        return max(int(self._gpus[row]) + 1, int(self._problem.fewest[row]))
+
+    def _fewer(self, row: int) -> int:
+        """Return the next smaller number of GPUs that a job can have, 0 for a job without GPUs."""
+        fewer = int(self._gpus[row]) - 1
+        return fewer if fewer >= self._problem.fewest[row] else 0
 
     def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
         if "speedup_more" not in numbers:
@@ -89,11 +98,11 @@ class Explanation:
             return Reason("no-gain", numbers)
         if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
             return Reason("restart-penalty", numbers)
-        if numbers["gpus_free"]:
-            return Reason("gpus-left", numbers)
-        other = self._least_missed(row)
+        if not numbers["gpus"] and self._more(row) > max(numbers["gpus_free"], 1):
+            return Reason("no-least-left", {"gpus_left": numbers["gpus_free"]})
+        other = None if numbers["gpus_free"] else self._least_missed(row)
         if other is None:
-            return Reason("cluster-full", numbers)
+            return Reason("gpus-left" if numbers["gpus_free"] else "cluster-full", numbers)
         numbers["fitness"] = self._answer.fitness
         numbers["fitness_exchange"] = self._fitness_exchange(row, other)
         return Reason("cluster-full", numbers, (self._problem.job_ids[other],))
@@ -120,7 +129,7 @@ class Explanation:
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
         """Return the logarithm of what each job would have with one GPU fewer; those without any keep none."""
-        fewer = [self._worth(row, gpus - 1) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
+        fewer = [self._worth(row, self._fewer(row)) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
         return self._problem.logs_of(np.array(fewer))
 
     def _least_missed(self, row: int) -> int | None:
@@ -147,6 +156,6 @@ class Explanation:
     def _fitness_exchange(self, row: int, other: int) -> float:
         logs = self._logs.copy()
         shift = 0.0 if self._problem.shifts is None else self._problem.shifts[row]
-        logs[row] = log(self._worth(row, int(self._gpus[row]) + 1) + SPEEDUP_FLOOR) + shift
+        logs[row] = log(self._worth(row, self._more(row)) + SPEEDUP_FLOOR) + shift
         logs[other] = self._logs_fewer[other]
         return float(power_mean(logs, self._problem.fairness_power))

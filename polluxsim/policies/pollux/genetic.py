@@ -62,7 +62,7 @@ class GeneticSearch:
         seed = np.uint64(rng.integers(2**63))
         members = self._first_members(problem)
         values = problem.log_values()
-        limits = Limits(problem.gpus_per_node, problem.max_replicas, problem.avoid_interference)
+        limits = Limits(problem.gpus_per_node, problem.fewest, problem.max_replicas, problem.avoid_interference)
         gains = Gains(problem.placements.astype(np.int16), values, problem.speedups, problem.fairness_power)
         members, fitness = evolve(members, limits, gains, self.generations, seed, self._breeder())
         self._members, self._job_ids = members, problem.job_ids
@@ -100,6 +100,7 @@ class Limits(NamedTuple):
     """What a member must keep to; shapes as in `Problem`."""
 
     gpus_per_node: NDArray[np.int64]
+    fewest: NDArray[np.int64]
     max_replicas: NDArray[np.int64]
     avoid_interference: bool
 
@@ -141,7 +142,7 @@ def welcome(members, limits, gains, seed, objectives):  # type: ignore[no-untype
     """Make the first members feasible, and judge them."""
     for i in range(len(members)):
         state = np.array([_stream(_stream(seed, 0), i)])
-        repair(members[i], limits.gpus_per_node, limits.max_replicas, limits.avoid_interference, state)
+        repair(members[i], limits, state)
         evaluate(members[i], gains.placements, gains.values, gains.speedups, gains.power, objectives[i])
 
 
@@ -168,7 +169,7 @@ def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # ty
     cut = _below(state, num_jobs + 1)
     child[:cut], child[cut:] = pool[mother, :cut], pool[father, cut:]
     mutate(child, gains.placements, limits.gpus_per_node, state)
-    repair(child, limits.gpus_per_node, limits.max_replicas, limits.avoid_interference, state)
+    repair(child, limits, state)
     evaluate(child, gains.placements, gains.values, gains.speedups, gains.power, objectives[size + i])
 
 
@@ -200,8 +201,9 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
 
 
 @helper
-def repair(member, gpus_per_node, max_replicas, avoid_interference, state):  # type: ignore[no-untyped-def]
-    """Make a member feasible: one multi-node job a node, no job beyond its limit, no node beyond its GPUs."""
+def repair(member, limits, state):  # type: ignore[no-untyped-def]
+    """Make a member feasible: one multi-node job a node, no job outside its limits, no node beyond its GPUs."""
+    gpus_per_node, fewest, max_replicas, avoid_interference = limits
     num_jobs, num_nodes = member.shape
     if avoid_interference:
         taken = np.zeros(num_nodes, dtype=np.bool_)
@@ -235,6 +237,13 @@ def repair(member, gpus_per_node, max_replicas, avoid_interference, state):  # t
         for j in range(num_jobs):
             member[j, n] = min(member[j, n], left)
             left -= member[j, n]
+    for j in range(num_jobs):
+        total = 0
+        for n in range(num_nodes):
+            total += member[j, n]
+        if total < fewest[j]:
+            for n in range(num_nodes):
+                member[j, n] = 0
 
 
 @helper

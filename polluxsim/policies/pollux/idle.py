@@ -26,7 +26,9 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
     free = problem.gpus_per_node - filled.sum(axis=0)
     for row in np.flatnonzero(indifferent).tolist():
         most = min(int(problem.max_replicas[row]), int(free.max()))
-        gpus = int(problem.speedups[row, 0, : most + 1].argmax())
+        speedups = problem.speedups[row, 0, : most + 1].copy()
+        speedups[1 : problem.fewest[row]] = 0.0
+        gpus = int(speedups.argmax())
         if gpus:
             node = int(np.where(free >= gpus, free, free.max() + 1).argmin())
             filled[row, node] = gpus
@@ -35,9 +37,10 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
 
 
 def could_start(problem: Problem) -> bool:
-    """Return whether a job waits while a GPU is idle before the round."""
-    idle = problem.placements.sum() < problem.gpus_per_node.sum()
-    return bool(idle and (_waits(problem, problem.placements) & (problem.max_replicas > 0)).any())
+    """Return whether the GPUs that are idle before the round suffice for a job that waits."""
+    idle = problem.gpus_per_node.sum() - problem.placements.sum()
+    fits = (problem.fewest <= idle) & (problem.max_replicas > 0)
+    return bool((_waits(problem, problem.placements) & fits).any())
 
 
 def _waits(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.bool_]:

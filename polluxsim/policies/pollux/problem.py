@@ -10,6 +10,7 @@ import numpy as np
 
 from polluxsim.kernels import kernel
 from polluxsim.models.goodput import KnownGoodputs
+from polluxsim.policies.elastic import fewest_gpus, most_gpus
 from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Problem:
         What is left of a job's speedup in a round that changes its placement, shape (J,).
     max_replicas
         Most GPUs of each job, shape (J,).
+    min_replicas
+        Fewest GPUs of each job that gets GPUs, shape (J,), or None if it is 1 for all jobs.
     placements
         GPUs held on each node before the round, shape (J, N).
     gpus_per_node
@@ -62,6 +65,12 @@ class Problem:
     fairness_power: float
     avoid_interference: bool = True
     shifts: NDArray[np.float64] | None = None
+    min_replicas: NDArray[np.int64] | None = None
+
+    @property
+    def fewest(self) -> NDArray[np.int64]:
+        """Return the fewest GPUs of each job that gets GPUs, shape (J,)."""
+        return np.ones(len(self.job_ids), dtype=np.int64) if self.min_replicas is None else self.min_replicas
 
     def log_values(self) -> NDArray[np.float64]:
         """Return log(speedup + floor) by [job, whether its placement changes, on several nodes, GPUs].
@@ -201,7 +210,7 @@ class SpeedupTables:
         share = math.ceil(num_gpus / len(jobs))
         present = {job.job_id for job in jobs}
         self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
-        limits = [min(job.max_replicas, num_gpus) for job in jobs]
+        limits = [min(most_gpus(job), num_gpus) for job in jobs]
         # What a job has counts too: its limit may have fallen below it.
         widest = max(*limits, *(num_replicas(job.placement) for job in jobs))
         speedups = np.zeros((len(jobs), 2, widest + 1))
@@ -252,7 +261,8 @@ def build_problem(
         job_ids=tuple(job.job_id for job in jobs),
         speedups=tables.build(view, jobs),
         restart_factors=_restart_factors(view, jobs, view.time),
-        max_replicas=np.array([min(job.max_replicas, view.num_gpus) for job in jobs], dtype=np.int64),
+        max_replicas=np.array([min(most_gpus(job), view.num_gpus) for job in jobs], dtype=np.int64),
+        min_replicas=np.array([fewest_gpus(job) for job in jobs], dtype=np.int64),
         placements=placements,
         gpus_per_node=np.array(view.gpus_per_node, dtype=np.int64),
         fairness_power=fairness_power,

@@ -111,7 +111,7 @@ def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
     jobs, gpus = np.arange(len(values)), np.arange(values.shape[3])
     present = problem.placements.sum(axis=1)
     spread = (problem.placements > 0).sum(axis=1) > 1
-    allowed = gpus <= problem.max_replicas[:, None]
+    allowed = (gpus == 0) | ((gpus >= problem.fewest[:, None]) & (gpus <= problem.max_replicas[:, None]))
     keep = np.where(allowed[jobs, present], values[jobs, 0, spread.astype(int), present], -np.inf)
     single = np.where(allowed & (gpus <= problem.gpus_per_node.max()), values[:, 1, 0], -np.inf)
     several = np.where(allowed & (gpus >= 2) & (len(problem.gpus_per_node) > 1), values[:, 1, 1], -np.inf)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polluxsim.gpu_types import NOBODY_SAYS
+from polluxsim.policies.elastic import fewest_gpus
 from polluxsim.policies.packing import FreeGpus
 from polluxsim.policies.view import JobSnapshot
 from polluxsim.types import num_replicas
@@ -51,12 +52,18 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
     """Return placements on whole nodes, each of the type that the job has most GPUs of; the fastest at a tie.
 
-    A job whose user named types, and that got none of these, takes GPUs of them that are idle then, no more than it
-    got: else it would wait for as long as the search, which knows no types, happens not to hit on one.
+    A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a
+    type that it can use, no more than it got. Otherwise it would wait until the search, which knows no types, happens
+    to choose nodes of one type.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
-    if missed := [job for job, given in allocation.items() if given and not made[job] and jobs[job].gpu_types]:
+    missed = [
+        job
+        for job, given in allocation.items()
+        if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
+    ]
+    if missed:
         free = FreeGpus(view.gpus_per_node)
         for placement in made.values():
             free.take(placement)
@@ -71,7 +78,7 @@ def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placeme
         return job.placement
     for name in sorted(job.speeds, key=lambda name: -job.speeds[name]):
         nodes = view.nodes_of(name)
-        if gpus := min(most, free.on(nodes)):
+        if (gpus := min(most, free.on(nodes))) >= fewest_gpus(job):
             return free.pack(gpus, nodes) or ()
     return ()
 
@@ -82,4 +89,6 @@ def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence
         by_type[view.node_types[owners[part]].name][owners[part]] += gpus
     usable = [name for name in by_type if name in job.speeds]
     most = max(usable, key=lambda name: (sum(by_type[name].values()), job.speeds[name]), default=None)
-    return () if most is None else tuple(by_type[most].items())
+    if most is None or sum(by_type[most].values()) < fewest_gpus(job):
+        return ()
+    return tuple(by_type[most].items())

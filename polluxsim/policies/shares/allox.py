@@ -1,4 +1,4 @@
-"""AlloX: a matching of jobs with places in the queues of GPUs, by which jobs complete earliest on average."""
+"""AlloX: a matching of jobs with places in the queues of GPUs that minimises the mean completion time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class AlloX(Rule):
     Parameters
     ----------
     oldest
-        α: the oldest part of all jobs takes part in the matching, or more where more GPUs are free; in (0, 1].
+        α: share of the waiting jobs that the matching takes, the oldest first; in (0, 1]. It takes at least as many
+        jobs as GPUs are free.
 
     Source: Le et al., AlloX (EuroSys '20), as in Gavel (OSDI '20).
     """
@@ -45,7 +46,7 @@ class AlloX(Rule):
         free = demand.gpus - (shares == 1).sum(axis=0)
         waiting = np.flatnonzero(shares.sum(axis=1) != 1)
         oldest = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
-        some = oldest[: max(int(self.oldest * len(demand.jobs)), int(free.sum()))]
+        some = oldest[: max(int(self.oldest * len(waiting)), int(free.sum()))]
         left, speeds, ages = demand.left[some, None], demand.speeds[some], demand.ages[some]
         for job, gpu_type in matched(left, speeds, ages, free, demand.types):
             shares[some[job], gpu_type] = 1 / demand.widths[some[job]]

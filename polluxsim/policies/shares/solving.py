@@ -92,7 +92,9 @@ class Solver:
         of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
         once = self._of_jobs(np.ones_like(demand.speeds))
         limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
-        return Half(np.vstack([-np.eye(count), once, of_types / demand.gpus[:, None]]), limits)
+        # No job can run on a type whose nodes are all down. Its row is 0, and has to stay so.
+        gpus = np.maximum(demand.gpus, 1.0)
+        return Half(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
 
     def _of_jobs(self, rows: Array) -> Array:
         """Return rows·x of each job as rows over all shares."""

@@ -34,11 +34,18 @@ class Window(NamedTuple):
 def planned_rounds(
     jobs: Sequence[Prospect], weights: Sequence[float], least: Sequence[int], window: Window
 ) -> list[int]:
-    """Return how many of the window's rounds each job gets.
+    """Return the number of rounds of the window that each job gets.
 
-    Largest is the mean over jobs of weight × log (part of all epochs done after the window), less what the longest job
-    has left; each has its least rounds. All rounds are alike and the logarithm is concave, so that a count for each job
-    does. Source: Zheng et al., Shockwave (NSDI '23), §4, whose programme has a binary for every job and round.
+    The counts maximise the mean over jobs of weight × log (share of its epochs that a job has done after the window),
+    minus the time that the longest job then has left. Each job gets at least its `least` rounds.
+
+    The published programme has a binary for each job and round. A count for each job is a relaxation of it: the GPU
+    rounds of all jobs fit into the window, and so do the gangs of each width and more, but not all of these counts can
+    be packed into rounds. On 2 GPUs, for example, 1 round of a job of 2 GPUs and 3 rounds of a job of 1 GPU fit into 3
+    rounds by their counts, and need 4 rounds. The policy then runs fewer gangs than planned, and plans again after
+    `resolve` rounds.
+
+    Source: Zheng et al., Shockwave (NSDI '23), §4.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
 
@@ -54,6 +61,9 @@ def planned_rounds(
     for slope, start in _lines():
         rows.append(u - slope * e / epochs[:, None])
         limits.append(start + slope * done / epochs)
+    for at_least, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
+        rows.append(np.array([[float(job.width >= at_least) for job in jobs]]) @ n)
+        limits.append(np.array([float(window.rounds * gangs)]))
     worth = np.array(weights) @ u / (count * window.rounds)
     lower = np.concatenate(
         [np.array(least, dtype=float), np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)]
@@ -72,6 +82,17 @@ def planned_rounds(
     return [round(rounds) for rounds in found.x[:count]]
 
 
+def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
+    """Return pairs (width, number of gangs of at least this width that fit at once).
+
+    A width that divides the number of GPUs is left out, because the limit of GPU rounds implies its limit.
+
+    >>> _gangs_at_once([3, 2, 3], 4)
+    [(3, 1)]
+    """
+    return [(width, gpus // width) for width in sorted(set(widths)) if gpus % width]
+
+
 def _lines() -> list[tuple[float, float]]:
     """Return slope and start of the straight lines between `BASES` that the logarithm is taken for."""
     points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
@@ -80,8 +101,11 @@ def _lines() -> list[tuple[float, float]]:
 
 
 def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
-    """Return the rounds that each job needs to have no more left than it can spare [s]; None if there are fewer."""
+    """Return the rounds that each job needs to have no more left than it can spare [s]; None if they do not fit."""
     needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
     possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds
+    for width, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
+        wide = sum(rounds for job, rounds in zip(jobs, needed, strict=True) if job.width >= width)
+        possible = possible and wide <= window.rounds * gangs
     return needed if possible and gpus <= window.rounds * window.gpus else None
