@@ -128,24 +128,20 @@ class TimeRule(Protocol):
 
     has_intervals: ClassVar[bool]
 
-    def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
-        """Return when a job that has `progress` at `start` reaches `boundary`.
-
-        Parameters
-        ----------
-        progress, boundary
-            Work done and to be done [M0-steps].
-        rate
-            M0-steps per second, positive.
-        start
-            Time from which the rate holds [s].
-        """
-        ...
-
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
     ) -> list[tuple[float, bool]]:
-        """Return when a job reaches each boundary in turn, each at its own rate, as pairs of `Milestone`."""
+        """Return when a job reaches each boundary in turn, as pairs of `Milestone`.
+
+        Parameters
+        ----------
+        progress, start
+            Work done [M0-steps] at a time [s].
+        rates
+            M0-steps per second up to each boundary, positive.
+        boundaries
+            Work to be done, rising [M0-steps].
+        """
         ...
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
@@ -162,10 +158,6 @@ class ExactTime:
     """Time is continuous: progress is rate times time."""
 
     has_intervals: ClassVar[bool] = False
-
-    def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
-        """Return start + work / rate."""
-        return Milestone(start + max(boundary - progress, 0.0) / rate)
 
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]

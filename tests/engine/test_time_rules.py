@@ -12,9 +12,15 @@ starts = st.integers(0, 1000).map(float)
 rules = st.sampled_from([ExactTime(), WholeSeconds(60.0)])
 
 
+def reached(rule: TimeRule, progress: float, rate: float, start: float, boundary: float) -> Milestone:
+    """Return when a job that has `progress` at `start` reaches a boundary."""
+    (time,) = rule.course(progress, start, [rate], [boundary])
+    return Milestone(*time)
+
+
 @given(rules, works, rates, starts)
 def test_a_boundary_is_reached_when_its_work_is_done(rule: TimeRule, work: float, rate: float, start: float) -> None:
-    time, _ = rule.reach(0.0, rate, start, work)
+    time, _ = reached(rule, 0.0, rate, start, work)
     assert time >= start
     assert time == pytest.approx(start + work / rate, abs=0.5 + 1e-6)  # half a second is what rounding may cost
 
@@ -29,10 +35,10 @@ def test_progress_at_a_round_is_rate_times_time(rule: TimeRule, work: float, rat
 def test_stopping_at_a_round_on_the_way_changes_nothing(work: float, rate: float, start: float, rounds: int) -> None:
     """Exactly: the whole-second rule adds interval by interval in any case."""
     rule = WholeSeconds(60.0)
-    whole = rule.reach(0.0, rate, start, work)
+    whole = reached(rule, 0.0, rate, start, work)
     stop = (start // 60 + rounds) * 60.0
     if stop < whole.time:
-        assert rule.reach(rule.progress_at(0.0, rate, start, stop), rate, stop, work) == whole
+        assert reached(rule, rule.progress_at(0.0, rate, start, stop), rate, stop, work) == whole
 
 
 @pytest.mark.parametrize(
@@ -47,4 +53,4 @@ def test_stopping_at_a_round_on_the_way_changes_nothing(work: float, rate: float
     ],
 )
 def test_whole_seconds_by_hand(work: float, expected: Milestone) -> None:
-    assert WholeSeconds(60.0).reach(0.0, 1.0, 0.0, work) == expected
+    assert reached(WholeSeconds(60.0), 0.0, 1.0, 0.0, work) == expected
