@@ -154,23 +154,19 @@ class Board:
 
 
 def _fewest(jobs: Sequence[tuple[int, JobId]], needed: int) -> list[tuple[int, JobId]] | None:
-    """Return jobs, as pairs (GPUs, name), that together hold at least `needed` GPUs, or None.
+    """Return a few jobs, as pairs (GPUs, name), that together hold at least `needed` GPUs, or None.
 
-    Without any one of them they hold fewer.
-
-    >>> _fewest([(2, "b"), (1, "a"), (1, "c")], 2)
-    [(2, 'b')]
+    >>> _fewest([(1, "a"), (2, "b"), (1, "c")], 2), _fewest([(4, "a")], 1), _fewest([(4, "a")], 5)
+    ([(2, 'b')], [(4, 'a')], None)
     """
     chosen: list[tuple[int, JobId]] = []
-    for job in sorted(jobs):
-        if sum(size for size, _ in chosen) >= needed:
-            break
-        chosen.append(job)
-    held = sum(size for size, _ in chosen)
-    if held < needed:
+    others: list[tuple[int, JobId]] = []
+    for job in sorted(jobs, reverse=True):
+        if job[0] <= needed:
+            chosen.append(job)
+            needed -= job[0]
+        else:
+            others.append(job)
+    if needed > 0 and not others:
         return None
-    for job in list(chosen):
-        if held - job[0] >= needed:
-            chosen.remove(job)
-            held -= job[0]
-    return chosen
+    return [*chosen, min(others)] if needed > 0 else chosen

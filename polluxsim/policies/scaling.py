@@ -91,9 +91,9 @@ class Scaled:
     idle_time: float = 600.0
     moves: bool = True
     _surplus_since: float = field(default=inf, init=False, repr=False)
-    # Number of nodes that the inner policy sees, and the GPUs of each.
+    # Number of nodes that the inner policy sees, and the GPUs of each node that takes new jobs.
     nodes_shown: int = field(default=0, init=False, repr=False)
-    _sizes_shown: tuple[int, ...] = field(default=(), init=False, repr=False)
+    _open_nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
     _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
     # Events since the inner policy last decided. It does not decide while there are no jobs.
     _missed: list[Changes] = field(default_factory=list, init=False, repr=False)
@@ -120,11 +120,13 @@ class Scaled:
             every = len(view.gpus_per_node)
             return self._inside(self._shown(view, every, every), rng) if view.jobs else Decision({})
         wanted = min(max(self.scale.wanted(view, nodes), self._for_largest(view, nodes), nodes.least), nodes.most)
-        count = self._settled(view, nodes, wanted)
+        count = settled = self._settled(view, nodes, wanted)
         if not self.moves:
-            count = max(count, *(node + 1 for job in view.running for node, _ in job.placement), 0)
+            count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
         decision = self._inside(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
         until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
+        if count > max(settled, _nodes_with_jobs(view, decision)):
+            until = view.time  # the jobs leave the last nodes by this decision, which releases them at the next round
         outdated_by = decision.outdated_by | Change.ARRIVAL | Change.COMPLETION | Change.NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
@@ -153,7 +155,7 @@ class Scaled:
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
         """Return a view of the nodes that stay. Nodes beyond the wanted ones show no free GPUs.
 
-        A node that is added or removed in this view is a change of nodes, and a job that must leave its node is
+        It is a change of nodes if other nodes take new jobs than before, or if a job must leave its node. That job is
         evicted. Otherwise a policy that repeats its last decision would use nodes that are gone.
         """
         arrived = [job for missed in self._missed for job in missed.arrived]
@@ -165,18 +167,30 @@ class Scaled:
         sizes = tuple(
             size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])
         )
+        leaving = [job.job_id for job in jobs if job.must_move]
+        open_nodes = view.gpus_per_node[: max(min(wanted, count), 0)]
+        is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)
         changes = replace(
             view.changes,
             arrived=[self._jobs[job.job_id] for job in arrived],
             ended=ended,
-            nodes=any(missed.nodes for missed in self._missed) or sizes != self._sizes_shown,
-            evicted=[*view.changes.evicted, *(job.job_id for job in jobs if job.must_move)],
+            nodes=is_news,
+            evicted=[*view.changes.evicted, *leaving],
         )
         standing = Standing.of(sizes, jobs)
-        self._missed, self._sizes_shown = [], sizes
+        self._missed, self._open_nodes = [], open_nodes
         for job_id in ended:
             del self._jobs[job_id]
         return replace(view, gpus_per_node=sizes, jobs=jobs, nodes=None, standing=standing, changes=changes)
+
+
+def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
+    """Return the number of nodes up to the last one on which a job has GPUs after a decision."""
+    placements = [*decision.allocation.values(), *decision.shared.values()]
+    if decision.others_keep:
+        known = decision.allocation.keys() | decision.shared.keys()
+        placements += [job.placement for job in view.running if job.job_id not in known]
+    return max((node + 1 for placement in placements for node, _ in placement), default=0)
 
 
 def nodes_for(nodes: NodeCounts, gpus: float) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import ToyProfile, toy_job, toy_workload
 
 import polluxsim
 from polluxsim.engine.simulation import simulate
@@ -60,7 +61,12 @@ def test_a_batch_size_that_changed_is_worth_what_it_is_anew() -> None:
         model = GoodputModel(application, params, GradientStatistics(1.0, 900.0))
         oracle = SimpleNamespace(application=application)
         job = SimpleNamespace(
-            job_id="j", goodputs={known[0].gpu_type: model}, oracle=oracle, min_replicas=1, max_replicas=8
+            job_id="j",
+            goodputs={known[0].gpu_type: model},
+            oracle=oracle,
+            num_replicas=1,
+            min_replicas=1,
+            max_replicas=8,
         )
         rows.append(tables.fill([job], known))
         np.testing.assert_array_equal(rows[-1], Matrix(guesses=True).fill([job], known))
@@ -77,7 +83,7 @@ def test_worths_are_goodputs_over_the_least_of_them_and_guesses_are_scaled() -> 
     goodputs = {t4: model, a100: ScaledGoodput(model, 2.5, 4)}
     job = SimpleNamespace(
         job_id="j", goodputs=goodputs, oracle=SimpleNamespace(application=model.application),
-        min_replicas=1, max_replicas=16,
+        num_replicas=1, min_replicas=1, max_replicas=16,
     )  # fmt: skip
     known = configurations(view(CLUSTER), gangs=())
     (row,) = Matrix(guesses=True).fill([job], known)
@@ -223,3 +229,12 @@ def test_whole_nodes_are_found_where_there_are_just_enough() -> None:
     nodes.take(((0, 3),))
     assert nodes.find(1, 1, ()) == ((0, 1),)  # the fullest node with room
     assert nodes.find(2, 8, ()) == ()
+
+
+def test_a_job_without_a_configuration_of_its_minimum_gets_the_next_larger_one() -> None:
+    """There are configurations of 1, 2 and 4 GPUs on a node. Before the job has run, its agent allows one GPU."""
+    jobs, profiles = toy_workload(toy_job("a", 0.0, 4, min_replicas=3)), {"toy": ToyProfile()}
+    result = simulate(jobs, profiles, Cluster.uniform(2, 4), Sia())
+    held = [sum(change.gpus) for change in result.allocation_records if change.gpus]
+    assert min(held) >= 4
+    assert result.job_records[0].completion_time is not None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.models.goodput import KnownGoodputs, ScaledGoodput
+from polluxsim.policies.elastic import fewest_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,13 +58,14 @@ class Matrix:
         types: NDArray[np.str_],
     ) -> None:
         """Fill the row of a job that can have several numbers of GPUs."""
-        least = job.min_replicas or 1
-        most = max(job.max_replicas, least)
         for name, model in job.goodputs.items():
+            enough = (types == name) & (gpus >= fewest_gpus(job))
+            # The agent of a job that has not run allows one GPU, and no configuration may have just the minimum.
+            least = int(gpus[enough].min(initial=max(job.max_replicas, job.num_replicas)))
             if model is None or (isinstance(model, ScaledGoodput) and not self._guesses):
-                row[(types == name) & (gpus == least)] = least
+                row[enough & (gpus == least)] = least
             else:
-                here = (types == name) & (gpus >= least) & (gpus <= most)
+                here = enough & (gpus <= max(job.max_replicas, least))
                 row[here] = self._goodputs(job.job_id, name, model, gpus[here], several[here])
 
     def _goodputs(
