@@ -14,8 +14,11 @@ from polluxsim.checks.driving import AskedEveryRound, FoundError, Noted, decided
 from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.growth import growing
 from polluxsim.checks.shrinking import smallest
-from polluxsim.checks.worlds import drawn
+from polluxsim.checks.laws import Watch
+from polluxsim.checks.parameters import with_parameters
+from polluxsim.checks.worlds import Allowed, drawn
 from polluxsim.errors import short
+from polluxsim.policies.scaling import PendingGpus, Scaled
 from polluxsim.policies.view import ClusterView, traits_of
 from polluxsim.records import Status
 from polluxsim.run.named_policy import NamedPolicy, named_policy
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from polluxsim.checks.worlds import World
     from polluxsim.policies.view import Policy
     from polluxsim.records import Result
+
+    Make = Callable[..., Policy]
 
 ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
 RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.STANDING, Fault.ORDER)} | {Fault.MEMORY: (Fault.CHANCE,)}
@@ -79,13 +84,13 @@ def found(
 def _everywhere(
     guest: NamedPolicy, worlds: Iterable[int], timeout: float | None, begins: Callable[[int], object]
 ) -> Iterator[Finding]:
-    with_rigid = not traits_of(guest.make()).needs_profiles
+    allowed = Allowed.under(traits_of(guest.make()))
     yield from _on_empty(guest, timeout)
     for number in worlds:
         begins(number)
-        world = drawn(number, with_rigid=with_rigid)
+        world = with_parameters(drawn(number, allowed), guest, number)
         yield from checked_world(guest, world, timeout=timeout, faults=ALL if number % SALTED == 0 else MOST)
-    yield from growing(guest, timeout, with_rigid=with_rigid)
+    yield from growing(guest, timeout, with_rigid=allowed.rigid)
 
 
 def checked_world(
@@ -96,37 +101,46 @@ def checked_world(
     What takes further runs is looked for where it is among `faults`.
     """
     guest = named_policy(policy) if isinstance(policy, str) else policy
+    make = partial(_made, guest, world)
     try:
         run = partial(driven, world, timeout=timeout)
-        noted = Noted(guest.make(afresh=True))
-        once = run(noted)
+        noted = Noted(make(afresh=True))
+        watch = Watch(world, noted.policy)
+        once = run(noted, watch=watch)
         shown = [*_starving(once)]
         if Fault.CHANCE in faults:
-            shown += _differing(guest, run, once, TRIES if len(world.jobs) <= FEW else 1)
+            shown += _differing(make, run, once, TRIES if len(world.jobs) <= FEW else 1)
         if Fault.STANDING in faults and noted.stood and not shown:
-            shown += _wavering(guest, run, once)
+            shown += _wavering(make, run, once)
         if Fault.ORDER in faults and not shown:
-            shown += _by_order(guest, world, timeout)
+            shown += _by_order(make, world, timeout)
+        shown += watch.findings.values()
     except FoundError as error:
         shown = [error.finding]
     return [replace(finding, world=world) for finding in shown]
 
 
-def _differing(guest: NamedPolicy, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
-    if any(run(guest.make(afresh=True)) != once for _ in range(tries)):
+def _made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
+    """Return a new policy with the parameters of a world, inside an autoscaler if the world has one."""
+    policy = guest.make(afresh=afresh, parameters=dict(world.parameters))
+    return Scaled(policy, PendingGpus()) if world.is_scaled else policy
+
+
+def _differing(make: Make, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
+    if any(run(make(afresh=True)) != once for _ in range(tries)):
         yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, go by no clock")
-    elif run(guest.make()) != once:
+    elif run(make()) != once:
         yield Finding(Fault.MEMORY, "a second run in one process differs: remember things in the policy only")
 
 
-def _wavering(guest: NamedPolicy, run: Callable[[Policy], Result], once: Result) -> Iterator[Finding]:
-    if run(AskedEveryRound(guest.make(afresh=True))) != once:
+def _wavering(make: Make, run: Callable[[Policy], Result], once: Result) -> Iterator[Finding]:
+    if run(AskedEveryRound(make(afresh=True))) != once:
         yield Finding(Fault.STANDING, "asked again before valid_until, it answers otherwise")
 
 
-def _by_order(guest: NamedPolicy, world: World, timeout: float | None) -> Iterator[Finding]:
+def _by_order(make: Make, world: World, timeout: float | None) -> Iterator[Finding]:
     with suppress(FoundError):  # it may take names apart
-        results = [driven(salted(world, salt), guest.make(), timeout) for salt in SALTS]
+        results = [driven(salted(world, salt), make(), timeout) for salt in SALTS]
         if any(result != results[0] for result in results):
             yield Finding(Fault.ORDER, "it goes by the order of a set of names, which no seed fixes")
 

@@ -27,6 +27,10 @@ class Fault(StrEnum):
     STARVATION = "starvation"
     STANDING = "a decision that does not stand"
     GROWTH = "decisions that become slow"
+    IDLE = "idle GPUs"
+    RESERVATION = "a broken reservation"
+    QUOTA = "a job that waits within its quota"
+    DEADLINE = "an admitted job that is late"
 
 
 @dataclass(frozen=True)

@@ -54,18 +54,28 @@ def _smaller(world: World) -> Iterator[World]:
                 yield replace(world, jobs=rest)
     for outage in world.outages:
         yield replace(world, outages=tuple(other for other in world.outages if other != outage))
-    if len(nodes) > 1 and all(node < len(nodes) - 1 for node, _, _ in world.outages) and world.least_nodes is None:
-        yield replace(world, nodes=nodes[:-1])
-    if world.least_nodes is not None:
-        yield replace(world, least_nodes=None)
-    if world.interference:
-        yield replace(world, interference=0.0)
+    for reclaim in world.reclaims:
+        yield replace(world, reclaims=tuple(other for other in world.reclaims if other != reclaim))
+    is_last_sound = all(node < len(nodes) - 1 for node, *_ in (*world.outages, *world.reclaims))
+    if len(nodes) > 1 and is_last_sound and world.least_nodes is None:
+        yield replace(world, nodes=nodes[:-1], types=world.types[:-1])
+    for simpler in _settings(world):
+        yield replace(world, **simpler)
     for place, job in enumerate(jobs):
         for simpler in _simpler(job):
             yield replace(world, jobs=(*jobs[:place], simpler, *jobs[place + 1 :]))
     for node, gpus in enumerate(nodes):
         if gpus > 1:
             yield replace(world, nodes=(*nodes[:node], gpus - 1, *nodes[node + 1 :]))
+
+
+def _settings(world: World) -> Iterator[dict[str, Any]]:
+    """Yield changes of the settings of a world that make it simpler."""
+    for field in fields(world):
+        if field.name in _DEFAULTS and getattr(world, field.name) != field.default:
+            yield {field.name: field.default} | ({"is_scaled": False} if field.name == "least_nodes" else {})
+    for parameter in world.parameters:
+        yield {"parameters": tuple(other for other in world.parameters if other != parameter)}
 
 
 def _simpler(job: Job) -> Iterator[Job]:
@@ -80,8 +90,15 @@ def _simpler(job: Job) -> Iterator[Job]:
     if job.duration is not None and job.duration > 60.0:
         yield replace(job, duration=60.0)
     if job.num_replicas > 1 and not job.speeds:
-        yield replace(job, num_replicas=1, batch_size=job.batch_size // job.num_replicas)
+        batch_size = job.batch_size // job.num_replicas
+        yield replace(job, num_replicas=1, batch_size=batch_size, min_replicas=None, max_replicas=None)
 
 
-_SAID = ("user", "queue", "priority", "deadline", "time_limit", "cancel_time", "max_replicas")
-"""What a job does not need."""
+_SAID = (
+    "user", "queue", "priority", "deadline", "time_limit", "cancel_time", "min_replicas", "max_replicas", "gpu_types",
+    "type_speeds", "cpus", "cpu_speeds",
+)  # fmt: skip
+"""Optional fields of a job."""
+
+_DEFAULTS = ("least_nodes", "interference", "types", "has_hosts", "checkpoint_interval", "agent", "is_scaled")
+"""Settings of a world that shrinking sets to their defaults."""

@@ -164,7 +164,9 @@ class Nodes:
         """Return how nodes are and were."""
         if self._health is None:
             coming = tuple(sorted(self.coming.items()))
-            self._health = Health(tuple(sorted(self.down)), tuple(self.num_failures), coming)
+            down = sorted(self.down.items())
+            nodes, gpus = tuple(node for node, _ in down), tuple(outage.gpus for _, outage in down)
+            self._health = Health(nodes, tuple(self.num_failures), coming, gpus)
         return self._health
 
     def _resize(self, node: int, gpus: int) -> None:

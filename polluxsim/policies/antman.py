@@ -117,7 +117,7 @@ class AntMan:
             guest = self._guests.get(gpu)
             if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
                 free[gpu[0]].append(gpu)
-        if job.num_replicas > max(view.gpus_per_node):
+        if job.num_replicas > view.node_size:
             whole = (there for node, there in free.items() if len(there) == view.gpus_per_node[node])
             return tuple(gpu for there in whole for gpu in there)[: job.num_replicas]
         large = {node: there for node, there in free.items() if view.gpus_per_node[node] >= job.num_replicas}

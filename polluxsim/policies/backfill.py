@@ -40,7 +40,7 @@ class Limits:
     def of(self, view: ClusterView, job: JobView) -> float:
         """Return the longest time that a job which waits says to hold its GPUs [s]."""
         if job.job_id not in self._limits:
-            size = max(view.gpus_per_node)
+            size = view.node_size
             limit = job.time_limit or self.overestimate * (view.delay_of(job) + remaining_time(job, size))
             self._limits[job.job_id] = limit
         return self._limits[job.job_id]

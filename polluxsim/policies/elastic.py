@@ -36,7 +36,7 @@ class TrueTimes:
 
     def on(self, view: ClusterView, job: JobView, counts: Iterable[int]) -> dict[int, float]:
         """Return the time that a job still needs on each of these numbers of GPUs that it can run on [s]."""
-        node_size = max(view.gpus_per_node)
+        node_size = view.node_size
         known = self._factors.setdefault(job.job_id, {})
         asked_for = _time(job, job.num_replicas, node_size)
         times = {}

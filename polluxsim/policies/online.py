@@ -79,7 +79,7 @@ class OnlineOptimus(AtIntervals):
         return dealt(view, outcome.counts, lambda asked: _estimated(reasons(view, outcome, asked), first))
 
     def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
-        if (step_time := self.estimates.step_time(job, max(view.gpus_per_node))) is None:  # not before it has run
+        if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # not before it has run
             return Remaining(job, min(job.max_replicas, 1), 0.0, [inf], lambda gpus: inf)
         return Remaining(job, job.max_replicas, self.estimates.steps_left(job), [inf], step_time)
 

@@ -64,7 +64,7 @@ class Optimus:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose GPU counts greedily; jobs whose count is unchanged keep their GPUs, the others are packed."""
-        node_size, num_gpus = max(view.gpus_per_node), view.num_gpus
+        node_size, num_gpus = view.node_size, view.num_gpus
         candidates = [self._candidate(job, node_size) for job in islice(view.jobs, num_gpus)]
         dealt = deal(view.jobs, candidates, num_gpus)
         placed = placements(view, dealt.counts)
