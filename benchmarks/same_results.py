@@ -1,12 +1,19 @@
-"""Check that runs leave the same bytes as the engine before it took turns did.
+"""Check that runs leave the same bytes as the recorded runs in `same_results.json`.
 
     python benchmarks/same_results.py [--data ../shared/data] [--only tiresias] [--write FILE]
 
-1,440 runs of drawn jobs on drawn clusters, by exact time and by whole seconds, with and without interference, rigid
-jobs among them; the published workloads 1 and 6 and a realistic one; and three on a cluster that grows. Of each, jobs,
-rounds (those too that changed nothing), allocations and reasons are hashed and compared with `same_results.json`, which
-the commit before that change left; the cost of a round, which is summed in another order, to nine digits. Allocations
-of one instant count in any order. With `--write`, the hashes are written instead. Takes some minutes on one core.
+The runs are:
+
+- 1,440 runs of drawn jobs on drawn clusters, in exact time and in whole seconds, with and without interference;
+- the published workloads 1 and 6, and a realistic workload;
+- three runs on a cluster that grows;
+- the default run under four policies;
+- runs in each kind of world (failures, job failures, spot nodes, shared GPUs, GPU types, CPUs and memory, elastic
+  nodes, batch size rules) under several policies each.
+
+The first three kinds of run hash the fields of jobs, rounds, allocations and reasons that existed when they were first
+recorded. The others hash every field of every record. Allocations of one instant count in any order. With `--write`,
+the hashes are written to a file. All runs take some minutes on one core.
 """
 
 from __future__ import annotations
@@ -18,7 +25,10 @@ import os
 import random
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from hydra.types import RunMode
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
@@ -31,12 +41,16 @@ from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.srtf import Srtf
 from polluxsim.policies.tiresias import Tiresias
+from polluxsim.run.composing import without_hydra
+from polluxsim.run.execution import Execution
+from polluxsim.run.hydra_inside import Loader
 from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, OneJob, read_workload
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
+from odd_jobs import write_jobs  # noqa: E402
 from toy import ToyProfile, toy_job, toy_workload  # noqa: E402
 
 if TYPE_CHECKING:
@@ -74,12 +88,15 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     chosen = [case for case in cases(Path(options.data) / "osdi21") if options.only in case[0]]
-    hashes = {name: digest(run(), interval) for name, run, interval in chosen}
+    hashes = {
+        name: digest_of_all(run()) if name.startswith("world ") else digest(run(), interval)
+        for name, run, interval in chosen
+    }
     if options.write:
         options.write.write_text(json.dumps(hashes, indent=0) + "\n")
         return
     known = json.loads((HERE / "same_results.json").read_text())
-    different = [name for name, value in hashes.items() if known[name] != value]
+    different = [name for name, value in hashes.items() if known.get(name) != value]
     print(*different, f"{len(hashes) - len(different)} of {len(hashes)} runs the same", sep="\n")
     sys.exit(bool(different))
 
@@ -89,6 +106,22 @@ def digest(result: Result, interval: float) -> str:
     jobs = [record[:JOB_FIELDS] for record in result.job_records]
     rounds = [(*record[:-1], f"{record.cost:.9g}") for record in every_round(result, interval)]
     return hash_of(jobs, rounds, result.allocation_records, result.reason_records, result.end_time)
+
+
+def digest_of_all(result: Result) -> str:
+    """Return a hash of every record of a run, without wall-clock times."""
+    tables = (
+        result.job_records,
+        result.round_records,
+        sorted(result.allocation_records),
+        result.reason_records,
+        result.outage_records,
+        result.checkpoint_records,
+        result.sharing_records,
+        result.host_records,
+    )
+    parts = [[*map(_plain, table)] for table in tables]
+    return hashlib.sha256(repr((parts, result.end_time, result.gpu_seconds)).encode()).hexdigest()[:16]
 
 
 def hash_of(
@@ -113,6 +146,7 @@ def cases(osdi21: Path) -> Iterator[Case]:
         yield from drawn(seed)
     yield from published(osdi21)
     yield from growing()
+    yield from worlds()
 
 
 def drawn(seed: int) -> Iterator[Case]:
@@ -186,6 +220,91 @@ def growing() -> Iterator[Case]:
         )
     three = toy_workload(*(toy_job(f"{i}", 0.0, 4) for i in range(3)))
     yield "growing fifo", lambda: simulate(three, TOYS, Cluster.elastic(4, 1, 4, 60.0, 1.0), Fifo()), INTERVAL
+
+
+FAILING = ("cluster.num_nodes=4", "cluster.gpus_per_node=2", "cluster/failures=drawn", "cluster.failures.rate=40000")
+RACKS = ("cluster.failures.group_size=2", "cluster.failures.group_rate=9000")
+CRASHING = ("cluster.num_nodes=3", "engine/job_failures=drawn", "engine.job_failures.rate=1.5")
+MIXED = ("cluster=mixed", "cluster.groups=[[1,4,t4],[1,4,rtx2080ti],[1,2,a100-40]]")
+WORLDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "failures": (FAILING, ("fifo", "easy", "tiresias", "srtf", "optimus", "las", "quotas", "afs", "themis")),
+    "interval checkpoints": (
+        (*FAILING, "engine/checkpoints=interval", "engine.checkpoints.every=300", "cluster.failures.repair_spread=0.5"),
+        ("fifo", "easy", "tiresias", "srtf", "optimus-online", "gandiva-fair", "elastic-edf"),
+    ),
+    "epoch checkpoints": ((*FAILING, "engine/checkpoints=epoch"), ("fifo", "tiresias", "slaq", "multifactor")),
+    "young-daly": (
+        (
+            *FAILING,
+            "engine/checkpoints=young-daly",
+            "cluster.failures.group_size=2",
+            "cluster.failures.group_rate=9000",
+        ),
+        ("fifo", "srtf", "conservative", "optimus"),
+    ),
+    "repairs": (
+        (*FAILING, "cluster/repairs=limited", "cluster.repairs.crews=1", "cluster.repairs.spare_nodes=1"),
+        ("fifo", "tiresias", "las"),
+    ),
+    "ask at failures": ((*FAILING, "engine.ask_at_failures=true"), ("fifo", "srtf", "tiresias")),
+    "spot": (
+        ("cluster.num_nodes=4", "cluster/spot=reclaimed", "cluster.spot.rate=30000", "engine/checkpoints=interval"),
+        ("fifo", "easy", "tiresias", "optimus", "afs"),
+    ),
+    "job failures": (CRASHING, ("fifo", "tiresias", "srtf", "optimus", "drf")),
+    "job failures with checkpoints": ((*CRASHING, "engine/checkpoints=interval"), ("fifo", "tiresias", "jsa")),
+    "interleaved": (("cluster.num_nodes=2", "engine/sharing=interleaved"), ("muri-l", "muri-s", "gandiva")),
+    "leftovers": (("cluster.num_nodes=2", "engine/sharing=leftovers"), ("antman",)),
+    "sharing with failures": ((*FAILING, "engine/sharing=interleaved"), ("muri-l", "gandiva")),
+    "types": (MIXED, ("fifo", "easy", "srtf", "tiresias", "hadar", "allox", "optimus", "drf")),
+    "types with failures": (
+        (*MIXED, "cluster/failures=drawn", "cluster.failures.rate=40000", "engine/checkpoints=interval"),
+        ("fifo", "srtf", "allox", "hadar"),
+    ),
+    "restart delays": (
+        (*MIXED, "+engine.restart_delays.cifar10={t4: 90, rtx2080ti: 20}", "+engine.restart_delays.ncf=45"),
+        ("fifo", "srtf", "tiresias"),
+    ),
+    "free moves": (("cluster.num_nodes=3", "engine.free_moves=true"), ("tiresias", "optimus", "afs")),
+    "batch rules": (("cluster.num_nodes=3", "agent=kungfu"), ("fifo", "tiresias", "optimus")),
+    "divided batches": ((*MIXED, "agent=omnilearn"), ("fifo", "srtf")),
+    "elastic": (("cluster=elastic", "cluster.num_nodes=5"), ("scaled", "fifo", "autoscale-goodput")),
+    "elastic with failures": (
+        ("cluster=elastic", "cluster.num_nodes=5", "cluster/failures=drawn", "cluster.failures.rate=40000"),
+        ("scaled", "fifo"),
+    ),
+}
+HOSTS = ("cluster=synergy-128", "cluster.groups=[{nodes: 2, gpus: 4, type: v100, cpus: 12, memory: 250}]")
+NEED_PROFILES = {"optimus", "optimus-online", "slaq", "autoscale-goodput"}
+DEFAULT_RUNS = ("pollux", "tiresias", "optimus", "fifo")
+
+
+def worlds() -> Iterator[Case]:
+    """Yield the default runs, and runs in each kind of world. The jobs of a world are the same under all policies."""
+    for policy in DEFAULT_RUNS:
+        yield _world("default", (f"policy={policy}",))
+    for policy in ("synergy", "fifo", "srtf", "drf"):
+        words = (*HOSTS, "workload=synergy", "workload.num_jobs=60", "workload.jobs_per_hour=20", f"policy={policy}")
+        yield _world("cpus", words)
+    for world, (words, policies) in WORLDS.items():
+        for policy in policies:
+            yield _world(world, (*words, f"policy={policy}", "engine.horizon=20000"), jobs=20)
+
+
+def _world(world: str, words: tuple[str, ...], jobs: int = 0) -> Case:
+    """Return a run of composed settings, with a number of drawn jobs unless it is 0."""
+    (policy,) = (word.removeprefix("policy=") for word in words if word.startswith("policy="))
+
+    def run() -> Result:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "jobs.csv"
+            if jobs:
+                write_jobs(path, random.Random(world), jobs, 1.0 if policy in NEED_PROFILES else 0.8)
+            added = ("workload=file", f"workload.path={path}") if jobs else ()
+            config = without_hydra(Loader().load_configuration("run", [*words, *added], RunMode.RUN))
+            return Execution(config).simulate()[0]
+
+    return f"world {world} {policy}", run, INTERVAL
 
 
 if __name__ == "__main__":

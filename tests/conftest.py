@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -29,9 +30,13 @@ from polluxsim.run.workers import num_cores
 
 sys.dont_write_bytecode = False
 
+# Importing and collecting the tests makes objects that live until the end, so that looking for garbage is wasted.
+# `pytest_collection_finish` enables the collector again.
+gc.disable()
+
 # No deadline: the first call of a compiled kernel takes seconds. The default profile draws the same examples in every
-# run; `--hypothesis-profile anew` draws new ones.
-settings.register_profile("polluxsim", deadline=None, derandomize=True)
+# run and half as many as Hypothesis does by default; `--hypothesis-profile anew` draws new ones, and all of them.
+settings.register_profile("polluxsim", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("anew", deadline=None)
 settings.load_profile("polluxsim")
 
@@ -42,6 +47,14 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 def pytest_xdist_auto_num_workers() -> int:
     """Return the workers of `-n auto`: one more than cores, because tests often wait for a process or a browser."""
     return num_cores() + 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Enable the garbage collector, and let it pass over all modules and tests in every later collection."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -46,7 +46,7 @@ from polluxsim.workloads.muri import MuriJobs
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload, WorkloadFile, read_workload
 
-MUTANTS = int(os.environ.get("POLLUXSIM_MUTANTS", "60"))
+MUTANTS = int(os.environ.get("POLLUXSIM_MUTANTS", "40"))
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 WORKLOAD = """name,time,application,num_replicas,batch_size,duration,user,after,gpu_types,min_replicas,deadline

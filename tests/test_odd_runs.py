@@ -20,7 +20,7 @@ from polluxsim.storage import read_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUNS = int(os.environ.get("POLLUXSIM_ODD_RUNS", "4"))
+RUNS = int(os.environ.get("POLLUXSIM_ODD_RUNS", "3"))
 
 WORLDS = (
     ("cluster.num_nodes=2",),

@@ -67,7 +67,7 @@ def _display(html: str) -> Iterator[Callable[[str], None]]:
     from IPython.display import HTML, display  # noqa: PLC0415  (there only in a notebook)
 
     show: Any = HTML  # IPython has no types
-    handle: Any = display(show(html), display_id=True)  # type: ignore[no-untyped-call]
+    handle: Any = display(show(html), display_id=True)
     try:
         yield lambda text: handle.update(show(text))
     finally:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 import re
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ class Composer:
         self.loader = loader
         self.common = list(overrides)
         self._parser = OverridesParser.create(config_loader=loader)
-        self._kept: dict[tuple[str, ...], DictConfig] = {}
+        self._kept: dict[tuple[str, ...], bytes] = {}  # pickled, which are copied fastest
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -120,8 +120,8 @@ class Composer:
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
         chosen = tuple(item.input_line or "" for item in parsed if not self._is_plain(item))
         if chosen not in self._kept:
-            self._kept[chosen] = self._wholly(chosen)
-        config = deepcopy(self._kept[chosen])
+            self._kept[chosen] = pickle.dumps(self._wholly(chosen))
+        config: DictConfig = pickle.loads(self._kept[chosen])  # noqa: S301  (this process pickled it)
         for item in parsed:
             if self._is_plain(item):
                 OmegaConf.update(config, item.key_or_group, item.value(), merge=True)

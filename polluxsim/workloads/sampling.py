@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,13 +75,23 @@ class PhillySample:
 
 
 def _folded(path: Path) -> list[TraceJob]:
-    """Return a trace's jobs with their submissions from midnight of the shifted clock, all days folded into one [s]."""
+    """Return a trace's jobs with their submissions from midnight of the shifted clock, all days folded into one [s].
+
+    The runs of a sweep draw from one trace, and reading Philly's takes a second, so the last trace is kept.
+    """
+    state = path.stat() if path.is_file() else None
+    return list(_read_folded(path, state and (state.st_mtime_ns, state.st_size, state.st_ino)))
+
+
+@lru_cache(maxsize=1)
+def _read_folded(path: Path, state: tuple[int, ...] | None) -> tuple[TraceJob, ...]:
+    """Read the trace as `_folded` returns it. A changed `state` of the file makes it read again."""
     if path.suffix == ".parquet":
         info, jobs = read_trace(path)
         origin = origin_of(path, info).timestamp()
     else:
         origin, jobs = 0.0, _read_philly(path)
-    return [job._replace(submit_time=float(int(origin + job.submit_time - CLOCK_SHIFT) % DAY)) for job in jobs]
+    return tuple(job._replace(submit_time=float(int(origin + job.submit_time - CLOCK_SHIFT) % DAY)) for job in jobs)
 
 
 def _read_philly(path: Path) -> list[TraceJob]:

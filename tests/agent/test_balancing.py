@@ -119,7 +119,7 @@ def test_types_of_one_speed_are_one_type() -> None:
 
 
 @given(policies_and_cases)
-@draws(40)
+@draws(20)
 def test_on_one_type_it_is_a_fixed_batch(given: tuple[str, tuple[Cluster, Workload]]) -> None:
     name, (cluster, workload) = given
     results = []
@@ -143,7 +143,7 @@ def test_a_type_that_a_job_cannot_use_is_refused() -> None:
 
 
 @given(st.sampled_from([0.3, 1.0]), st.floats(0.005, 0.1), st.floats(0.005, 0.1), st.sampled_from([15, 30, 640]))
-@draws(40)
+@draws(20)
 def test_unlike_parts_are_nearly_as_good_as_the_best(gain: float, slow: float, fast: float, memory: int) -> None:
     """And no slower than equal ones, whatever the speeds and memories, but for the first minutes."""
     profile = typed(slow, fast, memory)
@@ -164,7 +164,7 @@ limits = st.tuples(st.integers(1, 4), st.sampled_from([4, 8, 50, 1000]), st.inte
 
 
 @given(st.lists(limits, min_size=2, max_size=4), st.integers(1, 3000))
-@draws(300)
+@draws(150)
 def test_all_of_a_batch_is_split_within_limits_in_proportion(
     types: list[tuple[int, int, int, float]], size: int
 ) -> None:
@@ -230,7 +230,7 @@ times = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 4)), min_size=1, 
 
 
 @given(times, st.sampled_from([Fifo, LeastAttainedService]), st.integers(0, 12), st.booleans())
-@draws(40)
+@draws(20)
 def test_all_jobs_complete_and_a_copy_ends_as_the_run(
     drawn: list[tuple[int, int]], policy: type[Fifo], turns: int, look: bool
 ) -> None:

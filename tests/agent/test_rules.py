@@ -72,7 +72,7 @@ def alone(
 
 
 @given(policies_and_cases)
-@draws(30)
+@draws(15)
 def test_what_a_policy_asks_for_anyway_changes_nothing(given: tuple[str, tuple[Cluster, Workload]]) -> None:
     name, (cluster, workload) = given
     adaptive = traits_of(POLICIES[name]()).adaptive
@@ -84,7 +84,7 @@ def test_what_a_policy_asks_for_anyway_changes_nothing(given: tuple[str, tuple[C
 
 
 @given(policies_and_cases, rules, st.integers(0, 25), st.booleans())
-@draws(30)
+@draws(15)
 def test_under_any_agent_all_jobs_complete_and_a_copy_ends_as_the_run(
     given: tuple[str, tuple[Cluster, Workload]], rule: str, turns: int, look: bool
 ) -> None:
@@ -138,7 +138,7 @@ def test_the_time_of_a_growing_batch_by_hand() -> None:
 
 
 @given(rules, st.integers(1, 4), st.booleans())
-@draws(20)
+@draws(10)
 def test_no_agent_is_faster_than_the_best_batch_of_every_epoch(rule: str, gpus: int, elastic: bool) -> None:
     (job,) = alone(RULES[rule], gpus, Pollux() if elastic else None).job_records
     assert job.completion_time is not None

@@ -21,7 +21,7 @@ from polluxsim.workloads.workload import write_workload
 if TYPE_CHECKING:
     from polluxsim import Result
 
-POLICIES = ("fifo", "tiresias", "srtf", "optimus", "pollux")
+POLICIES = ("fifo", "tiresias", "pollux")
 WORKLOAD = polluxsim.workload("philly-like", num_jobs=14, hours=1)
 SMALL = polluxsim.cluster(num_nodes=8)
 
@@ -42,7 +42,7 @@ def jobs_of(run: Result, *without: str) -> pd.DataFrame:
 
 def test_without_a_change_it_has_the_future_it_had(run: Result) -> None:
     policy = run.info["config"]["policy"]
-    for time in np.random.default_rng(0).uniform(0, run.result.end_time, 5):
+    for time in np.random.default_rng(0).uniform(0, run.result.end_time, 3):
         moment = run.at(time)
         assert records(moment.fork()) == records(run)
         again = moment.fork(policy=polluxsim.policy(None, **{key: policy[key] for key in policy if key != "_target_"}))

@@ -83,8 +83,9 @@ def test_a_machine_that_changes_its_speed_changes_no_finding(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_nothing_is_found_in_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer jobs and rounds than `polluxsim check` takes to see how the time of a decision grows."""
+    """Measure how the time of a decision grows with fewer jobs and rounds than `polluxsim check` does."""
     monkeypatch.setattr(growth, "SIZES", (60, 250, 1000))
+    monkeypatch.setattr(growth, "LONGEST", 0.5)
     monkeypatch.setattr(growth, "ROUNDS", 300)
     assert check(name, 5) == []
 

@@ -366,7 +366,7 @@ def test_ctrl_c_in_a_long_round_leaves_no_folder(
 @pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize(
     ("after", "number"),
-    [(0.1, signal.SIGINT), (0.15, signal.SIGTERM), (0.3, signal.SIGINT), (1.5, signal.SIGTERM), (3.0, signal.SIGINT)],
+    [(0.1, signal.SIGINT), (0.15, signal.SIGTERM), (0.3, signal.SIGINT), (1.0, signal.SIGTERM), (2.0, signal.SIGINT)],
 )
 def test_ctrl_c_ends_a_run_and_leaves_nothing(
     run_in: Path, profiles: Path, tmp_path: Path, after: float, number: signal.Signals

@@ -182,7 +182,7 @@ def frame(picture: Picture, width: int, height: int) -> list[str]:
     st.integers(10, 60),
     st.randoms(use_true_random=False),
 )
-@draws(80)
+@draws(40)
 def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int, random: object) -> None:
     """And shows every GPU in use where it does not say how many nodes it leaves out."""
     cluster = Cluster(tuple(sizes))

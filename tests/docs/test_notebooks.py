@@ -67,7 +67,7 @@ def test_a_notebook_runs_whole(path: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("POLLUXSIM_DATA", str(tmp_path / "nowhere"))
     notebook = nbformat.read(path, 4)
     for cell in notebook.cells:  # fewer seeds than the notebook shows
-        cell.source = re.sub(r"seeds=range\((10|20)\)", "seeds=range(7)", cell.source)
+        cell.source = re.sub(r"seeds=range\((10|20)\)", "seeds=range(6)", cell.source)
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

@@ -201,7 +201,7 @@ def test_what_a_policy_is_it_says_by_its_traits() -> None:
 
 
 @given(st.integers(0, 2**31))
-@draws(40)
+@draws(20)
 def test_the_same_nodes_in_another_order_are_no_restart(seed: int) -> None:
     jobs = toy_workload(toy_job("a", gpus=4), toy_job("b", 100.0, gpus=2))
 
@@ -264,7 +264,7 @@ answers = (
 
 
 @given(st.lists(answers, min_size=1, max_size=4), st.booleans())
-@draws(400)
+@draws(200)
 def test_whatever_is_decided_is_carried_out_or_our_error(drawn: list[object], elastic: bool) -> None:
     """And after an error, the run goes on as if nothing had been said."""
     cluster = Cluster.elastic(2, 1, 4, 60.0, 0.0) if elastic else CLUSTER

@@ -143,7 +143,7 @@ def families(draw: st.DrawFn) -> list[Job]:
 
 
 @given(families(), st.sampled_from([None, 300.0, 600.0]))
-@draws(100)
+@draws(50)
 def test_every_job_ends_once_and_as_it_should(jobs: list[Job], horizon: float | None) -> None:
     result = simulate(
         toy_workload(*jobs), PROFILES, Cluster.uniform(1, 2), Fifo(), settings=EngineSettings(horizon=horizon)

@@ -75,7 +75,7 @@ def test_a_failure_takes_the_gpus_at_once_and_all_work_since_the_last_checkpoint
 
 
 @given(st.integers(0, 1000), st.sampled_from([7.0, 60.0, 400.0]), st.sampled_from(["fifo", "tiresias", "pollux"]))
-@draws(30)
+@draws(15)
 def test_nobody_waits_after_a_failure_where_the_policy_is_asked_at_once(seed: int, interval: float, name: str) -> None:
     """With a spare node there at once, the next GPUs come at once; else at the first round from then on."""
     cluster = Cluster.uniform(1, 4, DrawnFailures(1e5, repair_time=0.0))
@@ -218,7 +218,7 @@ def check_accounts(result: Result, cluster: Cluster) -> None:
 
 
 @given(policies_and_cases, st.sampled_from(["exact", "whole_seconds", "ask_at_failures"]), rates, checkpoints)
-@draws(80)
+@draws(40)
 def test_every_policy_obeys_the_laws_when_nodes_fail(
     given: tuple[str, tuple[Cluster, Workload]], mode: str, rate: float, saves: Checkpoints | None
 ) -> None:
@@ -235,7 +235,7 @@ def test_every_policy_obeys_the_laws_when_nodes_fail(
 
 
 @given(st.sampled_from(["fifo", "tiresias", "srtf", "easy"]), cases(), rates, checkpoints)
-@draws(40)
+@draws(20)
 def test_work_is_conserved(name: str, case: tuple[Cluster, Workload], rate: float, saves: Checkpoints | None) -> None:
     """What GPUs did, by the time they trained, is the work that stayed and the work that was lost."""
     cluster, workload = case
@@ -249,7 +249,7 @@ def test_work_is_conserved(name: str, case: tuple[Cluster, Workload], rate: floa
 
 
 @given(policies_and_cases, rates, checkpoints, st.integers(0, 25), st.booleans())
-@draws(30)
+@draws(15)
 def test_a_copy_ends_as_the_run_would_when_nodes_fail(
     given: tuple[str, tuple[Cluster, Workload]], rate: float, saves: Checkpoints | None, turns: int, look: bool
 ) -> None:
@@ -266,7 +266,7 @@ def test_a_copy_ends_as_the_run_would_when_nodes_fail(
 
 
 @given(policies_and_cases, st.booleans(), st.sampled_from([0.0, 0.4]))
-@draws(40)
+@draws(20)
 def test_nodes_that_could_fail_but_do_not_change_nothing(
     given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, interference: float
 ) -> None:
@@ -540,7 +540,7 @@ def test_outages_that_are_announced_are_seen() -> None:
 
 
 @given(policies_and_cases, st.integers(0, 1), st.floats(30.0, 3000.0), st.floats(1.0, 4000.0))
-@draws(60)
+@draws(30)
 def test_a_node_that_drains_takes_no_further_jobs(
     given: tuple[str, tuple[Cluster, Workload]], node: int, start: float, drain: float
 ) -> None:
@@ -574,7 +574,7 @@ def test_a_node_that_drains_takes_no_further_jobs(
     st.integers(0, 12),
     checkpoints,
 )
-@draws(40)
+@draws(20)
 def test_a_rented_node_that_fails_is_replaced_after_its_start_up(
     case: tuple[Cluster, Workload],
     inner: type[Fifo],

@@ -59,7 +59,7 @@ class ByHand:
 
 
 @given(cases(with_rigid=True), st.booleans())
-@draws(40)
+@draws(20)
 def test_least_attained_service_by_the_recipe_is_least_attained_service(
     case: tuple[Cluster, Workload], whole_seconds: bool
 ) -> None:

@@ -62,7 +62,7 @@ def loads(draw):
     return Workload(tuple(jobs)), cluster
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(loads(), st.sampled_from((Fifo(), Fifo(backfill=True), Srtf())))
 def test_gangs_stay_on_one_type_that_they_can_use_and_run_at_its_speed(load, policy):
     workload, cluster = load

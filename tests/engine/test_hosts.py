@@ -65,7 +65,7 @@ class Grants:
 
 
 @given(CHOOSE_NOTHING.flatmap(lambda name: st.tuples(st.just(name), cases())))
-@draws(30)
+@draws(15)
 def test_at_the_share_that_speeds_are_over_nothing_changes(given: tuple[str, tuple[Cluster, Workload]]) -> None:
     """Neither where the cluster says nothing, nor where each GPU's share is that at which jobs were measured."""
     name, (cluster, workload) = given
@@ -77,7 +77,7 @@ def test_at_the_share_that_speeds_are_over_nothing_changes(given: tuple[str, tup
 
 
 @given(CHOOSE_NOTHING.flatmap(lambda name: st.tuples(st.just(name), cases())), st.sampled_from([0.5, 1.0, 3.0, 9.0]))
-@draws(20)
+@draws(10)
 def test_a_fork_goes_on_alike(given: tuple[str, tuple[Cluster, Workload]], cpus: float) -> None:
     name, (cluster, workload) = given
     rich = with_hosts(cluster, cpus, 16.0)

@@ -33,7 +33,7 @@ def held_service(result: Result) -> dict[str, float]:
 
 
 @given(policies_and_cases, st.booleans())
-@draws(100)
+@draws(50)
 def test_every_policy_obeys_the_laws(given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool) -> None:
     name, (cluster, workload) = given
     rules = EngineSettings(whole_seconds=whole_seconds)
@@ -67,7 +67,7 @@ def test_every_policy_obeys_the_laws(given: tuple[str, tuple[Cluster, Workload]]
 
 
 @given(policies_and_cases, st.booleans(), st.sampled_from([0.0, 0.4]))
-@draws(120)
+@draws(60)
 def test_a_decision_stands_as_long_as_its_policy_says(
     given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, interference: float
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_decision_stands_as_long_as_its_policy_says(
 
 
 @given(policies, cases())
-@draws(30)
+@draws(15)
 def test_the_same_seed_gives_the_same_result(name: str, case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
     first, second = (simulate(workload, PROFILES, cluster, POLICIES[name](), seed=7) for _ in range(2))
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_result(name: str, case: tuple[Cluster, Wor
 
 @example(interval=12.1, times=[108.9], at_rounds=False)  # 9 · 12.1 is 108.89999999999999
 @given(st.floats(1.0, 100.0), st.lists(st.floats(0.0, 500.0), min_size=1, max_size=5), st.booleans())
-@draws(100)
+@draws(50)
 def test_nothing_starts_before_it_is_submitted(interval: float, times: list[float], at_rounds: bool) -> None:
     """Also where rounds are at times that floating point cannot say exactly."""
     if at_rounds:
@@ -109,7 +109,7 @@ def twice_as_slow(job: Job) -> Job:
 
 # Not Pollux, whose fit has a start and bounds in seconds.
 @given(policies.filter(lambda name: not name.startswith("pollux")), cases())
-@draws(40)
+@draws(20)
 def test_twice_the_times_give_twice_the_completion_times(name: str, case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
     slow = {key: replace(profile, seconds=2 * profile.seconds, name=profile.name) for key, profile in PROFILES.items()}
@@ -123,7 +123,7 @@ def test_twice_the_times_give_twice_the_completion_times(name: str, case: tuple[
 
 # Not QSSF, which goes by them.
 @given(policies.filter(lambda name: name != "qssf"), cases(), st.randoms(use_true_random=False))
-@draws(40)
+@draws(20)
 def test_names_do_not_matter(name: str, case: tuple[Cluster, Workload], random: st.DataObject) -> None:
     cluster, workload = case
     names = [f"{letter}-job" for letter in "qwertyuiop"][: len(workload.jobs)]

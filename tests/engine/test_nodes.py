@@ -50,7 +50,7 @@ class Asking:
     st.sampled_from([0.0, 45.0, 60.0, 130.0, 600.0]),
     st.lists(st.integers(1, 4), min_size=6, max_size=6),
 )
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_nodes_come_after_their_start_up_and_are_paid_from_request_to_release(
     numbers: list[int | None], startup: float, sizes: list[int]
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
+from math import inf, isfinite
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from polluxsim.workloads.workload import read_workload
 TESTBED = Cluster.uniform(16, 4)
 OSDI21 = EngineSettings(whole_seconds=True)
 POLICIES = {"tiresias": Tiresias, "optimus": Optimus}
+HORIZON = 6 * 3600.0
 SETS = {"workloads": "1368", "workloads-0.5": "16", "workloads-2.0": "16", "workloads-realistic": "36"}
 
 
@@ -125,14 +128,31 @@ def test_every_job_of_a_recorded_run_takes_as_long(replayed: tuple[Result, State
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("search", "workload"), [("genetic", "3"), *(("annealing", w) for w in SETS["workloads"])])
+@pytest.mark.parametrize(
+    ("search", "workload_set", "workload"),
+    [
+        ("genetic", "workloads-0.5", "1"),
+        ("annealing", "workloads", "1"),
+        ("annealing", "workloads", "6"),
+        ("annealing", "workloads-0.5", "6"),
+        ("annealing", "workloads-2.0", "1"),
+    ],
+)
 def test_pollux_reproduces_the_published_mean(
-    osdi21: Path, measured_profiles: dict[str, MeasuredProfile], search: str, workload: str
+    osdi21: Path, measured_profiles: dict[str, MeasuredProfile], search: str, workload_set: str, workload: str
 ) -> None:
-    """The search is random, so the mean over jobs is what must agree."""
-    expected = np.mean(list(published(osdi21 / "published" / "jct.csv")["pollux", "workloads", workload].values()))
-    jobs = read_workload(osdi21 / "workloads" / f"workload-{workload}.csv")
-    result = simulate(jobs, measured_profiles, TESTBED, Pollux(search), settings=OSDI21)
-    mean = np.mean([job.jct for job in result.job_records])
-    print(f"{search}, workload {workload}: mean JCT {mean:.1f} s, published {expected:.1f} s")
+    """The search is random, so the mean over jobs is what must agree.
+
+    At twice the load the run ends after `HORIZON`, because it would take a minute. Both means then count the time of a
+    job until the horizon at most.
+    """
+    horizon = HORIZON if workload_set == "workloads-2.0" else inf
+    jcts = published(osdi21 / "published" / "jct.csv")["pollux", workload_set, workload]
+    jobs = read_workload(osdi21 / workload_set / f"workload-{workload}.csv")
+    settings = replace(OSDI21, horizon=horizon) if isfinite(horizon) else OSDI21
+    result = simulate(jobs, measured_profiles, TESTBED, Pollux(search), settings=settings)
+    came = [job for job in result.job_records if job.submit_time < horizon]
+    expected = np.mean([min(jcts[job.job], horizon - job.submit_time) for job in came])
+    mean = np.mean([horizon - job.submit_time if job.jct is None else job.jct for job in came])
+    print(f"{search}, {workload_set}, workload {workload}: mean JCT {mean:.1f} s, published {expected:.1f} s")
     assert mean == pytest.approx(expected, rel=0.03)

@@ -34,7 +34,7 @@ intervals = st.sampled_from([0.1, 0.71, 12.1, 60.0, 1e-9]) | st.floats(1e-9, 1e9
 @example(0.71, 52, 0).via("the quotient is rounded up")
 @example(0.1, 3, 0).via("3 · 0.1 is more than 0.3")
 @given(intervals, st.integers(0, 10**6), st.integers(-2, 2))
-@draws(500)
+@draws(250)
 def test_the_first_round_is_the_first_multiple_that_is_not_before_a_time(
     interval: float, index: int, ulps: int
 ) -> None:
@@ -99,7 +99,7 @@ def test_the_longest_interval_works() -> None:
 
 
 @given(policies_and_cases, st.booleans(), st.none() | st.integers(2, 60).map(lambda halves: 30.0 * halves))
-@draws(40)
+@draws(20)
 def test_every_round_is_filled_in_as_it_was(
     given: tuple[str, tuple[Cluster, Workload]], whole_seconds: bool, horizon: float | None
 ) -> None:

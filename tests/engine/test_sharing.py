@@ -178,7 +178,7 @@ SHARING: dict[str, tuple[Callable[[], Policy], Callable[[], Sharing]]] = {
 
 
 @given(st.sampled_from(sorted(SHARING)), jobs)
-@draws(40)
+@draws(20)
 def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
     """Everybody completes, nobody sooner than alone; GPU time is nowhere more than there is."""
     make, sharing = SHARING[name]
@@ -193,7 +193,7 @@ def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
 
 
 @given(st.sampled_from(sorted(SHARING)), jobs, st.integers(0, 8), st.booleans())
-@draws(20)
+@draws(10)
 def test_a_shared_run_and_its_copies_end_alike(name: str, jobs: tuple[Job, ...], turns: int, look: bool) -> None:
     """And so does one whose policy is asked at every round."""
     make, sharing = SHARING[name]
@@ -207,7 +207,7 @@ def test_a_shared_run_and_its_copies_end_alike(name: str, jobs: tuple[Job, ...],
 
 
 @given(jobs)
-@draws(20)
+@draws(10)
 def test_guests_that_nobody_uses_change_nothing(jobs: tuple[Job, ...]) -> None:
     cluster = Cluster.uniform(2, 4)
     plain = run(jobs, Srsf(), None, cluster)
@@ -228,7 +228,7 @@ packs = st.lists(
 
 
 @given(packs)
-@draws(120)
+@draws(60)
 def test_packs_are_matched_as_well_as_can_be(kinds: list[Kind]) -> None:
     """However many there are of each kind: no pairs of at most four jobs are worth more together."""
     pairs = matched(kinds)
@@ -268,7 +268,7 @@ def best(kinds: tuple[Kind, ...]) -> float:
 
 
 @given(st.sampled_from(sorted(SHARING)), jobs, st.sampled_from([0.0, 30.0]))
-@draws(20)
+@draws(10)
 def test_records_and_pictures_tell_who_was_where_and_how_fast(name: str, jobs: tuple[Job, ...], delay: float) -> None:
     """What was done is recorded speeds over recorded times; a timeline's tracks, and a map's parts, do not overlap."""
     make, sharing = SHARING[name]

@@ -30,7 +30,7 @@ JOBS = toy_workload(toy_job("a", 0, 2), toy_job("b", 10, 2), toy_job("c", 130, 4
 
 
 @given(policies_and_cases, st.booleans())
-@draws(40)
+@draws(20)
 def test_stepping_by_hand_is_simulate(given: Drawn, whole_seconds: bool) -> None:
     name, (cluster, workload) = given
     rules, policy = EngineSettings(whole_seconds=whole_seconds, interference=0.3), POLICIES[name]()
@@ -68,7 +68,7 @@ BAD: list[Callable[[Decision], object]] = [
 
 
 @given(policies_and_cases, st.lists(st.sampled_from(BAD), min_size=1))
-@draws(40)
+@draws(20)
 def test_after_a_bad_decision_the_run_is_where_it_was(given: Drawn, bad: list[Callable[[Decision], object]]) -> None:
     name, (cluster, workload) = given
     policy = POLICIES[name]()
@@ -192,7 +192,7 @@ class Listening:
 
 
 @given(policies_and_cases, st.booleans())
-@draws(60)
+@draws(30)
 def test_changes_are_what_happened_since_the_policy_was_last_asked(given: Drawn, whole_seconds: bool) -> None:
     name, (cluster, workload) = given
     policy = Listening(POLICIES[name]())
@@ -223,7 +223,7 @@ def test_changes_tell_of_nodes() -> None:
 
 
 @given(policies_and_cases)
-@draws(20)
+@draws(10)
 def test_a_result_between_turns_is_the_past_and_changes_nothing(given: Drawn) -> None:
     name, (cluster, workload) = given
     policy = POLICIES[name]()

@@ -19,7 +19,7 @@ from polluxsim.logs.importing import import_trace
 from polluxsim.logs.report_text import as_text
 
 fuzzing = settings(
-    max_examples=40,
+    max_examples=20,
     deadline=timedelta(seconds=20),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

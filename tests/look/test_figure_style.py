@@ -154,8 +154,7 @@ KIND_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", ["8.5", "17"])
+@pytest.mark.parametrize(("kind", "width"), [*((kind, "8.5") for kind in KINDS), ("usage", "17"), ("job", "17")])
 def test_every_kind_draws_a_real_run_from_the_command_line(
     sweep_folder: Path,
     tmp_path: Path,

@@ -51,7 +51,7 @@ def test_intervals_of_means_of_positive_values_contain_the_mean_90_times_of_100(
 
 
 @given(st.lists(POSITIVE, min_size=LEAST_UNITS, max_size=12))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_the_ends_of_the_mean_of_positive_values_are_positive(values: list[float]) -> None:
     low, high = ends(mean(values))
     assert 0 < low <= high
@@ -67,7 +67,7 @@ def test_the_script_prints_a_line_for_each_distribution(
 
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=LEAST_UNITS, max_size=12))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_a_ratio_lies_in_its_interval_scales_and_turns_over(pairs: list[tuple[float, float]]) -> None:
     values, baseline = np.array(pairs).T
     one, three = (ratio_of_geometric_means(log_ratios(factor * values, baseline)) for factor in (1, 3))
@@ -81,7 +81,7 @@ def test_a_ratio_lies_in_its_interval_scales_and_turns_over(pairs: list[tuple[fl
 
 
 @given(st.lists(st.floats(0, 1), min_size=LEAST_UNITS, max_size=12))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_ends_of_the_interval_of_a_share_are_shares(values: list[float]) -> None:
     estimate = mean(values, 0.0, 1.0)
     low, high = ends(estimate)

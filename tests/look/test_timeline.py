@@ -259,14 +259,14 @@ def completes_after_round(run: Run, record: AllocationRecord) -> bool:
 
 
 @given(cases())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_timeline_says_what_the_tables_say(case: Case) -> None:
     run = run_of(case)
     check(run, list(events(run)))
 
 
 @given(cases(), st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_job_keeps_its_slots_while_it_stays(case: Case, random: Any) -> None:
     """Also where what happens at one instant is recorded in another order."""
     run = run_of(case)
@@ -291,7 +291,7 @@ def test_a_job_keeps_its_slots_while_it_stays(case: Case, random: Any) -> None:
 
 
 @given(cases())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_tenures_are_the_stays_of_jobs_in_each_place(case: Case) -> None:
     """The last stay in a place ends when the job leaves it, whatever batch sizes it had there."""
     run = run_of(case)
@@ -431,7 +431,7 @@ def test_a_timeline_is_written_as_it_is_made(tmp_path: Path) -> None:
     st.sampled_from([30.0, 300.0, "young-daly", "epoch"]),
     st.sampled_from(["fifo", "pollux", "tiresias"]),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_checkpoints_are_where_jobs_stopped(seed: int, rate: float, every: float | str, policy: str) -> None:
     """What stands on a job's track adds up to what the engine counted, whether its nodes fail, are reclaimed or not."""
     rules = EngineSettings(checkpoints=Checkpoints(every, 7.0, {"slow": 11.0}))

@@ -118,7 +118,7 @@ def fairness(workload: Workload, scale: float = 1.0) -> list[float | None]:
 
 
 @given(jobs_drawn, st.sampled_from([0.5, 2.0, 4.0]), st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_fairness_has_no_unit_and_knows_no_names(
     drawn: list[tuple[int, int, str]], scale: float, random: st.DataObject
 ) -> None:
@@ -207,7 +207,7 @@ def test_overheads_by_hand() -> None:
 
 
 @given(jobs_drawn)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_job_alone_in_time_runs_for_its_service(drawn: list[tuple[int, int, str]]) -> None:
     """Gangs of one size: time on GPUs times GPUs is attained service, and every start costs at most the delay."""
     jobs = toy_workload(*(toy_job(f"{i}", 25.0 * time, gpus, app) for i, (time, gpus, app) in enumerate(drawn)))

@@ -30,7 +30,7 @@ def held_at(result: Result, moment: float) -> int:
 
 
 @given(policies_and_cases, st.sampled_from([0.0, 3e4, 1.5e5]), st.sampled_from([None, Checkpoints(70.0, 7.0)]))
-@draws(60)
+@draws(30)
 def test_shares_add_up_and_none_is_negative(
     given: tuple[str, tuple[Cluster, Workload]], rate: float, saves: Checkpoints | None
 ) -> None:

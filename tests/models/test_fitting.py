@@ -61,7 +61,7 @@ def test_the_gradient_is_the_derivative(ways: list[tuple[int, int, int]], x: NDA
 
 
 @given(ways_strategy)
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_the_fit_stays_within_bounds_and_improves_on_its_start(ways: list[tuple[int, int, int]]) -> None:
     data = observe(TRUE, ways)
     start, lower, upper = explored_bounds(data)

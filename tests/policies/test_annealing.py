@@ -125,7 +125,7 @@ def random_problem(seed, num_jobs, gpus, power=-1.0, *, avoid_interference=True)
     return replace(problem, placements=random_allocation(problem, rng))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(problems())
 def test_it_equals_brute_force_on_small_problems(problem):
     answer = solve(problem)
@@ -143,7 +143,7 @@ def test_local_search_never_beats_the_optimum(problem):
     assert found.fitness <= optimum.fitness * (1 + TOLERANCE)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problems(most_jobs=4, node_shapes=((4, 4), (4, 3, 2), (4, 4, 4), (1, 2, 3))))
 def test_neither_bound_is_below_the_optimum(problem):
     optimum = solve(problem)
@@ -168,7 +168,7 @@ def test_local_search_finds_nearly_every_small_optimum():
     assert missed <= 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problems(most_jobs=4), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_does_not_matter(problem, random):
     order = list(range(len(problem.job_ids)))
@@ -285,7 +285,7 @@ def test_recorded_rounds_are_near_the_bound_and_no_worse_than_recorded(data_fold
 
 
 @given(problems(), st.integers(0, 2**32), st.floats(0.0, 1.0))
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_what_stands_still_is_an_optimum_and_stays_one_with_smaller_restart_factors(problem, seed, share):
     """From any start, and from an optimum, where standing still is common and has to be proven."""
     settled = replace(problem, placements=solve(problem).allocation)
@@ -308,7 +308,7 @@ def test_standing_still_is_proven_more_often_than_not_at_an_optimum() -> None:
 
 
 @given(problems(), st.integers(0, 2**32))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_idle_gpus_go_to_whom_the_objective_is_indifferent_at_no_cost(problem, seed):
     """A start at restart factor 0 counts for nothing: nobody waits for a useful GPU that is idle, and none is taken."""
     problem = replace(problem, restart_factors=np.zeros(len(problem.job_ids)))

@@ -109,7 +109,7 @@ class Promising:
 @pytest.mark.parametrize("overestimate", [1.0, 1.7])
 @pytest.mark.parametrize("policy", [Easy, Conservative])
 @given(case=cases(with_rigid=True))
-@draws(60)
+@draws(30)
 def test_nobody_starts_after_its_first_reservation(
     policy: type[Easy | Conservative], overestimate: float, case: tuple[Cluster, Workload]
 ) -> None:
@@ -133,7 +133,7 @@ class Anew(Conservative):
 
 @pytest.mark.parametrize("overestimate", [1.0, 1.7])
 @given(case=cases(with_rigid=True), delay=st.sampled_from([0.0, 30.0]))
-@draws(80)
+@draws(40)
 def test_reservations_that_are_kept_are_those_that_would_be_made_anew(
     overestimate: float, case: tuple[Cluster, Workload], delay: float
 ) -> None:
@@ -149,7 +149,7 @@ def test_reservations_that_are_kept_are_those_that_would_be_made_anew(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=4),
     st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), max_size=80),
 )
-@draws(200)
+@draws(100)
 def test_a_timetable_says_what_counting_every_second_says(
     releases: list[tuple[int, int]], asked: list[tuple[int, int, bool]]
 ) -> None:

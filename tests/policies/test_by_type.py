@@ -28,7 +28,7 @@ UTILITY = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5, 40.0])
 
 
 @given(st.lists(st.tuples(UTILITY, UTILITY), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 2))
-@draws(150)
+@draws(75)
 def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
     rows: list[tuple[float, float]], first: int, second: int
 ) -> None:
@@ -52,7 +52,7 @@ def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
 
 
 @given(demands(), st.floats(1.1, 50), st.data())
-@draws(100)
+@draws(50)
 def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
     demand: Demand, eta: float, data: st.DataObject
 ) -> None:
@@ -106,7 +106,7 @@ def payoff_of(queue: Queue, eta: float, passed_over: set[int]) -> float:
 
 
 @given(demands(), st.floats(1.1, 50), st.data())
-@draws(150)
+@draws(75)
 def test_jobs_are_passed_over_such_that_payoffs_come_to_most(demand: Demand, eta: float, data: st.DataObject) -> None:
     """Brute force over who is passed over."""
     utilities = 1 / demand.left[:, None] * demand.speeds
@@ -176,7 +176,7 @@ def test_scarce_types_go_first_and_overlaps_to_the_longer_queue(
 
 
 @given(demands())
-@draws(100)
+@draws(50)
 def test_venn_leaves_nothing_that_somebody_could_use(demand: Demand) -> None:
     turns = dict(turns_in(demand, [None] * len(demand.jobs)))
     free = demand.gpus.copy()

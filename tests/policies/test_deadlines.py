@@ -141,7 +141,7 @@ def jobs_with_deadlines(draw: st.DrawFn) -> tuple[Cluster, Workload]:
 
 
 @given(jobs_with_deadlines(), st.booleans(), st.sampled_from([0.0, 30.0, 45.0, 150.0]))
-@draws(300)
+@draws(150)
 def test_no_admitted_job_misses_its_deadline(case: tuple[Cluster, Workload], together: bool, delay: float) -> None:
     cluster, workload = case
     result = simulate(workload, {}, cluster, ElasticFlow(together), settings=EngineSettings(restart_delay=delay))

@@ -44,7 +44,7 @@ def test_shares_are_in_proportion_to_what_was_asked_for() -> None:
 
 
 @given(st.lists(st.dictionaries(st.integers(1, 5), st.floats(0.1, 10.0), min_size=1), max_size=4), st.integers(0, 8))
-@draws(200)
+@draws(100)
 def test_the_programme_equals_brute_force(values: list[dict[int, float]], spare: int) -> None:
     num_gpus = sum(map(min, values)) + spare
     counts = best_counts(values, num_gpus)
@@ -56,7 +56,7 @@ def test_the_programme_equals_brute_force(values: list[dict[int, float]], spare:
 
 
 @given(st.floats(1.0, 100.0), st.floats(1.0, 100.0), st.floats(1.01, 2.0), st.floats(1.01, 2.0))
-@draws(300)
+@draws(150)
 def test_a_gpu_goes_where_two_jobs_end_sooner_on_average(a: float, b: float, gain_a: float, gain_b: float) -> None:
     """As the inequality says, where the longer one runs with its next speed once the shorter is gone."""
     a, b = sorted((a, b))
@@ -105,7 +105,7 @@ def test_only_the_worst_off_may_bid_and_others_get_what_is_left() -> None:
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 4), st.integers(100, 900)), min_size=1, max_size=4))
-@draws(100)
+@draws(50)
 def test_an_auction_among_all_makes_the_product_largest(gpus: int, jobs: list[tuple[int, int]]) -> None:
     """As brute force finds it, of gangs that ask all at once."""
     bids = {f"{i}": {0: -1.0 - length / 900, wide: -1.0} for i, (wide, length) in enumerate(jobs)}

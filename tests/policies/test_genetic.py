@@ -49,7 +49,7 @@ def check_feasible(problem: Problem, answer: np.ndarray) -> None:
 
 
 @given(problems(), st.integers(0, 100))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_answers_are_feasible_reproducible_and_no_worse_than_no_change(problem: Problem, seed: int) -> None:
     answers = [GeneticSearch(20, 10).solve(problem, np.random.default_rng(seed)).allocation for _ in range(2)]
     np.testing.assert_array_equal(*answers)

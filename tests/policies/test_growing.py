@@ -113,7 +113,7 @@ jobs = st.lists(
 
 
 @given(jobs, st.booleans(), st.integers(0, 12), st.booleans())
-@draws(40)
+@draws(20)
 def test_all_complete_a_copy_ends_alike_and_to_be_asked_more_often_changes_nothing(
     jobs: tuple[Job, ...], packing: bool, turns: int, look: bool
 ) -> None:

@@ -44,7 +44,7 @@ def report(losses: list[float], epochs: int, drop: float | None = None) -> Repor
 
 
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=6), st.data())
-@draws(150)
+@draws(75)
 def test_least_squares_are_those_of_scipy(rows: list[tuple[float, float, float]], data: st.DataObject) -> None:
     from scipy.optimize import nnls
 
@@ -56,7 +56,7 @@ def test_least_squares_are_those_of_scipy(rows: list[tuple[float, float, float]]
 
 
 @given(st.floats(0.01, 5.0), st.floats(0.05, 5.0), st.floats(0.0, 2.0), st.integers(4, 40))
-@draws(100)
+@draws(50)
 def test_a_hyperbola_is_found_again(slope: float, offset: float, floor: float, count: int) -> None:
     truth = Hyperbola(slope, offset, floor)
     losses = [truth(k) for k in range(1, count + 1)]
@@ -65,7 +65,7 @@ def test_a_hyperbola_is_found_again(slope: float, offset: float, floor: float, c
 
 
 @given(st.floats(0.1, 5.0), st.floats(0.1, 0.95), st.floats(0.0, 2.0))
-@draws(60)
+@draws(30)
 def test_a_decay_is_found_again_and_told_from_a_hyperbola(scale: float, factor: float, floor: float) -> None:
     truth = Decay(scale, factor, floor)
     losses = [truth(k) for k in range(1, 25)]
@@ -82,7 +82,7 @@ def test_recent_losses_count_more() -> None:
 
 
 @given(positive, positive, positive)
-@draws(60)
+@draws(30)
 def test_a_curve_is_flat_where_it_falls_by_as_much(slope: float, offset: float, floor: float) -> None:
     curve = Hyperbola(slope, offset, floor)
     assert curve.flat_after(curve.drop(17.0)) == pytest.approx(17.0)
@@ -121,7 +121,7 @@ def test_an_epoch_that_brings_little_looks_like_the_last() -> None:
 
 
 @given(st.tuples(positive, positive, positive), st.lists(st.integers(1, 64), min_size=3, max_size=6, unique=True))
-@draws(100)
+@draws(50)
 def test_step_times_are_found_again(figures: tuple[float, float, float], counts: list[int]) -> None:
     truth = StepTimes(*figures)
     fitted = fit_step_times({gpus: truth(gpus) for gpus in counts})
@@ -159,7 +159,7 @@ class Beside:
 
 
 @given(cases())
-@draws(60)
+@draws(30)
 def test_with_perfect_estimates_the_choice_is_that_of_the_oracle(case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
     policy = Beside(OnlineOptimus())
@@ -214,7 +214,7 @@ class Blind:
 
 @pytest.mark.parametrize("policy", [OnlineOptimus, Slaq])
 @given(case=cases())
-@draws(40)
+@draws(20)
 def test_nothing_is_seen_but_what_was_logged(
     policy: type[OnlineOptimus | Slaq], case: tuple[Cluster, Workload]
 ) -> None:
@@ -241,7 +241,7 @@ def qualities(draw: st.DrawFn, jobs: int) -> list[Quality]:
 
 
 @given(st.data())
-@draws(150)
+@draws(75)
 def test_the_greedy_sum_of_reductions_is_the_largest_where_losses_are_convex(data: st.DataObject) -> None:
     jobs = qualities(data.draw, data.draw(st.integers(1, 4)))
     gpus = data.draw(st.integers(len(jobs), 9))

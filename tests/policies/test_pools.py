@@ -129,7 +129,7 @@ def test_these_are_asked_for_each_type_by_itself() -> None:
 
 
 @given(typed_loads(PER_TYPE, bound=True))
-@draws(150)
+@draws(75)
 def test_jobs_bound_to_types_run_as_on_a_cluster_of_each_type_alone(given: tuple[str, Workload]) -> None:
     name, workload = given
     both = simulate(workload, PROFILES, Cluster.of_groups(TWO), POLICIES[name](), seed=1)
@@ -145,7 +145,7 @@ def test_jobs_bound_to_types_run_as_on_a_cluster_of_each_type_alone(given: tuple
 
 
 @given(typed_loads([*PER_TYPE, "multifactor"], bound=False))
-@draws(100)
+@draws(50)
 def test_to_ask_at_every_round_changes_nothing_on_several_types_either(given: tuple[str, Workload]) -> None:
     name, workload = given
     cluster = Cluster.of_groups(TWO)
@@ -154,7 +154,7 @@ def test_to_ask_at_every_round_changes_nothing_on_several_types_either(given: tu
 
 
 @given(typed_loads([*PER_TYPE, "multifactor"], bound=False), st.integers(0, 15), st.booleans())
-@draws(60)
+@draws(30)
 def test_a_copy_of_pools_goes_on_like_the_first(given: tuple[str, Workload], turns: int, look: bool) -> None:
     name, workload = given
     policy, other = POLICIES[name](), POLICIES[name]()
@@ -218,7 +218,7 @@ def test_nobody_is_sent_on_to_gpus_that_a_job_of_theirs_waits_for() -> None:
 
 
 @given(st.sampled_from(["easy", "conservative", "multifactor"]), loads(bound=False, rigid=True, only_rigid=True))
-@draws(80)
+@draws(40)
 def test_nobody_waits_alone_while_enough_gpus_of_a_type_that_it_can_use_are_idle(name: str, workload: Workload) -> None:
     """At rounds at which something happened; where one waits only, as else it may be somebody's turn before."""
     cluster, policy = Cluster.of_groups(TWO), POLICIES[name]()

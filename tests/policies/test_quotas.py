@@ -97,7 +97,7 @@ class Watched:
 
 
 @given(cases(with_rigid=True), st.booleans(), st.data())
-@draws(100)
+@draws(50)
 def test_nobody_within_a_quota_waits(case: tuple[Cluster, Workload], borrowing: bool, data: st.DataObject) -> None:
     cluster, workload = case
     vision = data.draw(st.integers(0, cluster.num_gpus))
@@ -123,9 +123,9 @@ def test_impossible_quotas_are_refused(quotas: dict[str, int], message: str) -> 
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_usage_goes_by_weight_under_saturation(gpus: int) -> None:
     """Three to one within 1 %, though the jobs of one queue are longer, and be they as wide as the cluster."""
-    vision = [Job.rigid(f"v{i}", 0.0, gpus, 300.0, queue="vision") for i in range(1200)]
-    speech = [Job.rigid(f"s{i}", 0.0, gpus, 700.0, queue="speech") for i in range(1200)]
-    rules = EngineSettings(restart_delay=0.0, horizon=100_000.0, reasons="none")
+    vision = [Job.rigid(f"v{i}", 0.0, gpus, 300.0, queue="vision") for i in range(600)]
+    speech = [Job.rigid(f"s{i}", 0.0, gpus, 700.0, queue="speech") for i in range(600)]
+    rules = EngineSettings(restart_delay=0.0, horizon=50_000.0, reasons="none")
     policy = FairQueues({"vision": 3.0}, lookahead=600.0)
     jobs = simulate(toy_workload(*vision, *speech), {}, Cluster.uniform(1, 4), policy, settings=rules).job_records
     used = {name: sum(job.gpu_seconds for job in jobs if job.queue == name) for name in ("vision", "speech")}

@@ -236,7 +236,7 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, Workload]:
 
 
 @given(st.sampled_from(sorted(POLICIES)), cases())
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_every_reason_of_every_round_is_true(name: str, case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
     simulate(workload, PROFILES, cluster, Checked(POLICIES[name]()), settings=EngineSettings(horizon=3000.0), seed=1)
@@ -253,7 +253,7 @@ def test_reasons_are_true_with_real_applications(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(POLICIES)), cases())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_recorded_reasons_are_those_given_and_change_nothing(name: str, case: tuple[Cluster, Workload]) -> None:
     """Each record is what the policy says at that round, and whosever reasons are recorded, a run is the same."""
     cluster, workload = case
@@ -272,7 +272,7 @@ def test_recorded_reasons_are_those_given_and_change_nothing(name: str, case: tu
 
 
 @given(st.sampled_from(sorted(POLICIES)), cases())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_every_job_has_a_reason_at_every_round(name: str, case: tuple[Cluster, Workload]) -> None:
     """The last one recorded is of the present stretch, whether it waits or runs, and says which."""
     cluster, workload = case

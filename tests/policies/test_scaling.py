@@ -53,7 +53,7 @@ drawn = st.tuples(
 
 
 @given(drawn, cases())
-@draws(80)
+@draws(40)
 def test_every_job_completes_on_the_nodes_there_are(
     how: tuple[str, str, float, bool], case: tuple[Cluster, Workload]
 ) -> None:
@@ -82,7 +82,7 @@ def test_one_node_is_kept_where_one_is_used_best() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), min_size=1, max_size=8))
-@draws(60)
+@draws(30)
 def test_nobody_waits_longer_than_a_node_takes_to_start(given: list[tuple[int, int, int]]) -> None:
     """Where the cluster can grow enough for all, and nobody overtakes."""
     jobs = [Job.rigid(f"{i}", 90.0 * at, gpus, 100.0 * length) for i, (at, gpus, length) in enumerate(given)]

@@ -31,7 +31,7 @@ RULES = (
 
 
 @given(demands(), st.sampled_from(range(len(RULES))), st.sampled_from(["centre", "vertex"]))
-@draws(150)
+@draws(75)
 def test_no_share_is_too_large(demand: Demand, rule: int, method: str) -> None:
     made = {5: rules.FinishTimeFairness, 11: AlloX}.get(rule, lambda: RULES[rule])()
     shares = made.of(demand, Solver(demand, method))
@@ -58,7 +58,7 @@ def best(demand: Demand, costs: np.ndarray, rows: np.ndarray | None = None) -> f
 
 
 @given(demands(), st.sampled_from(["centre", "vertex"]))
-@draws(60)
+@draws(30)
 def test_optima_are_those_of_the_programmes(demand: Demand, method: str) -> None:
     rows = rules.max_min_rows(demand, agnostic=False)
     least = (rows * rules.MaxMin().of(demand, Solver(demand, method))).sum(axis=1).min()
@@ -71,7 +71,7 @@ def test_optima_are_those_of_the_programmes(demand: Demand, method: str) -> None
 
 
 @given(demands())
-@draws(30)
+@draws(15)
 def test_water_filling_is_max_min_and_more(demand: Demand) -> None:
     rows = rules.max_min_rows(demand, agnostic=False)
     filled = np.sort((rows * rules.WaterFilling().of(demand, Solver(demand))).sum(axis=1))
@@ -83,7 +83,7 @@ def test_water_filling_is_max_min_and_more(demand: Demand) -> None:
 
 
 @given(demands(), st.sampled_from(range(len(RULES))))
-@draws(60)
+@draws(30)
 def test_like_jobs_have_like_shares(demand: Demand, rule: int) -> None:
     if isinstance(RULES[rule], rules.FirstCome | AlloX):
         return
@@ -97,7 +97,7 @@ def test_like_jobs_have_like_shares(demand: Demand, rule: int) -> None:
 
 
 @given(st.lists(st.floats(0.1, 5), min_size=1, max_size=4), st.floats(0.2, 3))
-@draws(40)
+@draws(20)
 def test_the_centre_has_the_largest_product_of_distances(lengths: list[float], limit: float) -> None:
     count = len(lengths)
     half = Half(
@@ -122,7 +122,7 @@ def test_finish_time_fairness_is_as_good_as_can_be() -> None:
 
 
 @given(demands())
-@draws(60)
+@draws(30)
 def test_all_gain_alike_over_what_they_would_do_alone(demand: Demand) -> None:
     """At first, when nobody is older than another; where there is room for all, by more than one time."""
     rows = demand.speeds / (demand.speeds * rules.isolated(demand)).sum(axis=1)[:, None]
@@ -219,7 +219,7 @@ def completion_times(times: np.ndarray, queues: tuple[tuple[int, ...], ...]) -> 
 
 
 @given(st.integers(1, 4), st.integers(1, 2), st.integers(0, 2), st.data())
-@draws(40)
+@draws(20)
 def test_who_goes_first_does_so_in_a_schedule_of_least_mean_completion_time(
     jobs: int, some: int, others: int, data: st.DataObject
 ) -> None:
@@ -274,7 +274,7 @@ def test_nobody_has_more_than_all_the_time() -> None:
 
 
 @given(demands())
-@draws(20)
+@draws(10)
 def test_the_least_makespan_may_be_longer_than_where_the_search_begins(demand: Demand) -> None:
     rows = demand.speeds / demand.left[:, None]
     time = (1 / (rows * rules.MinMakespan(shortest=0.1, longest=1.0).of(demand, Solver(demand))).sum(axis=1)).max()

@@ -81,7 +81,7 @@ def under(policy: Policy, case: tuple[Cluster, Workload], rules: EngineSettings 
 
 
 @given(loads(), st.sampled_from(sorted(ORDERS)))
-@draws(60)
+@draws(30)
 def test_nobody_is_ever_slower_than_with_its_share(case: tuple[Cluster, Workload], order: str) -> None:
     """Nor do all have more than there is: the engine checks that."""
     cluster, workload = case
@@ -100,7 +100,7 @@ def test_nobody_is_ever_slower_than_with_its_share(case: tuple[Cluster, Workload
 
 
 @given(loads())
-@draws(60)
+@draws(30)
 def test_first_come_nobody_is_complete_later_than_with_its_share(case: tuple[Cluster, Workload]) -> None:
     """Where nobody overtakes, who is complete earlier lets nobody start later; shares are the same on all nodes."""
     cluster, workload = case
@@ -114,7 +114,7 @@ def test_first_come_nobody_is_complete_later_than_with_its_share(case: tuple[Clu
 
 
 @given(loads(), st.sampled_from(sorted(ORDERS)))
-@draws(30)
+@draws(15)
 def test_proportional_is_the_order_alone_and_so_is_a_cluster_that_says_nothing(
     case: tuple[Cluster, Workload], order: str
 ) -> None:
@@ -125,7 +125,7 @@ def test_proportional_is_the_order_alone_and_so_is_a_cluster_that_says_nothing(
 
 
 @given(loads(), st.sampled_from(sorted(ORDERS)))
-@draws(30)
+@draws(15)
 def test_asked_at_every_round_it_decides_the_same(case: tuple[Cluster, Workload], order: str) -> None:
     assert under(AskedEveryRound(Synergy(ORDERS[order]())), case) == under(Synergy(ORDERS[order]()), case)
 

@@ -242,7 +242,7 @@ def test_a_broken_load_is_rejected(monkeypatch: pytest.MonkeyPatch, broken: str)
     changes, statistic = BROKEN[broken]
     for name, value in changes.items():
         monkeypatch.setattr(figures, name, value)
-    values = drawn(seeds=5)
+    values = drawn(seeds=3)
     assert statistic in unlikely(values) | far(values)
 
 
@@ -292,7 +292,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, seed: int) -> None:
 def test_a_profiled_replay_can_run() -> None:
     profiles = ProfileFolder().load()
     sizes = []
-    for seed in range(6):
+    for seed in range(3):
         for tuned in (True, False):
             workload = PhillyLikeReplay(seed=seed, tuned=tuned).load(profiles)
             workload.check(profiles, Cluster.uniform(16, 4))
