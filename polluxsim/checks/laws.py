@@ -1,4 +1,7 @@
-"""Laws of scheduling that a policy must keep: idle GPUs, reservations, quotas, and deadlines of admitted jobs."""
+"""Laws of scheduling that a policy must keep.
+
+They are about idle GPUs, the fewest GPUs of a job, reservations, quotas, and deadlines of admitted jobs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.seen import gpus_of
+from polluxsim.policies.cohort import ANY
 from polluxsim.records import Status
 
 if TYPE_CHECKING:
@@ -44,9 +48,9 @@ class Watch:
 
     def __init__(self, world: World, policy: Policy) -> None:
         self.findings: dict[Fault, Finding] = {}
-        self._laws: list[Law] = [IdleGpus(world), Reservations(world), Admission(world)]
+        self._laws: list[Law] = [IdleGpus(world), MinReplicas(), Reservations(world), Admission(world)]
         quota_of = getattr(policy, "quota_of", None)
-        if callable(quota_of) and not world.types:
+        if callable(quota_of) and not world.types and getattr(policy, "reclaim", ANY) == ANY:
             self._laws.append(Quotas(quota_of))
 
     def see(self, seen: Seen) -> None:
@@ -134,11 +138,24 @@ def _has_reservation(job: SeenJob, seen: Seen) -> bool:
     return job.reason.numbers.get("reserved_time", inf) > seen.time
 
 
+def _is_priced_out(job: SeenJob, seen: Seen) -> bool:
+    """Return whether other jobs hold GPUs, as the price of the first GPU is below the utility of each job."""
+    return any(held > 0 for name, held in seen.held.items() if name != job.job_id)
+
+
+def _was_preempted(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the job held GPUs before, and the job that the reason names gets GPUs."""
+    assert job.reason is not None
+    return gpus_of(job) > 0 and any(seen.held.get(name, 0) > 0 for name in job.reason.others)
+
+
 def _exceeds_quota(job: SeenJob, seen: Seen) -> bool:
-    """Return whether the job exceeds the quota of its queue, with the jobs of the queue that hold GPUs."""
+    """Return whether the job exceeds the quota of its queue, and the GPUs that its queue may get."""
     assert job.reason is not None
     used = sum(seen.held[other.job_id] for other in seen.jobs if other.queue == job.queue)
-    return used + job.num_replicas > job.reason.numbers.get("quota", inf)
+    numbers = job.reason.numbers
+    exceeds_quota = used + job.num_replicas > numbers.get("quota", inf)
+    return exceeds_quota and job.num_replicas > numbers.get("gpus_available", inf)
 
 
 WAITING: Mapping[str, Test] = {
@@ -149,6 +166,10 @@ WAITING: Mapping[str, Test] = {
     "keeps-gpus": _another_does_not_fit,
     "no-room-beside": _another_does_not_fit,
     "no-quota-left": _exceeds_quota,
+    "not-worth-its-price": _is_priced_out,
+    "passed-over": _is_priced_out,
+    "reclaimed": _was_preempted,
+    "preempted": _was_preempted,
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 
@@ -171,6 +192,21 @@ def _growing(job: SeenJob) -> str:
     return f"job {job.job_id!r} holds {gpus_of(job)}, could use {job.max_replicas} {reason}"
 
 
+class MinReplicas:
+    """No job holds fewer GPUs than its user allows."""
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Yield a finding for each job with too few GPUs."""
+        for job in seen.jobs:
+            if 0 < (held := seen.held[job.job_id]) < job.min_replicas:
+                what = f"job {job.job_id!r} holds {held} GPUs at {seen.time:g} s, and needs {job.min_replicas} or more"
+                yield Finding(Fault.MIN_REPLICAS, what)
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield nothing: the law is about rounds."""
+        yield from ()
+
+
 @dataclass
 class Reservations:
     """A job starts no later than its first reservation, postponed by outages and by work that evicted jobs repeat.
@@ -180,9 +216,10 @@ class Reservations:
     """
 
     world: World
-    _promised: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # when, and what time [s]
+    _promised: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # time of the promise, reserved time [s]
     _running: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # start and limit of each job [s]
-    _repeated: list[tuple[float, float]] = field(default_factory=list)  # evictions: when, and the time lost [s]
+    _repeated: list[tuple[float, float]] = field(default_factory=list)  # time and lost time of each eviction [s]
+    _evicted: set[JobId] = field(default_factory=set)
     _is_over: bool = False
 
     def __post_init__(self) -> None:
@@ -196,6 +233,7 @@ class Reservations:
         if self._is_over:
             return
         heads = [job for job in seen.jobs if job.reason is not None and job.reason.kind in ("reserved", "starts-by")]
+        self._lapse(heads, seen)
         for job in seen.jobs:
             if (promise := self._promised.get(job.job_id)) is not None:
                 due = promise[1] + self._postponed(promise[0], seen)
@@ -203,7 +241,6 @@ class Reservations:
                     yield Finding(Fault.RESERVATION, _late(job, promise[1], seen))
                 if not seen.waits(job):
                     del self._promised[job.job_id]
-        self._lapse(heads, seen)
         for job in heads:
             assert job.reason is not None
             if (reserved := job.reason.numbers.get("reserved_time")) is not None:
@@ -214,15 +251,23 @@ class Reservations:
         yield from ()
 
     def _lapse(self, heads: list[SeenJob], seen: Seen) -> None:
-        """Forget the reservations of jobs that are no longer the head, if the head has one only."""
-        names = {job.job_id for job in heads}
+        """Forget the reservation of a head that a job with a higher priority overtakes.
+
+        In order of submission, only an evicted job can overtake the head. `_postponed` allows for it.
+        """
         reserved = {job.job_id for job in heads if job.reason is not None and job.reason.kind == "reserved"}
-        if reserved and not self._repeated:
-            self._promised = {name: promise for name, promise in self._promised.items() if name in names}
+        if not reserved:
+            return
+        ahead = {job.job_id for job in seen.jobs if _starts_ahead(job, seen)}
+        if ahead - self._evicted:
+            self._promised.clear()
+        elif reserved - self._evicted:
+            self._promised = {name: promise for name, promise in self._promised.items() if name in reserved}
 
     def _take_note(self, seen: Seen) -> None:
         """Note starts, limits and evictions, and end the law if a job exceeds its limit."""
         here = {job.job_id: job for job in seen.jobs}
+        self._evicted |= seen.evicted
         for name in seen.evicted:
             if name in self._running:
                 self._repeated.append((seen.time, seen.time - self._running.pop(name)[0]))
@@ -242,6 +287,12 @@ class Reservations:
         outages = [duration + rounds for start, duration in spans if since <= start + duration and start <= seen.time]
         repeated = [lost + rounds for time, lost in self._repeated if time >= since]
         return sum(outages) + sum(repeated)
+
+
+def _starts_ahead(job: SeenJob, seen: Seen) -> bool:
+    """Return whether a job starts because it is ahead of the job with the reservation."""
+    starts = not gpus_of(job) and seen.held[job.job_id] > 0
+    return starts and job.reason is not None and job.reason.kind == "gang-fits"
 
 
 def _round_at(time: float, seen: Seen) -> float:

@@ -11,11 +11,11 @@ import numpy as np
 from hydra.utils import get_object
 
 from polluxsim.errors import InvalidConfigError
-from polluxsim.gpu_types import ANY
 
 if TYPE_CHECKING:
     from polluxsim.checks.worlds import World
     from polluxsim.run.named_policy import NamedPolicy
+    from polluxsim.workloads.workload import Job
 
 STREAM = 0xDA7A
 """Number of the random stream of parameters."""
@@ -39,7 +39,9 @@ def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
     draws_numbers = rng.random() < SHARE
     for name, value in _defaults(guest).items():
         if name in OWNERS and isinstance(value, Mapping):
-            drawn = OWNERS[name](world, rng)
+            drawn: object = OWNERS[name](world, rng)
+        elif draws_numbers and name in CHOICES:
+            drawn = str(rng.choice(CHOICES[name]))
         elif draws_numbers and name not in KEPT and rng.random() < EACH:
             drawn = _other(value, rng)
         else:
@@ -76,18 +78,24 @@ def _is_allowed(guest: NamedPolicy, world: World) -> bool:
         policy = guest.make(parameters=dict(world.parameters))
     except InvalidConfigError:
         return False
-    may_use = getattr(policy, "may_use", None)
-    types = set(world.types) or {ANY.name}
-    return may_use is None or all(any(may_use(job, name) for name in types) for job in world.jobs)
+    can_ever_hold = getattr(policy, "can_ever_hold", None)
+    return can_ever_hold is None or all(_can_start(policy, job, world) for job in world.jobs)
+
+
+def _can_start(policy: Any, job: Job, world: World) -> bool:
+    """Return whether a job can start on each GPU type to which the policy may send it, and on one at least."""
+    gpus = {name: sum(sizes) for name, sizes in world.cluster.by_type.items()}
+    if world.least_nodes is not None:
+        gpus = {name: sum(world.nodes[: world.least_nodes]) for name in gpus}
+    types = [name for name in job.gpu_types or gpus if policy.may_use(job, name)]
+    return bool(types) and all(policy.can_ever_hold(job, name, gpus[name]) for name in types)
 
 
 def _quotas(world: World, rng: np.random.Generator) -> dict[str, Any]:
     """Return quotas of the queues: parts of the GPUs, of each type if there are several."""
     if not world.types:
         return _parts(_queues(world), sum(world.nodes), rng)
-    by_type = {
-        name: _parts(_queues(world), sum(world.cluster.by_type[name]), rng) for name in world.cluster.by_type
-    }
+    by_type = {name: _parts(_queues(world), sum(world.cluster.by_type[name]), rng) for name in world.cluster.by_type}
     return {queue: {name: parts[queue] for name, parts in by_type.items()} for queue in _queues(world)}
 
 
@@ -109,5 +117,23 @@ def _queues(world: World) -> list[str]:
     return list(dict.fromkeys(job.queue or NO_OWNER for job in world.jobs))
 
 
-OWNERS = {"gpus": _quotas, "weights": _weights, "shares": _shares}
+def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
+    """Return limits of GPUs for some of the queues, of each type if there are several."""
+    limits: dict[str, Any] = {}
+    for queue in _queues(world):
+        if rng.random() < LIMITED:
+            by_type = {name: int(rng.integers(0, sum(gpus) + 1)) for name, gpus in world.cluster.by_type.items()}
+            limits[queue] = by_type if world.types else by_type.popitem()[1]
+    return limits
+
+
+LIMITED = 0.3
+"""Share of the queues that have a limit of borrowing, or of lending."""
+
+OWNERS = {
+    "gpus": _quotas, "borrowing_limits": _limits, "lending_limits": _limits, "weights": _weights, "shares": _shares,
+}  # fmt: skip
 """Parameters by queue or user, which are drawn in every world."""
+
+CHOICES = {"within_queue": ("lower-priority", "never"), "reclaim": ("any", "lower-priority", "never")}
+"""Parameters that are words, with their values."""

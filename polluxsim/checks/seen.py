@@ -58,7 +58,7 @@ class SeenJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """One round: the cluster, the jobs, and what the policy decided.
+    """One round: the cluster, the jobs, and the decision of the policy.
 
     Attributes
     ----------
@@ -105,11 +105,12 @@ def look(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]]
     for job in view.jobs:
         gang = job.oracle.application.gang_size
         delay = view.delay_of(job)
+        time_left = delay + remaining_time(job, view.node_size) if is_one else 0.0
         jobs.append(
             SeenJob(
                 job.job_id, job.num_replicas, job.min_replicas or 1, job.max_replicas, gang is not None,
                 job.queue, job.priority, job.deadline, job.time_limit, job.submit_time, job.placement,
-                dict(job.speeds), delay + remaining_time(job, view.node_size) if is_one else 0.0, delay, known.get(job.job_id),
+                dict(job.speeds), time_left, delay, known.get(job.job_id),
             )
         )  # fmt: skip
     going = {node for node, _ in view.health.coming}

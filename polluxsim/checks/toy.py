@@ -17,8 +17,8 @@ class ToyProfile:
     """A batch of M examples is worth M/M0 steps, and a step takes `seconds` on one node.
 
     On K GPUs of one node with a batch of K·M0, a job makes K/seconds M0-steps a second: perfect scaling. A step takes
-    `seconds` · (1 + spread · (N − 1)) on N nodes, and a GPU of a type divides it by the speed of the type. `type_speeds`
-    are pairs (GPU type, speed); it is empty if types make no difference.
+    `seconds` · (1 + spread · (N − 1)) on N nodes, and a GPU of a type divides it by the speed of the type.
+    `type_speeds` are pairs (GPU type, speed); it is empty if types make no difference.
     """
 
     name: str = "toy"
@@ -32,9 +32,7 @@ class ToyProfile:
     @property
     def by_type(self) -> Mapping[str, ToyProfile]:
         """Return the profile on each GPU type, by name."""
-        return {
-            name: replace(self, seconds=self.seconds / speed, type_speeds=()) for name, speed in self.type_speeds
-        }
+        return {name: replace(self, seconds=self.seconds / speed, type_speeds=()) for name, speed in self.type_speeds}
 
     @property
     def application(self) -> Application:

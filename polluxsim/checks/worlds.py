@@ -56,7 +56,7 @@ CPUS, MEMORY = 4.0, 32.0
 
 @dataclass(frozen=True)
 class Listed:
-    """Outages that are listed, each as a unit of its own."""
+    """Listed outages. Each is one unit."""
 
     outages: tuple[Outage, ...]
 
@@ -131,7 +131,9 @@ class World:
     def cluster(self) -> Cluster:
         """Return the cluster with its outages."""
         failures = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
-        spot = tuple(Outage((node,), start, duration, "spot", warning) for node, start, duration, warning in self.reclaims)
+        spot = tuple(
+            Outage((node,), start, duration, "spot", warning) for node, start, duration, warning in self.reclaims
+        )
         return Cluster(
             self.nodes,
             self.least_nodes,
