@@ -59,10 +59,11 @@ NEW = {
         look/shared.py models/stages.py""",
     "CPUs and memory": "hosts.py models/sensitivity.py workloads/split.py",
     "policies that have come": """policies/afs.py policies/antman.py policies/backfill.py
-        policies/buddies.py policies/conservative.py
+        policies/buddies.py policies/cohort.py policies/conservative.py
         policies/deadlines.py policies/drf.py policies/elastic.py policies/elastic_edf.py policies/elasticflow.py
         policies/estimates.py policies/fair_queues.py policies/gandiva.py policies/gittins.py
-        policies/hadar.py policies/jsa.py policies/las.py policies/multifactor.py policies/muri.py policies/online.py
+        policies/hadar.py policies/jsa.py policies/las.py policies/ledger.py policies/multifactor.py
+        policies/muri.py policies/online.py
         policies/pollux/idle.py policies/pollux/remaining.py
         policies/priority.py policies/proportional.py policies/queues.py policies/quiet.py policies/quotas.py
         policies/scaling.py policies/shares/* policies/shockwave/* policies/shortest.py

@@ -15,7 +15,7 @@ REASON_UNITS = {
     **dict.fromkeys(("remaining_service", "expected_service"), "GPU s"),
     "gittins_index": "1/GPU s",
     **dict.fromkeys(("deadline", "reserved_time", "planned_end", "lease_end"), "s"),
-    **dict.fromkeys(("quota", "queue_gpus"), "GPUs"),
+    **dict.fromkeys(("quota", "queue_gpus", "gpus_available"), "GPUs"),
     "virtual_usage": "GPU s",
     **dict.fromkeys(("time_had", "shares_due"), "s"),
 }

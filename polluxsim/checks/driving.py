@@ -14,6 +14,7 @@ from time import process_time
 from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.checks.findings import Fault, Finding, of_answer
+from polluxsim.checks.seen import look
 from polluxsim.engine.policy_calls import Interruption, guarded
 from polluxsim.engine.simulation import Simulation
 from polluxsim.errors import InvalidAllocationError, PolluxSimError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from polluxsim.checks.laws import Watch
     from polluxsim.checks.worlds import World
     from polluxsim.policies.view import ClusterView, Policy
     from polluxsim.records import Result
@@ -99,18 +101,30 @@ def salted(world: World, salt: int) -> World:
     return replace(world, jobs=tuple(map(lambda job, name: replace(job, job_id=name), world.jobs, names)))
 
 
-def driven(world: World, policy: Policy, timeout: float | None = None) -> Result:
-    """Return the result of a run in a world. A decision may take at most `timeout` [s].
+def driven(world: World, policy: Policy, timeout: float | None = None, watch: Watch | None = None) -> Result:
+    """Return the result of a run in a world.
+
+    Parameters
+    ----------
+    world, policy
+        The world, and the policy that decides in it.
+    timeout
+        Longest time of a decision [s], or None.
+    watch
+        Laws that watch the run, or None.
 
     Raises
     ------
     FoundError
-        If the policy fails, answers what cannot be, or takes too long.
+        If the policy fails, gives an invalid answer or takes too long.
     """
     run = begun(world, policy)
     while (view := run.advance()) is not None:
-        take_turn(run, policy, view, timeout)
-    return run.result()
+        take_turn(run, policy, view, timeout, watch)
+    result = run.result()
+    if watch is not None:
+        watch.end(result)
+    return result
 
 
 def begun(world: World, policy: Policy) -> Simulation:
@@ -118,12 +132,17 @@ def begun(world: World, policy: Policy) -> Simulation:
     return Simulation(world.scenario(traits_of(policy), name_of(policy)), seed=1)
 
 
-def take_turn(run: Simulation, policy: Policy, view: ClusterView, timeout: float | None = None) -> float:
+def take_turn(
+    run: Simulation, policy: Policy, view: ClusterView, timeout: float | None = None, watch: Watch | None = None
+) -> float:
     """Ask a policy for a decision and apply it. Return the processor time of the decision [s]; raise as `driven`."""
-    started = process_time()
+    time, started = view.time, process_time()
     decision = decided(policy, view, run.rng, timeout)
     seconds = process_time() - started
-    _told(policy, view.time, partial(run.commit, decision))
+    seen = None if watch is None else look(view, decision, partial(_told, policy, time))
+    _told(policy, time, partial(run.commit, decision))
+    if watch is not None and seen is not None:
+        watch.see(seen())
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""What a policy can do wrong, and the test that shows it."""
+"""The kinds of faults of policies, and the test that shows a fault."""
 
 from __future__ import annotations
 
@@ -27,20 +27,25 @@ class Fault(StrEnum):
     STARVATION = "starvation"
     STANDING = "a decision that does not stand"
     GROWTH = "decisions that become slow"
+    IDLE = "idle GPUs"
+    RESERVATION = "a broken reservation"
+    QUOTA = "a job that waits within its quota"
+    DEADLINE = "an admitted job that is late"
+    MIN_REPLICAS = "fewer GPUs than a job can run on"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault, and where it shows.
+    """A fault of a policy in a world.
 
     Parameters
     ----------
     fault
-        Which kind.
+        Kind of the fault.
     message
-        What happened.
+        Description of the fault.
     world
-        Where; None for what needs none.
+        World in which it happens, or None if it needs no world.
     """
 
     fault: Fault
@@ -49,13 +54,13 @@ class Finding:
 
     @property
     def kind(self) -> tuple[Fault, str]:
-        """Return what findings of one cause have in common: all but numbers and names."""
+        """Return the fault and its message without numbers and names, which findings with one cause share."""
         told = self.fault in (Fault.ERROR, Fault.ANSWER)
         return self.fault, re.sub(r"[\d.]+|'.*?'|\(.*\)", "", self.message) if told else ""
 
 
 def of_answer(error: InvalidAllocationError) -> Finding:
-    """Return what is wrong with an answer that cannot be carried out."""
+    """Return the finding for an invalid answer."""
     text = str(error)
     if "over-allocated" in text:
         return Finding(Fault.OVER_ALLOCATION, text)
@@ -63,7 +68,7 @@ def of_answer(error: InvalidAllocationError) -> Finding:
 
 
 def as_test(finding: Finding, policy: str) -> str:
-    """Return a test that fails as long as the fault is there, of a policy as its user named it."""
+    """Return the code of a test that fails while the policy has the fault. `policy` is its name or file."""
     name = re.sub(r"\W+", "_", str(finding.fault))
     if finding.world is None:
         return (
@@ -79,5 +84,5 @@ def as_test(finding: Finding, policy: str) -> str:
 
 
 def _folded(code: str) -> str:
-    """Return a world's code with a line for each job."""
+    """Return the code of a world with a line for each job."""
     return re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", code)

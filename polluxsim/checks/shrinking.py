@@ -1,4 +1,4 @@
-"""The smallest world that still shows a fault."""
+"""Search for the smallest world that still shows a fault."""
 
 from __future__ import annotations
 
@@ -17,24 +17,34 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job
 
 MOST_TRIES = 80
-"""Worlds that are tried at most …"""
+"""Most worlds that are tried."""
 
 MOST_SECONDS = 30.0
-"""… and for how long [s]."""
+"""Longest time of the search [s]."""
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
-    """Return a finding of the same kind in a world from which nothing more can be left out, by what worlds show."""
+    """Return a finding of the same kind in a world that cannot be made smaller, as far as the search goes.
+
+    Parameters
+    ----------
+    finding, world
+        The finding and the world that shows it.
+    checked
+        Function that returns the findings in a world.
+    """
     tries, has_shrunk, started = 0, True, monotonic()
     while has_shrunk:
         has_shrunk = False
-        for smaller in _smaller(world):
-            tries += 1
-            if tries > MOST_TRIES or monotonic() - started > MOST_SECONDS:
-                return finding
-            if same := [other for other in _shown(smaller, checked) if other.kind == finding.kind]:
-                finding, world, has_shrunk = same[0], smaller, True
-                break
+        for steps in STEPS:
+            candidates = steps(world)
+            while (smaller := next(candidates, None)) is not None:
+                tries += 1
+                if tries > MOST_TRIES or monotonic() - started > MOST_SECONDS:
+                    return finding
+                if same := [other for other in _shown(smaller, checked) if other.kind == finding.kind]:
+                    finding, world, has_shrunk = same[0], smaller, True
+                    candidates = steps(world)
     return finding
 
 
@@ -45,34 +55,77 @@ def _shown(world: World, checked: Callable[[World], Iterable[Finding]]) -> Itera
         return ()
 
 
-def _smaller(world: World) -> Iterator[World]:
-    """Yield worlds with something less, or simpler, the large steps first."""
-    jobs, nodes = world.jobs, world.nodes
-    for count in {len(jobs) // 2, 1} - {0}:
+def _fewer_jobs(world: World) -> Iterator[World]:
+    """Yield worlds without half of the jobs, and worlds without one job."""
+    jobs = world.jobs
+    for count in sorted({len(jobs) // 2, 1} - {0}, reverse=True):
         for start in range(0, len(jobs), count):
             if rest := jobs[:start] + jobs[start + count :]:
                 yield replace(world, jobs=rest)
+
+
+def _fewer_outages(world: World) -> Iterator[World]:
+    """Yield worlds without one outage."""
     for outage in world.outages:
         yield replace(world, outages=tuple(other for other in world.outages if other != outage))
-    if len(nodes) > 1 and all(node < len(nodes) - 1 for node, _, _ in world.outages) and world.least_nodes is None:
-        yield replace(world, nodes=nodes[:-1])
-    if world.least_nodes is not None:
-        yield replace(world, least_nodes=None)
-    if world.interference:
-        yield replace(world, interference=0.0)
-    for place, job in enumerate(jobs):
+    for reclaim in world.reclaims:
+        yield replace(world, reclaims=tuple(other for other in world.reclaims if other != reclaim))
+
+
+def _simpler_settings(world: World) -> Iterator[World]:
+    """Yield worlds with one setting less."""
+    for simpler in _settings(world):
+        yield replace(world, **simpler)
+
+
+def _simpler_jobs(world: World) -> Iterator[World]:
+    """Yield worlds with one simpler job."""
+    for place, job in enumerate(world.jobs):
         for simpler in _simpler(job):
-            yield replace(world, jobs=(*jobs[:place], simpler, *jobs[place + 1 :]))
+            yield replace(world, jobs=(*world.jobs[:place], simpler, *world.jobs[place + 1 :]))
+
+
+def _smaller_cluster(world: World) -> Iterator[World]:
+    """Yield worlds without the last node, and worlds with one GPU less."""
+    nodes = world.nodes
+    is_last_sound = all(node < len(nodes) - 1 for node, *_ in (*world.outages, *world.reclaims))
+    if len(nodes) > 1 and is_last_sound and world.least_nodes is None:
+        yield replace(world, nodes=nodes[:-1], types=world.types[:-1])
     for node, gpus in enumerate(nodes):
         if gpus > 1:
             yield replace(world, nodes=(*nodes[:node], gpus - 1, *nodes[node + 1 :]))
 
 
+def _plainer(world: World) -> Iterator[World]:
+    """Yield worlds whose jobs arrive at once, or have no optional fields."""
+    if any(job.submit_time for job in world.jobs):
+        yield replace(world, jobs=tuple(replace(job, submit_time=0.0) for job in world.jobs))
+    plain = tuple(replace(job, **_said(job)) for job in world.jobs)
+    if plain != world.jobs:
+        yield replace(world, jobs=plain)
+
+
+STEPS = (_plainer, _fewer_jobs, _fewer_outages, _smaller_cluster, _simpler_settings, _simpler_jobs, _smaller_cluster)
+"""Ways to make a world smaller, in order."""
+
+
+def _settings(world: World) -> Iterator[dict[str, Any]]:
+    """Yield changes of the settings of a world that make it simpler."""
+    for field in fields(world):
+        if field.name in _DEFAULTS and getattr(world, field.name) != field.default:
+            yield {field.name: field.default} | ({"is_scaled": False} if field.name == "least_nodes" else {})
+    for parameter in world.parameters:
+        yield {"parameters": tuple(other for other in world.parameters if other != parameter)}
+
+
 def _simpler(job: Job) -> Iterator[Job]:
-    for field in fields(job):
-        if field.name in _SAID and getattr(job, field.name) != field.default:
-            said: dict[str, Any] = {field.name: field.default}
-            yield replace(job, **said)
+    """Yield the job without its optional fields, then without one of them, then with simpler values."""
+    said = _said(job)
+    if len(said) > 1:
+        yield replace(job, **said)
+    for name, default in said.items():
+        without: dict[str, Any] = {name: default}
+        yield replace(job, **without)
     if job.submit_time:
         yield replace(job, submit_time=0.0)
     if job.speeds and job.duration is not None:
@@ -80,8 +133,24 @@ def _simpler(job: Job) -> Iterator[Job]:
     if job.duration is not None and job.duration > 60.0:
         yield replace(job, duration=60.0)
     if job.num_replicas > 1 and not job.speeds:
-        yield replace(job, num_replicas=1, batch_size=job.batch_size // job.num_replicas)
+        batch_size = job.batch_size // job.num_replicas
+        yield replace(job, num_replicas=1, batch_size=batch_size, min_replicas=None, max_replicas=None)
 
 
-_SAID = ("user", "queue", "priority", "deadline", "time_limit", "cancel_time", "max_replicas")
-"""What a job does not need."""
+def _said(job: Job) -> dict[str, Any]:
+    """Return the defaults of the optional fields that a job has."""
+    return {
+        field.name: field.default
+        for field in fields(job)
+        if field.name in _SAID and getattr(job, field.name) != field.default
+    }
+
+
+_SAID = (
+    "user", "queue", "priority", "deadline", "time_limit", "cancel_time", "min_replicas", "max_replicas", "gpu_types",
+    "type_speeds", "cpus", "cpu_speeds",
+)  # fmt: skip
+"""Optional fields of a job."""
+
+_DEFAULTS = ("least_nodes", "interference", "types", "has_hosts", "checkpoint_interval", "agent", "is_scaled")
+"""Settings of a world that shrinking sets to their defaults."""

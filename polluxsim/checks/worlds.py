@@ -1,4 +1,4 @@
-"""Small worlds, drawn by number: clusters and jobs in which every job can run."""
+"""Small worlds, drawn by number: a cluster, jobs that can all run on it, and parameters of the policy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polluxsim.checks.toy import PROFILES
+from polluxsim.agent.rules import AdaBatch, FixedBatch, MostGoodput, OmniLearn
+from polluxsim.checkpoints import Checkpoints
+from polluxsim.checks.toy import PROFILES, TYPE_SPEEDS, ToyProfile, with_types
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.gpu_types import GPU_TYPES, NodeTypes
+from polluxsim.hosts import Host
 from polluxsim.models.stages import MOST_JOBS, Stages
 from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
@@ -20,67 +24,94 @@ from polluxsim.workloads.workload import Job, Workload
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from polluxsim.agent.rules import BatchRule
     from polluxsim.engine.sharing import Tenant
+    from polluxsim.models.profile import Profile
     from polluxsim.policies.view import Traits
     from polluxsim.types import JobId
 
 STREAM = 0xA7E4A
-"""Sets the draw of worlds apart from any other."""
+"""Number of the random stream of worlds."""
+
+APPLICATIONS: Mapping[str, ToyProfile] = {**PROFILES, "wide": ToyProfile(name="wide", seconds=1.0, spread=0.5)}
+"""Applications of the jobs with profiles. `wide` is slower on several nodes."""
+
+AGENTS: Mapping[str, BatchRule] = {
+    "fixed": FixedBatch(), "adabatch": AdaBatch(), "omnilearn": OmniLearn(), "pollux": MostGoodput(),
+}  # fmt: skip
+"""Rules by which jobs choose their batch sizes."""
 
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
-"""Of the jobs in turn, where GPUs may be shared."""
+"""Stages of the jobs in turn, if policies share GPUs."""
 
 HORIZON = 2e5
-"""No world's jobs need a tenth of it one after the other [s]."""
+"""End of a run [s]. The jobs of a world need less than a tenth of it if they run one after the other."""
 
 TIES, ONE_GPU = 5, 10
-"""In every so manieth world all jobs come at once and are alike, or there is one GPU."""
+"""In every TIES-th world all jobs are equal and come at once. Every ONE_GPU-th world has one GPU."""
+
+CPUS, MEMORY = 4.0, 32.0
+"""CPUs and memory of a node for each of its GPUs [cores; GB]."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """Outages as they are named, one of each unit."""
+    """Listed outages. Each is one unit."""
 
     outages: tuple[Outage, ...]
 
     def units(self, num_nodes: int) -> range:
-        """Return a number for each."""
+        """Return a number for each outage."""
         return range(len(self.outages))
 
     def outage(self, unit: int, number: int, since: float, draw: object) -> Outage | None:
-        """Return the unit's outage, the first time."""
+        """Return the outage of the unit once."""
         return None if number else self.outages[unit]
 
 
 class Crowd:
-    """Anybody may be with anybody on a GPU, up to four, each with an equal part of its speed."""
+    """Sharing of GPUs by up to four jobs, each with an equal part of its speed."""
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether they are not too many."""
+        """Return whether there are at most four jobs."""
         return len(tenants) <= MOST_JOBS
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return what a job leaves to others where it is most crowded."""
+        """Return the share of its speed that each job loses on its most crowded GPU."""
         users = Counter(gpu for each in tenants for gpu in each.gpus)
         return {each.job.job_id: 1 - 1 / max(users[gpu] for gpu in each.gpus) for each in tenants if each.gpus}
 
 
 @dataclass(frozen=True)
 class World:
-    """A cluster and its jobs, from which a run follows.
+    """A cluster, its jobs and parameters of the policy, which determine a run.
 
     Parameters
     ----------
     nodes
         GPUs of each node.
     jobs
-        The jobs; those with a profile are of the applications of `polluxsim.checks.toy`.
+        The jobs. Those with a profile are of `APPLICATIONS`.
     outages
-        Nodes that are down for a while: number, from when, for how long [s].
+        Failures of nodes: node number, start and duration [s].
     least_nodes
-        Where the policy may change the number of nodes: the least.
+        Smallest number of nodes where the policy may change it, or None.
     interference
-        As of the engine.
+        As in `EngineSettings`.
+    types
+        GPU type of each node by name; empty for one type.
+    has_hosts
+        Whether nodes have limited CPUs and memory.
+    reclaims
+        Times when the provider takes nodes away: node number, start, duration and warning [s].
+    checkpoint_interval
+        Training time between checkpoints [s]; None for no checkpoints.
+    agent
+        Name of a rule in `AGENTS`; None for the rule that the policy chooses.
+    is_scaled
+        Whether an autoscaler chooses the number of nodes that the policy sees.
+    parameters
+        Parameters of the policy that are not its defaults, as pairs (name, value).
     """
 
     nodes: tuple[int, ...]
@@ -88,26 +119,57 @@ class World:
     outages: tuple[tuple[int, float, float], ...] = ()
     least_nodes: int | None = None
     interference: float = 0.0
+    types: tuple[str, ...] = ()
+    has_hosts: bool = False
+    reclaims: tuple[tuple[int, float, float, float], ...] = ()
+    checkpoint_interval: float | None = None
+    agent: str | None = None
+    is_scaled: bool = False
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return the cluster with its outages."""
+        failures = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
+        spot = tuple(
+            Outage((node,), start, duration, "spot", warning) for node, start, duration, warning in self.reclaims
+        )
+        return Cluster(
+            self.nodes,
+            self.least_nodes,
+            startup_time=0.0 if self.least_nodes is None else 90.0,
+            failures=Listed(failures) if failures else None,
+            spot=Listed(spot) if spot else None,
+            node_types=NodeTypes(GPU_TYPES[name] for name in self.types),
+            hosts=tuple(Host(CPUS * gpus, MEMORY * gpus) for gpus in self.nodes) if self.has_hosts else (),
+        )
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Return the profiles of the applications."""
+        return with_types(APPLICATIONS) if self.types else APPLICATIONS
 
     def scenario(self, traits: Traits, name: str) -> Scenario:
-        """Return what is simulated under a policy of such a name."""
-        outages = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
-        cluster = Cluster(self.nodes, self.least_nodes, failures=Listed(outages) if outages else None)
-        jobs, settings = self.jobs, EngineSettings(interference=self.interference, horizon=HORIZON)
+        """Return the input of a simulation, with the traits and the name of a policy."""
+        every = self.checkpoint_interval
+        checkpoints = None if every is None else Checkpoints(every, cost=5.0)
+        jobs = self.jobs
+        settings = EngineSettings(interference=self.interference, checkpoints=checkpoints, horizon=HORIZON)
         if traits.shares_gpus:
             jobs = tuple(replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False))
-            settings = EngineSettings(sharing=Crowd(), horizon=HORIZON)
-        return Scenario(Workload(jobs), PROFILES, cluster, settings, traits, name)
+            settings = EngineSettings(sharing=Crowd(), checkpoints=checkpoints, horizon=HORIZON)
+        agent = None if self.agent is None else AGENTS[self.agent]
+        return Scenario(Workload(jobs), self.profiles, self.cluster, settings, traits, name, agent)
 
     def __repr__(self) -> str:
-        """Return it as code that makes it, without what is as it is anyway."""
+        """Return code that makes the world. It leaves out default values."""
         jobs = ", ".join(f"Job({', '.join(_given(job))})" for job in self.jobs)
         said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_given(self)[2:]]
         return f"World({', '.join(said)})"
 
 
 def _given(made: World | Job) -> list[str]:
-    """Return as code the arguments that something was made with, but for those that are as they are anyway."""
+    """Return the arguments that differ from the defaults, as code."""
     return [
         f"{field.name}={getattr(made, field.name)!r}"
         for field in fields(made)
@@ -115,38 +177,90 @@ def _given(made: World | Job) -> list[str]:
     ]
 
 
-def drawn(number: int, *, with_rigid: bool) -> World:
-    """Return a world, always the same for a number; `with_rigid` says whether jobs without a profile may be in it."""
+@dataclass(frozen=True)
+class Allowed:
+    """What may be in the worlds of a policy: jobs without a profile, several GPU types, an autoscaler."""
+
+    rigid: bool = True
+    types: bool = True
+    scaled: bool = True
+
+    @classmethod
+    def under(cls, traits: Traits) -> Allowed:
+        """Return what a policy with these traits can schedule."""
+        return cls(not traits.needs_profiles, not traits.one_type_as, not traits.scales)
+
+
+def drawn(number: int, allowed: Allowed) -> World:
+    """Return a world. A number always gives the same world."""
     rng = np.random.default_rng([STREAM, number])
     nodes = (1,) if number % ONE_GPU == 0 else tuple(rng.integers(1, 5, size=rng.integers(1, 5)).tolist())
     least = int(rng.integers(1, len(nodes) + 1)) if rng.random() < 0.15 else None
-    outages = () if least is not None else tuple(_outage(node, rng) for node in range(len(nodes)) if rng.random() < 0.1)
-    most, count = sum(nodes[:least]), int(rng.integers(1, 9))
-    job = partial(_job, most=most, rng=rng, with_rigid=with_rigid)
+    types: tuple[str, ...] = ()
+    if allowed.types and least is None and len(nodes) > 1 and rng.random() < 0.25:
+        types = ("t4", "v100", *rng.choice(["t4", "v100"], size=len(nodes) - 2).tolist())
+    most = max(_by_type(nodes, types).values()) if types else sum(nodes[:least])
+    has_hosts = rng.random() < 0.15
+    job = partial(_job, most=most, rng=rng, with_rigid=allowed.rigid, types=_by_type(nodes, types), has_hosts=has_hosts)
+    count = int(rng.integers(1, 9))
     if number % TIES == 1:
         alike = job(0, 0.0)
         jobs = [replace(alike, job_id=f"job-{index}") for index in range(count)]
     else:
         jobs = [job(index, 25.0 * int(rng.integers(0, 41))) for index in range(count)]
-    return World(nodes, tuple(jobs), outages, least, float(rng.choice([0.0, 0.0, 0.4])))
+    is_fixed = range(len(nodes) if least is None else 0)
+    return World(
+        nodes,
+        tuple(jobs),
+        outages=tuple(_outage(node, rng) for node in is_fixed if rng.random() < 0.12),
+        least_nodes=least,
+        interference=float(rng.choice([0.0, 0.0, 0.4])),
+        types=types,
+        has_hosts=has_hosts,
+        reclaims=tuple((*_outage(node, rng), 120.0) for node in is_fixed if rng.random() < 0.05),
+        checkpoint_interval=[None, 100.0, 300.0][rng.integers(3)],
+        agent=str(rng.choice(sorted(AGENTS))) if rng.random() < 0.15 else None,
+        is_scaled=least is not None and allowed.scaled and rng.random() < 0.5,
+    )
+
+
+def _by_type(nodes: Sequence[int], types: Sequence[str]) -> dict[str, int]:
+    """Return the GPUs of each type."""
+    return {name: sum(gpus for gpus, other in zip(nodes, types, strict=True) if other == name) for name in set(types)}
 
 
 def _outage(node: int, rng: np.random.Generator) -> tuple[int, float, float]:
     return node, float(rng.integers(0, 1200)), float(rng.integers(1, 900))
 
 
-def _job(index: int, time: float, *, most: int, rng: np.random.Generator, with_rigid: bool) -> Job:
+def _job(
+    index: int,
+    time: float,
+    *,
+    most: int,
+    rng: np.random.Generator,
+    with_rigid: bool,
+    types: Mapping[str, int],
+    has_hosts: bool,
+) -> Job:
     gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
     said = _said(time, gpus, rng) if rng.random() < 0.5 else {}
+    if has_hosts and rng.random() < 0.5:
+        said |= {"cpus": gpus * 2.0, "cpu_speeds": ((1.0, 0.4), (CPUS, 1.0))}
+    wide_enough = [name for name in sorted(types) if gpus <= types[name]]
+    if wide_enough and rng.random() < 0.3:
+        said |= {"gpu_types": (str(rng.choice(wide_enough)),)}
     if with_rigid and rng.random() < 0.6:
         if rng.random() < 0.3:
             said |= {"speeds": tuple((count, count**0.75) for count in (1, 2, 4, 8, 16)), "max_replicas": None}
+        elif types and rng.random() < 0.5:
+            said |= {"type_speeds": TYPE_SPEEDS}
         return Job.rigid(f"job-{index}", time, gpus, 12.5 * int(rng.integers(1, 81)), **said)
-    return Job(f"job-{index}", time, str(rng.choice(sorted(PROFILES))), gpus, 10 * gpus, **said)
+    return Job(f"job-{index}", time, str(rng.choice(sorted(APPLICATIONS))), gpus, 10 * gpus, **said)
 
 
 def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Return what its user says besides."""
+    """Return optional fields of a job."""
     choices: dict[str, list[Any]] = {
         "user": ["ada", "bob", None],
         "queue": ["vision", "speech", None],
@@ -154,6 +268,7 @@ def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
         "deadline": [time + 400.0, time + 1500.0, None],
         "time_limit": [100.0, 600.0, None],
         "cancel_time": [None, None, time + 5.0, time + 330.0],
+        "min_replicas": [None, None, gpus, (gpus + 1) // 2],
         "max_replicas": [None, gpus, gpus + 3],
     }
     return {name: values[rng.integers(len(values))] for name, values in choices.items()}

@@ -148,7 +148,9 @@ class Nodes:
         """Return the present and past outages of nodes, for policies."""
         if self._health is None:
             coming = tuple(sorted(self.coming.items()))
-            self._health = Health(tuple(sorted(self.down)), tuple(self.num_failures), coming)
+            nodes = tuple(sorted(self.down))
+            gpus = tuple(self.down[node].gpus for node in nodes)
+            self._health = Health(nodes, tuple(self.num_failures), coming, gpus)
         return self._health
 
     def cost(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""AntMan: jobs with a guarantee have their GPUs as if alone, others use what those leave idle on the same ones."""
+"""AntMan: jobs with a guarantee run as if alone, and other jobs use what they leave idle on the same GPUs."""
 
 from __future__ import annotations
 
@@ -26,35 +26,40 @@ if TYPE_CHECKING:
 @pool_per_type
 @dataclass
 class AntMan:
-    """Start jobs of priority 0 or more first, and beside them jobs of less, one on a GPU; nobody is preempted.
+    """Start jobs with a priority of 0 or more, which have a guarantee, and beside them other jobs, without preemption.
 
-    Jobs with a guarantee go in order of submission. One that finds too few GPUs without a guaranteed job keeps those of
-    one node for itself until the rest comes free; one of more GPUs than a node has keeps whole nodes. Others take the
-    GPUs with the least on them, and run there as fast as what is on them leaves room for.
+    Jobs with a guarantee start in order of submission. If a node has too few GPUs for such a job, the job keeps them
+    until the others are free. A job with more GPUs than a node keeps whole nodes. If two such jobs wait for each other,
+    the later one gives up its nodes. Each GPU has at most one job without a guarantee. These jobs take the GPUs with
+    the least load, and run as fast as the other job on a GPU allows.
 
     Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
     """
 
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
-    # GPUs of each job, kept for it or in use; and whose each is, of jobs with a guarantee and of the others.
+    # GPUs of each job, kept for it or in use, and the job of each GPU with and without a guarantee.
     _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
     _hosts: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
     _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
-    # GPUs of jobs that ran before it was asked first: they are left alone on them.
+    # GPUs of jobs that ran before the first decision. They do not share them.
     _others: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether priorities decide nothing."""
+        """Return a sentence if priorities have no effect."""
         if not jobs or len({_is_guest(job) for job in jobs}) > 1:
             return []
         return ["all jobs have a priority of 0 or more, or all have less: none runs beside another on the same GPUs"]
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Start who can start."""
+        """Start all jobs that can start."""
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._release(job_id)
         gpus = self._mine(view)
         started: dict[JobId, Gpus] = {}
+        if all(map(_is_guest, view.running)):  # jobs that keep nodes can only wait for each other
+            wide = [job for job in view.waiting if not _is_guest(job) and job.num_replicas > view.node_size]
+            for job in wide[1:]:
+                self._release(job.job_id)
         for job in sorted(view.waiting, key=_is_guest):
             if len(found := self._found(view, gpus, job)) == job.num_replicas:
                 started[job.job_id] = found
@@ -66,7 +71,7 @@ class AntMan:
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
 
     def _mine(self, view: ClusterView) -> list[Gpu]:
-        """Return the GPUs that are there but for those of others' jobs, of which only the nodes need be known."""
+        """Return all GPUs without those of jobs that ran before the first decision."""
         gpus = all_gpus(view)
         for job in view.running:
             if job.job_id not in self._gpus and job.job_id not in self._others:
@@ -78,7 +83,7 @@ class AntMan:
         return [gpu for gpu in gpus if gpu not in taken]
 
     def _reason(self, job: JobView, num_gpus: int) -> Reason:
-        """Return why a job has what it has, beside whom."""
+        """Return the reason for the GPUs of a job, with the jobs on the same GPUs."""
         if job.job_id in self._others:
             return Reason("runs-on", {})
         mine, guest = self._gpus.get(job.job_id, ()), _is_guest(job)
@@ -99,7 +104,7 @@ class AntMan:
                     del users[gpu]
 
     def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs that a job has from now on: all it needs, those kept for it, or none."""
+        """Return the GPUs of a job from now on: all that it needs, those that it keeps, or none."""
         users = self._guests if _is_guest(job) else self._hosts
         kept = self._gpus.get(job.job_id, ())
         if len(users) == len(gpus) and not kept:
@@ -111,13 +116,13 @@ class AntMan:
         return found
 
     def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
-        """Return the GPUs that a job with a guarantee keeps from now on, all it needs or fewer."""
+        """Return the GPUs that a job with a guarantee keeps from now on: all that it needs, or fewer."""
         free: defaultdict[int, list[Gpu]] = defaultdict(list)
         for gpu in gpus:
             guest = self._guests.get(gpu)
             if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
                 free[gpu[0]].append(gpu)
-        if job.num_replicas > max(view.gpus_per_node):
+        if job.num_replicas > view.node_size:
             whole = (there for node, there in free.items() if len(there) == view.gpus_per_node[node])
             return tuple(gpu for there in whole for gpu in there)[: job.num_replicas]
         large = {node: there for node, there in free.items() if view.gpus_per_node[node] >= job.num_replicas}
@@ -125,11 +130,11 @@ class AntMan:
         return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
 
     def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs for a job without a guarantee, those first on which nobody is; none if they are too few."""
+        """Return the GPUs for a job without a guarantee, those with the least load first; none if they are too few."""
         hosts = self._hosts
 
         def load(gpu: Gpu) -> int:
-            """Return 0 for nobody, 1 for a job that waits for more GPUs, 2 for one that runs."""
+            """Return 0 for a GPU without a job, 1 for one that a waiting job keeps, 2 for one with a running job."""
             return 0 if (host := hosts.get(gpu)) is None else 1 + (len(self._gpus[host.job_id]) == host.num_replicas)
 
         there = [gpu for gpu in gpus if gpu not in self._guests]
@@ -146,6 +151,6 @@ EVENTS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
 
 
 def _first_with(free: Mapping[int, Sequence[Gpu]], wanted: int) -> Sequence[Gpu]:
-    """Return the GPUs of the first node with so many, else of the node with most."""
+    """Return the GPUs of the first node with enough GPUs, or of the node with the most GPUs."""
     enough = next((gpus for gpus in free.values() if len(gpus) >= wanted), None)
     return max(free.values(), key=len, default=()) if enough is None else enough

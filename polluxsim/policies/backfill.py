@@ -1,11 +1,11 @@
-"""EASY backfill: the first job that does not fit has a reservation, and others may start where they do not delay it."""
+"""EASY backfill: the first job that does not fit gets a reservation, and later jobs start if they do not delay it."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,179 +22,226 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.gangs import Describe
-    from polluxsim.policies.view import ClusterView, JobView
+    from polluxsim.policies.view import Changes, ClusterView, JobView
     from polluxsim.types import Cluster, JobId
     from polluxsim.workloads.job import Job
 
 
+class Release(NamedTuple):
+    """The round at which a running job reaches its time limit [s], and the GPUs that it then releases."""
+
+    time: float
+    job_id: JobId
+    gpus: int
+
+
 @dataclass
 class Limits:
-    """How long each job may run, and when those that run end at the latest; `overestimate` is as of `Easy`."""
+    """Time limits of jobs, and the planned releases of the GPUs of running jobs.
+
+    Parameters
+    ----------
+    overestimate
+        Limit of a job without a time limit, as a multiple of its true run time.
+    """
 
     overestimate: float = 1.0
     _limits: dict[JobId, float] = field(default_factory=dict)
-    # The rounds at which running jobs have ended by their limits, in order, with their GPUs.
-    _releases: list[tuple[float, JobId, int]] = field(default_factory=list)
-    _of: dict[JobId, tuple[float, JobId, int]] = field(default_factory=dict)
+    # In order of time.
+    _releases: list[Release] = field(default_factory=list)
+    _by_job: dict[JobId, Release] = field(default_factory=dict)
 
-    def of(self, view: ClusterView, job: JobView) -> float:
-        """Return the longest time that a job which waits says to hold its GPUs [s]."""
+    def limit(self, view: ClusterView, job: JobView) -> float:
+        """Return the longest time for which a waiting job will hold its GPUs, according to its limit [s]."""
         if job.job_id not in self._limits:
-            size = max(view.gpus_per_node)
-            limit = job.time_limit or self.overestimate * (view.delay_of(job) + remaining_time(job, size))
-            self._limits[job.job_id] = limit
+            run_time = view.delay_of(job) + remaining_time(job, view.node_size)
+            self._limits[job.job_id] = job.time_limit or self.overestimate * run_time
         return self._limits[job.job_id]
 
-    def started(self, view: ClusterView, job: JobView) -> None:
-        """Take note of a job that gets its GPUs now."""
-        release = view.round_at(view.time + self.of(view, job)), job.job_id, job.num_replicas
-        self._of[job.job_id] = release
+    def start(self, view: ClusterView, job: JobView) -> None:
+        """Plan the release of the GPUs that a job gets now."""
+        end = view.round_at(view.time + self.limit(view, job))
+        release = Release(end, job.job_id, job.num_replicas)
+        self._by_job[job.job_id] = release
         insort(self._releases, release)
 
-    def forget(self, jobs: Iterable[JobId]) -> None:
-        """Forget jobs that have ended."""
-        for job_id in jobs:
+    def take_note(self, changes: Changes) -> None:
+        """Remove the limits and planned releases of jobs that ended or were evicted.
+
+        An evicted job gets a new limit, because it may have lost work.
+        """
+        for job_id in chain(changes.ended, changes.evicted):
             self._limits.pop(job_id, None)
-            if (release := self._of.pop(job_id, None)) is not None:
+            if (release := self._by_job.pop(job_id, None)) is not None:
                 del self._releases[bisect_left(self._releases, release)]
 
-    def as_promised(self, view: ClusterView) -> bool:
-        """Return whether all that ended since the last round did so when it was due, and nobody outlives a limit.
+    def all_ends_were_on_time(self, view: ClusterView) -> bool:
+        """Return whether each job that ended was due, and no running job exceeds its limit.
 
-        It is asked before jobs that have ended are forgotten.
+        Call it before `take_note` removes the jobs that ended.
         """
         ended = view.changes.ended
-        due = (self._of.get(job_id) for job_id in ended)
-        if not all(release is not None and release[0] <= view.time for release in due):
+        due = (self._by_job.get(job_id) for job_id in ended)
+        if not all(release is not None and release.time <= view.time for release in due):
             return False
-        over = takewhile(lambda each: each[0] <= view.time, self._releases)
-        return all(job_id in ended for _, job_id, _ in over)
+        overdue = takewhile(lambda release: release.time <= view.time, self._releases)
+        return all(release.job_id in ended for release in overdue)
 
     def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
-        """Yield at which rounds GPUs of running jobs can be given anew at the latest [s], and how many, in order.
+        """Yield the planned releases as pairs (time [s], GPUs), in order of time.
 
-        A job that outlives its limit is expected to end before the next round, each time again.
+        A job that exceeds its limit is expected to end before the next round, at each round again.
         """
-        soonest = view.time + view.round_interval
-        return ((max(time, soonest), gpus) for time, _, gpus in self._releases)
+        next_round = view.time + view.round_interval
+        return ((max(release.time, next_round), release.gpus) for release in self._releases)
+
+    def next_release(self, view: ClusterView) -> float:
+        """Return the time of the next planned release, or ∞ [s]."""
+        return next((time for time, _ in self.releases(view)), inf)
 
 
-class Turn(NamedTuple):
-    """What one job that waits met when its turn came."""
+class BackfillStep(NamedTuple):
+    """The decision about one waiting job.
+
+    Attributes
+    ----------
+    job
+        The job.
+    starts
+        Whether it gets its GPUs.
+    free
+        GPUs that were free before.
+    head
+        The job with the reservation, this one or one before it; None before there is one.
+    reserved_time
+        Latest start of the head [s].
+    """
 
     job: JobView
-    starts: bool  # whether it gets its GPUs
-    free: int  # GPUs that were free
-    head: JobView | None  # the job that has the reservation, itself or before it; None before there is one
-    reserved: float  # when that is to start at the latest [s]
+    starts: bool
+    free: int
+    head: JobView | None
+    reserved_time: float
 
 
-def turns(
-    view: ClusterView, order: Iterable[JobView], limits: Limits, reserve: Callable[[int, int], tuple[float, int]]
-) -> Iterator[Turn]:
-    """Yield what the jobs that wait meet: those that fit start, until one does not, which gets a reservation.
+def backfill_steps(
+    view: ClusterView,
+    order: Iterable[JobView],
+    limits: Limits,
+    reserve: Callable[[int, int], tuple[float, int]],
+) -> Iterator[BackfillStep]:
+    """Yield the decisions about the waiting jobs, in order.
 
-    From then on, one starts that ends before the reservation, or needs only GPUs that are free then, too. `reserve`
-    says when a number of GPUs can be reserved where so many are free now, and how many are left then.
+    Jobs start until one does not fit; this one, the head, gets a reservation. A later job starts if it ends before the
+    reservation, or if it needs only GPUs that the head leaves free. `reserve` has the arguments (GPUs needed, GPUs
+    free now) and returns the reserved time and the GPUs that the head then leaves free.
     """
-    free, head, reserved, extra = sum(view.free), None, inf, 0
+    free, spare = sum(view.free), 0
+    head, reserved_time = None, inf
     for job in order:
         gpus = job.num_replicas
-        if head is None and gpus > free:
-            head, (reserved, extra) = job, reserve(gpus, free)
-            yield Turn(job, starts=False, free=free, head=head, reserved=reserved)
+        fits = gpus <= free
+        if head is None and not fits:
+            head, (reserved_time, spare) = job, reserve(gpus, free)
+            yield BackfillStep(job, starts=False, free=free, head=head, reserved_time=reserved_time)
             continue
-        ends = gpus <= free and (head is None or view.time + limits.of(view, job) <= reserved)
-        starts = ends or gpus <= min(free, extra)
-        yield Turn(job, starts, free, head, reserved)
+        ends_in_time = fits and (head is None or view.time + limits.limit(view, job) <= reserved_time)
+        starts = ends_in_time or (fits and gpus <= spare)
+        yield BackfillStep(job, starts, free, head, reserved_time)
         if starts:
             free -= gpus
-            extra -= 0 if ends else gpus
+            if not ends_in_time:
+                spare -= gpus
 
 
-def shadow(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    """Return when so many GPUs are free, if running jobs end at their limits [s], and how many more are free then.
+def earliest_start(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    """Return when enough GPUs are free according to the planned releases [s], and how many more are free then.
 
-    >>> shadow(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
+    >>> earliest_start(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
     (120.0, 4)
     """
     time = -inf
-    for time_free, gpus in releases:
-        if free >= gpus_needed and time_free > time:
+    for release_time, gpus in releases:
+        if free >= gpus_needed and release_time > time:
             break
-        time, free = time_free, free + gpus
+        time, free = release_time, free + gpus
     return (time, free - gpus_needed) if free >= gpus_needed else (inf, free)
 
 
 def backfilled(view: ClusterView, order: Iterable[JobView], limits: Limits, describe: Describe) -> Decision:
-    """Start the jobs whose turn it is, on the emptiest nodes; who runs keeps its GPUs."""
-    limits.forget(view.changes.ended)
+    """Start waiting jobs in an order, with EASY backfill, on the nodes with the most free GPUs.
 
-    @cache  # what is explained afterwards has the same one
+    Running jobs keep their GPUs.
+    """
+    limits.take_note(view.changes)
+
+    @cache  # the explanation repeats the steps
     def reserve(gpus: int, free: int) -> tuple[float, int]:
-        return shadow(gpus, free, limits.releases(view))
+        return earliest_start(gpus, free, limits.releases(view))
 
     free, placements = FreeGpus(view.free), {}
-    for turn in turns(view, order, limits, reserve):
-        if turn.starts:
-            placements[turn.job.job_id] = free.pack(turn.job.num_replicas) or ()
-            limits.started(view, turn.job)
-        if turn.free <= turn.starts * turn.job.num_replicas:
+    for step in backfill_steps(view, order, limits, reserve):
+        gpus_left = step.free
+        if step.starts:
+            placements[step.job.job_id] = free.pack(step.job.num_replicas) or ()
+            limits.start(view, step.job)
+            gpus_left -= step.job.num_replicas
+        if gpus_left <= 0:
             break
     some_wait = len(placements) < len(view.waiting)
     return Decision(
         placements,
         others_keep=True,
-        # Who outlives a limit puts off the reservation.
-        valid_until=next((time for time, _ in limits.releases(view)), inf) if some_wait else inf,
+        # A job that exceeds its limit postpones the reservation.
+        valid_until=limits.next_release(view) if some_wait else inf,
         outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: _reasons(view, turns(view, order, limits, reserve), describe, set(jobs)),
+        explain=lambda jobs: _reasons(view, backfill_steps(view, order, limits, reserve), describe, set(jobs)),
     )
 
 
 def _reasons(
-    view: ClusterView, met: Iterable[Turn], describe: Describe, asked: Collection[JobId]
+    view: ClusterView, steps: Iterable[BackfillStep], describe: Describe, asked: Collection[JobId]
 ) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what they met when their turn came.
+    """Return the reasons for the jobs in `asked`.
 
-    Kinds: `runs-on`; `gang-fits`; `reserved`, of the first that does not fit; of those behind it, the other of the
-    reason, `backfilled`, `gang-does-not-fit` and `would-delay`.
+    Kinds: `runs-on` for running jobs; `gang-fits` for jobs before the head; `reserved` for the head; for jobs behind
+    it, with the head as the other job, `backfilled`, `gang-does-not-fit` and `would-delay`.
     """
     reasons = {job.job_id: Reason("runs-on", {}) for job in view.running if job.job_id in asked}
-    for position, turn in enumerate(met, start=1):
+    for position, step in enumerate(steps, start=1):
         if len(reasons) == len(asked):
             break
-        if turn.job.job_id in asked:
-            reasons[turn.job.job_id] = _reason(turn, {"position": position, **describe(turn.job)})
+        if step.job.job_id in asked:
+            reasons[step.job.job_id] = _reason(step, {"position": position, **describe(step.job)})
     return reasons
 
 
-def _reason(turn: Turn, standing: Mapping[str, float]) -> Reason:
-    numbers = {**standing, "gpus_needed": turn.job.num_replicas, "gpus_left": turn.free}
-    if turn.head is None:
+def _reason(step: BackfillStep, standing: Mapping[str, float]) -> Reason:
+    numbers = {**standing, "gpus_needed": step.job.num_replicas, "gpus_left": step.free}
+    if step.head is None:
         return Reason("gang-fits", numbers)
-    if turn.reserved < inf:
-        numbers["reserved_time"] = turn.reserved
-    if turn.head is turn.job:
+    if step.reserved_time < inf:
+        numbers["reserved_time"] = step.reserved_time
+    if step.head is step.job:
         return Reason("reserved", numbers)
-    if turn.starts:
-        return Reason("backfilled", numbers, (turn.head.job_id,))
-    fits = turn.job.num_replicas <= turn.free
-    return Reason("would-delay" if fits else "gang-does-not-fit", numbers, (turn.head.job_id,))
+    if step.starts:
+        return Reason("backfilled", numbers, (step.head.job_id,))
+    fits = step.job.num_replicas <= step.free
+    return Reason("would-delay" if fits else "gang-does-not-fit", numbers, (step.head.job_id,))
 
 
 @pool_per_type
 @dataclass
 class Easy:
-    """Start whole jobs in order of submission, with backfill around a reservation for the first that does not fit.
+    """Start whole jobs in order of submission, with EASY backfill and without preemption.
 
-    The reservation is at the earliest time at which enough GPUs are free if all that run end at their limits. A job
-    promises what its user says (`time_limit`), or a multiple of the time that it truly takes.
+    The first job that does not fit gets a reservation at the earliest time at which enough GPUs are free if all running
+    jobs end at their limits. The limit of a job is its `time_limit`, or a multiple of its true run time.
 
     Parameters
     ----------
     overestimate
-        Limit of a job whose user promised none, as a multiple of the time that it truly takes.
+        Limit of a job without a time limit, as a multiple of its true run time.
 
     Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP '95).
     """
@@ -207,9 +254,9 @@ class Easy:
         self._limits = Limits(self.overestimate)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether `overestimate` decides nothing."""
+        """Return a sentence if `overestimate` has no effect."""
         return overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Start the jobs whose turn it is, in order of submission."""
+        """Start waiting jobs in order of submission."""
         return backfilled(view, view.waiting, self._limits, lambda job: {})

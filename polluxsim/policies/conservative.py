@@ -1,4 +1,4 @@
-"""Conservative backfill: every job that waits has a reservation, and nobody who starts early delays one."""
+"""Conservative backfill: each waiting job has a reservation, and no job delays the reservation of another job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 
 
 class Reservation(NamedTuple):
-    """When a job is to start [s], which of those that wait was submitted before it, and the job."""
+    """A reservation of GPUs.
+
+    Attributes
+    ----------
+    start
+        Reserved time [s].
+    order
+        Place of the job in the order of submission.
+    job
+        The job.
+    """
 
     start: float
     order: int
@@ -34,7 +44,7 @@ class Reservation(NamedTuple):
 
 
 class Reservations:
-    """When each job that waits is to start, and what that leaves free."""
+    """The reservations of all waiting jobs, and the GPUs that they leave free."""
 
     def __init__(self, free: Timetable) -> None:
         self.free = free
@@ -43,26 +53,36 @@ class Reservations:
         self._made = 0
 
     def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
-        """Reserve GPUs for a job at the earliest time that delays nobody; by default it was submitted last."""
+        """Reserve GPUs for a job at the earliest time that delays no other reservation.
+
+        Parameters
+        ----------
+        view, job
+            The cluster and the job.
+        length
+            Longest time for which the job holds its GPUs [s].
+        order
+            Place of the job in the order of submission; by default the last.
+        """
         start = self.free.earliest(job.num_replicas, length)
         if start < inf:
             self.free.take(job.num_replicas, start, max(view.round_at(start + length), start + view.round_interval))
-        self._made += 1  # more than the order of any that was submitted before
+        self._made += 1  # larger than the place of each earlier job
         made = self.of[job.job_id] = Reservation(start, self._made if order is None else order, job)
         heappush(self._queue, made)
 
     @classmethod
     def anew(cls, view: ClusterView, before: Reservations | None, limits: Limits) -> Reservations:
-        """Return reservations for all jobs that wait, made in the order of those that they had."""
+        """Return new reservations for all waiting jobs, made in the order of their present reservations."""
         had = before.of if before else {}
         made = cls(Timetable(view.time, sum(view.free), limits.releases(view)))
         waiting = [(had[job.job_id].start if job.job_id in had else inf, job) for job in view.waiting]
         for order, (_, job) in sorted(enumerate(waiting), key=lambda each: each[1][0]):
-            made.add(view, job, limits.of(view, job), order)
+            made.add(view, job, limits.limit(view, job), order)
         return made
 
-    def begun(self, now: float) -> list[JobView]:
-        """Take out the jobs whose reservations begin now, in order of submission."""
+    def pop_due(self, now: float) -> list[JobView]:
+        """Remove the reservations that begin now; return their jobs in order of submission."""
         due = []
         while self.next <= now:
             due.append(heappop(self._queue))
@@ -71,29 +91,29 @@ class Reservations:
 
     @property
     def next(self) -> float:
-        """Return when the first reservation begins, ∞ if there is none [s]."""
+        """Return the time of the first reservation, or ∞ [s]."""
         return self._queue[0].start if self._queue else inf
 
 
 @pool_per_type
 @dataclass
 class Conservative:
-    """Reserve GPUs for every job as it comes, at the earliest time that delays nobody before it.
+    """Reserve GPUs for each job when it is submitted, at the earliest time that delays no earlier reservation.
 
-    Where somebody ended early or outlived a limit, reservations are made anew in their own order, so that they only
-    move ahead while nobody outlives one; at other times that would give the same. Limits are as those of `Easy`.
+    If a job ends early, exceeds its limit or is evicted, all reservations are made again, in the order of their times.
+    Then reservations only move to earlier times, unless a job exceeds its limit or is evicted. Limits are as in `Easy`.
 
     Parameters
     ----------
     overestimate
-        Limit of a job whose user promised none, as a multiple of the time that it truly takes.
+        Limit of a job without a time limit, as a multiple of its true run time.
 
     Source: Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates" (TPDS '01).
     """
 
     overestimate: float = 1.0
     _limits: Limits = field(init=False, repr=False)
-    # None while nobody waits.
+    # None while no job waits.
     _reserved: Reservations | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -101,47 +121,46 @@ class Conservative:
         self._limits = Limits(self.overestimate)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether `overestimate` decides nothing."""
+        """Return a sentence if `overestimate` has no effect."""
         return overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose reservations begin now."""
         reserved = self._up_to_date(view)
-        begun = list(view.waiting) if reserved is None else reserved.begun(view.time)
-        free = FreeGpus(view.free if begun else ())
-        for job in begun:
-            self._limits.started(view, job)
+        starting = list(view.waiting) if reserved is None else reserved.pop_due(view.time)
+        free = FreeGpus(view.free if starting else ())
+        for job in starting:
+            self._limits.start(view, job)
         self._reserved = reserved if reserved and reserved.of else None
-        next_release = next((time for time, _ in self._limits.releases(view)), inf)
         return Decision(
-            {job.job_id: free.pack(job.num_replicas) or () for job in begun},
+            {job.job_id: free.pack(job.num_replicas) or () for job in starting},
             others_keep=True,
-            # Who outlives a limit puts off reservations.
-            valid_until=min(next_release, self._reserved.next) if self._reserved else inf,
+            # A job that exceeds its limit postpones reservations.
+            valid_until=min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf,
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if self._reserved else Change.ARRIVAL,
-            explain=lambda jobs: _reasons(view, begun, reserved.of if reserved else {}, jobs),
+            explain=lambda jobs: _reasons(view, starting, reserved.of if reserved else {}, jobs),
         )
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
-        """Return the reservations, with those of jobs that came; None where all that wait can start."""
+        """Return the reservations of all waiting jobs, or None if all of them can start now."""
         changes, kept, limits = view.changes, self._reserved, self._limits
-        is_as_planned = limits.as_promised(view) and not (changes.nodes or changes.evicted)
-        limits.forget(changes.ended)
+        is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted)
+        limits.take_note(changes)
         if view.demand <= view.num_gpus:
             return None
         if kept is None or not is_as_planned or kept.next < view.time:
             return Reservations.anew(view, self._reserved, limits)
         kept.free.forward(view.time)
         for job in changes.arrived:
-            kept.add(view, job, limits.of(view, job))
+            kept.add(view, job, limits.limit(view, job))
         return kept
 
 
 def _reasons(
-    view: ClusterView, begun: Sequence[JobView], reserved: Mapping[JobId, Reservation], asked: Sequence[JobId]
+    view: ClusterView, starting: Sequence[JobView], reserved: Mapping[JobId, Reservation], asked: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Say of the jobs asked about when they are to start. Kinds: `runs-on`, `starts-now`, and `starts-by`."""
-    needed = {job.job_id: job.num_replicas for job in begun}
+    """Return the reasons for the jobs in `asked`. Kinds: `runs-on`, `starts-now` and `starts-by`."""
+    needed = {job.job_id: job.num_replicas for job in starting}
     left = sum(view.free) - sum(needed.values())
     reasons = {}
     for job_id in asked:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from polluxsim.errors import check_choice
 from polluxsim.hosts import NOTHING, Host, least, shares_of
 from polluxsim.policies.effects import check_owners, unless_jobs_differ
+from polluxsim.policies.ledger import NO_QUEUE
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import FreeGpus
-from polluxsim.policies.quotas import NO_QUEUE
 from polluxsim.policies.view import Change, Decision, Reason
 
 if TYPE_CHECKING:

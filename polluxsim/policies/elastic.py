@@ -40,7 +40,7 @@ class TrueTimes:
 
     def on(self, view: ClusterView, job: JobView, counts: Iterable[int]) -> dict[int, float]:
         """Return the remaining time of a job on each of these numbers of GPUs on which it can run [s]."""
-        node_size = max(view.gpus_per_node)
+        node_size = view.node_size
         known = self._factors.setdefault(job.job_id, {})
         asked_for = _time(job, job.num_replicas, node_size)
         times = {}

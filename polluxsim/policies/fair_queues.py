@@ -1,8 +1,8 @@
-"""Weighted fair queues: whose queue has had least for its weight goes next."""
+"""Weighted fair queues: the queue with the least GPU time for its weight starts the next job."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from polluxsim.policies.effects import check_owners, unless_jobs_differ
 from polluxsim.policies.gangs import schedule_gangs
+from polluxsim.policies.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.orders import check_above_zero
-from polluxsim.policies.quotas import NO_QUEUE, queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, Decision, JobView
-    from polluxsim.types import Cluster, JobId
+    from polluxsim.types import Cluster
     from polluxsim.workloads.job import Job
 
 
@@ -27,81 +27,84 @@ if TYPE_CHECKING:
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
-    A queue that comes back begins where the least of the others is, so that it cannot make up for its absence. A job
-    that fits may overtake one that does not.
+    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Thus it
+    cannot make up for its absence. A job that fits may overtake a job that does not fit.
 
     Parameters
     ----------
     weights
-        By queue; one for a queue that is not named. Jobs without a queue are in `none`.
+        Weights of queues; other queues have weight 1. Jobs without a queue are in `none`.
     lookahead
-        Jobs that run count as if they had run for so much longer, lest a queue gets all GPUs at once [s].
+        Time that is added to the run time of running jobs, so that one queue does not get all GPUs at once [s].
 
-    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs for links.
+    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     lookahead: float = 3600.0
-    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    # GPU time over weight of ended jobs, with what a queue that came back was given on top.
-    _served: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float), init=False, repr=False)
+    _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(lookahead=self.lookahead, **{f"weights.{name}": value for name, value in self.weights.items()})
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether queues decide nothing; each weight must be of a queue that jobs are in."""
+        """Return a sentence if queues have no effect; each weight must be of a queue of a job."""
         check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
         return unless_jobs_differ(jobs, "queue", "its jobs start in order of submission, wherever they fit")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Keep what runs, then start jobs of the queues that have had least."""
-        self._take_note(view)
-        usage = self._usage()
-        ahead = in_turn(view, usage, lambda job: self._per_weight(job, job.num_replicas * self.lookahead))
-        order = chain(view.running, ahead)
-        return schedule_gangs(
-            view, order, order_lasts_until=inf, describe=lambda job: {"virtual_usage": usage[queue_of(job)]}
+        """Keep the running jobs, then start jobs of the queues with the least usage."""
+        self._usage.settle(view)
+        self._raise_new_queues(view)
+        usage = {queue: self._virtual_usage(queue, view.time) for queue in dict.fromkeys(map(queue_of, view.jobs))}
+
+        def cost(job: JobView) -> float:
+            return job.num_replicas * self.lookahead / self._weight(queue_of(job))
+
+        decision = schedule_gangs(
+            view,
+            chain(view.running, in_turn(view, usage, cost)),
+            order_lasts_until=inf,
+            describe=lambda job: {"virtual_usage": usage[queue_of(job)]},
         )
+        self._usage.follow(view, decision, queue_of)
+        return decision
 
-    def _take_note(self, view: ClusterView) -> None:
-        for job_id in view.changes.ended:
-            job = self._jobs.pop(job_id)
-            self._served[queue_of(job)] += self._per_weight(job, job.attained_service)
-        before = self._usage()
-        least = min(before.values(), default=0.0)
-        for job in view.changes.arrived:
-            if (queue := queue_of(job)) not in before:
-                self._served[queue] = max(self._served[queue], least)
-            self._jobs[job.job_id] = job
+    def _raise_new_queues(self, view: ClusterView) -> None:
+        """Raise the usage of queues that had no jobs to the least usage of the queues that had jobs."""
+        arrived = {job.job_id for job in view.changes.arrived}
+        if not arrived:
+            return
+        before = {queue_of(job) for job in view.jobs if job.job_id not in arrived}
+        least = min((self._virtual_usage(queue, view.time) for queue in before), default=0.0)
+        for queue in dict.fromkeys(map(queue_of, view.changes.arrived)):
+            if queue not in before and self._virtual_usage(queue, view.time) < least:
+                self._usage.set_balance(queue, least * self._weight(queue), view.time)
 
-    def _per_weight(self, job: JobView, service: float) -> float:
-        return service / self.weights.get(queue_of(job), 1.0)
+    def _weight(self, queue: str) -> float:
+        return self.weights.get(queue, 1.0)
 
-    def _usage(self) -> dict[str, float]:
-        """Return what every queue with jobs here has had for its weight [GPU s]."""
-        usage = {queue_of(job): self._served[queue_of(job)] for job in self._jobs.values()}
-        for job in self._jobs.values():
-            usage[queue_of(job)] += self._per_weight(job, job.attained_service)
-        return usage
+    def _virtual_usage(self, queue: str, now: float) -> float:
+        """Return the GPU time of a queue over its weight [GPU s]."""
+        return self._usage.balance(queue, now) / self._weight(queue)
 
 
 def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobView], float]) -> Iterator[JobView]:
-    """Yield who waits, each time the first of the queue that has had least for its weight [GPU s].
+    """Yield the waiting jobs, each time the first job of the queue with the least usage for its weight [GPU s].
 
-    Jobs that run, and those that get their turn, count for their `cost` on top [GPU s].
+    The `cost` of running jobs, and of jobs that were yielded before, is added to the usage of their queues [GPU s].
     """
     queues: dict[str, deque[JobView]] = {}
     for job in view.waiting:
         queues.setdefault(queue_of(job), deque()).append(job)
-    had = {queue: usage[queue] for queue in queues}
+    used = {queue: usage[queue] for queue in queues}
     for job in view.running:
-        if (queue := queue_of(job)) in had:
-            had[queue] += cost(job)
+        if (queue := queue_of(job)) in used:
+            used[queue] += cost(job)
     while queues:
-        queue = min(queues, key=had.__getitem__)
+        queue = min(queues, key=used.__getitem__)
         job = queues[queue].popleft()
-        had[queue] += cost(job)
+        used[queue] += cost(job)
         if not queues[queue]:
             del queues[queue]
         yield job

@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.policies.budget import Budget
+from polluxsim.policies.ledger import Ledger
 from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.packing import placed_together
 from polluxsim.policies.shares.rounds import placements_by_type
@@ -142,12 +143,12 @@ class Gandiva:
     time_slice: float = 60.0
     packing: bool = True
     grow_after: float | None = None
-    # Time on GPUs of each job, counted from the least of all as it came [s]; whom each is packed with; who was parted.
-    _had: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    # Time of each job on GPUs; a new job begins at the least time of all jobs [s].
+    _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
+    # The partner of each packed job, and the pairs that were parted.
     _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
     _parted: set[frozenset[JobId]] = field(default_factory=set, init=False, repr=False)
     _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
-    _asked: float = field(default=0.0, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
     _growth: Growth = field(init=False, repr=False)
 
@@ -171,10 +172,12 @@ class Gandiva:
             self._pack(view, jobs, rng)
         packs = self._packs(jobs)
         is_over = view.time >= self._turn
-        order = sorted(packs, key=lambda pack: self._rank(pack, is_over=is_over))
+        had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
+        order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
         budget = Budget(view)
         chosen = {pack: name for pack in order if (name := budget.take(pack[0])) is not None}
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
+        self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
@@ -190,18 +193,18 @@ class Gandiva:
             shared=shared,
             valid_until=min(until, self._growth.due),
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
-            explain=lambda asked: self._reasons(asked, order),
+            explain=lambda asked: self._reasons(asked, order, had),
         )
 
     def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
-        """Add up the time since it was last asked, and see who came and went."""
-        for job_id in self._running:
-            if job_id in self._had:
-                self._had[job_id] += view.time - self._asked
-        least = min((self._had[job_id] for job_id in jobs if job_id in self._had), default=0.0)
-        self._had = {job_id: self._had.get(job_id, least) for job_id in jobs}
+        """Charge jobs that lost their GPUs, and open and close accounts."""
+        self._had.settle(view)
+        known = [job_id for job_id in jobs if self._had.has(job_id)]
+        least = min((self._had.balance(job_id, view.time) for job_id in known), default=0.0)
+        self._had.keep(jobs)
+        for job_id in jobs.keys() - set(known):
+            self._had.set_balance(job_id, least, view.time)
         self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
-        self._asked = view.time
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
         """Part those that do not fit any more, or do less than one alone as was measured; return whether there are."""
@@ -249,18 +252,20 @@ class Gandiva:
                 found[job_id] = (job,) if other is None else (job, jobs[other])
         return list(found.values())
 
-    def _rank(self, pack: Sequence[JobView], *, is_over: bool) -> tuple[bool, float]:
-        """Return the place of a pack: by the time it has had, after those whose time slice is not over."""
+    def _rank(self, pack: Sequence[JobView], had: Mapping[JobId, float], *, is_over: bool) -> tuple[bool, float]:
+        """Return the rank of a pack: packs whose time slice is not over first, then by the time on GPUs."""
         is_here = any(job.job_id in self._running for job in pack)
-        return is_over or not is_here, min(self._had[job.job_id] for job in pack)
+        return is_over or not is_here, min(had[job.job_id] for job in pack)
 
-    def _reasons(self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]]) -> dict[JobId, Reason]:
+    def _reasons(
+        self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]], had: Mapping[JobId, float]
+    ) -> dict[JobId, Reason]:
         places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
         more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
         return {
             name: Reason(
                 "has-its-turn" if name in self._running else "awaits-its-turn",
-                {"position": float(places[name]), "time_had": self._had[name], **more.get(name, {})},
+                {"position": float(places[name]), "time_had": had[name], **more.get(name, {})},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked

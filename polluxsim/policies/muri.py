@@ -96,7 +96,7 @@ class Muri(AtEvents):
 
     def decide(self, view: ClusterView) -> Decision:
         """Order, choose, merge, and place the packs that come first."""
-        node_size = max(view.gpus_per_node)
+        node_size = view.node_size
 
         def service(job: JobView) -> float:
             if not self.knows_durations:

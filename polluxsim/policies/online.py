@@ -66,7 +66,7 @@ class Estimates:
     def take_note(self, view: ClusterView) -> None:
         """Sample the step times of new jobs, and read the logs of all jobs."""
         self.speeds.forget(view.changes.ended)
-        num_gpus, node_size = view.num_gpus, max(view.gpus_per_node)
+        num_gpus, node_size = view.num_gpus, view.node_size
         for job in view.jobs:
             if self.samples:
                 self.speeds.sample(job, partial(pre_run, job, num_gpus, node_size, self.samples))
@@ -126,7 +126,7 @@ class OnlineOptimus(AtIntervals):
         return dealt(view, outcome.counts, lambda asked: _estimated(reasons(view, outcome, asked), first))
 
     def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
-        if (step_time := self.estimates.step_time(job, max(view.gpus_per_node))) is None:  # it has never run
+        if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # it has never run
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
         return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)

@@ -76,7 +76,7 @@ class Optimus:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Choose numbers of GPUs greedily, and place the jobs whose number changes."""
-        node_size, num_gpus = max(view.gpus_per_node), view.num_gpus
+        node_size, num_gpus = view.node_size, view.num_gpus
         candidates = [self._candidate(job, node_size) for job in served_first(view.jobs, num_gpus)]
         dealt = deal(view.jobs, candidates, num_gpus)
         placed = placements(view, dealt.counts)

@@ -1,4 +1,4 @@
-"""Finding GPUs for jobs: so many on nodes with free ones, and by number for jobs that share them."""
+"""Find GPUs for jobs: on nodes with free GPUs, and by number for jobs that share GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FreeGpus:
-    """The free GPUs of each node, as one job after the other takes some."""
+    """The free GPUs of each node, while jobs take GPUs one after the other."""
 
     def __init__(self, gpus_per_node: Sequence[int]) -> None:
         self._free = list(gpus_per_node)
@@ -43,8 +43,8 @@ class FreeGpus:
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job on some nodes, by default on any, and take them.
 
-        Repeatedly as many as needed of the node with the most free ones (the lowest number at a tie); None, and nothing
-        taken, if there are too few.
+        The node with the most free GPUs comes first, the lowest number at a tie. If the free GPUs do not suffice, this
+        returns None and takes nothing.
         """
         if num_replicas > (self.on(nodes) if nodes else self._total):
             return None
@@ -66,24 +66,62 @@ def fits(free: Sequence[int], placement: Placement) -> bool:
 
 
 def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placement | None:
-    """Find GPUs for one job: those it holds if they still fit, else the emptiest nodes first.
+    """Find GPUs for one job: its present GPUs if they are free, else GPUs of the nodes with the most free GPUs.
+
+    This function ignores GPU types: on a cluster of several types, the nodes may have different types, or a type that
+    the job cannot use. Use `pack_gang` there.
 
     Parameters
     ----------
     free
-        Free GPUs of each node, left as they are.
+        Free GPUs of each node. They are not changed.
     num_replicas
         GPUs to find.
     keep
-        The job's present placement, kept if it has this many GPUs and is free; else it gets what `FreeGpus.pack` finds.
+        Present placement of the job. It is kept if it has `num_replicas` GPUs and they are free.
+
+    Returns
+    -------
+    Placement | None
+        The placement, or None if the free GPUs do not suffice.
     """
     if keep and sum(gpus for _, gpus in keep) == num_replicas and fits(free, keep):
         return keep
     return FreeGpus(free).pack(num_replicas)
 
 
+def pack_gang(view: ClusterView, free: Sequence[int], job: JobView) -> Placement | None:
+    """Find the GPUs that a job requests, on nodes of one GPU type that the job can use.
+
+    The job keeps the GPUs that it holds if they are free. Otherwise it gets GPUs of its fastest type with enough free
+    GPUs, on the nodes with the most free GPUs.
+
+    Parameters
+    ----------
+    view
+        The cluster.
+    free
+        Free GPUs of each node. They are not changed.
+    job
+        The job.
+
+    Returns
+    -------
+    Placement | None
+        The placement, or None if no type has enough free GPUs.
+    """
+    if len(view.types) == 1:
+        return pack(free, job.num_replicas, keep=job.placement)
+    if job.placement and fits(free, job.placement):
+        return job.placement
+    for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True):
+        if found := FreeGpus(free).pack(job.num_replicas, view.nodes_of(name)):
+            return found
+    return None
+
+
 def remove(free: Sequence[int], placement: Placement) -> tuple[int, ...]:
-    """Return the GPUs of each node that are free once the placement is taken."""
+    """Return the free GPUs of each node after a placement is taken."""
     left = list(free)
     for node, gpus in placement:
         left[node] -= gpus
@@ -91,17 +129,18 @@ def remove(free: Sequence[int], placement: Placement) -> tuple[int, ...]:
 
 
 def all_gpus(view: ClusterView) -> list[Gpu]:
-    """Return the GPUs that are there, by node and number."""
+    """Return all GPUs as pairs (node, number)."""
     return [(node, number) for node, gpus in enumerate(view.gpus_per_node) for number in range(gpus)]
 
 
 def placed_together(
     view: ClusterView, packs: Sequence[Sequence[JobView]], nodes: Collection[int] | None = None
 ) -> dict[JobId, Gpus]:
-    """Return the GPUs of jobs that have all of them in common, pack by pack; no two packs have one in common.
+    """Return the GPUs of packs of jobs. The jobs of a pack share all of their GPUs, and packs share none.
 
-    All GPUs are given anew, of some nodes or of all. The jobs of a pack ask for equally many; all packs have room. One
-    stays where the first of its jobs runs that was not taken elsewhere; others take the emptiest nodes first.
+    All GPUs, or those of some nodes, are free for the packs. The jobs of a pack request equally many GPUs. All packs
+    must have room. A pack keeps the GPUs of its first job that runs on GPUs that are free. Other packs get GPUs of the
+    nodes with the most free GPUs.
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
     found: dict[int, Gpus] = {}

@@ -204,12 +204,18 @@ class Pools:
             ),
             health=view.health._replace(
                 down=tuple(node for node in view.health.down if node in nodes),
+                down_gpus=tuple(gpus for node, gpus in _down(view) if node in nodes),
                 coming=tuple((node, time) for node, time in view.health.coming if node in nodes),
             ),
             node_types=self._types.setdefault(name, NodeTypes([view.types[name]] * len(there))),
             shared={job_id: gpus for job_id, gpus in view.shared.items() if job_id in mine},
             shared_speeds={job_id: speed for job_id, speed in view.shared_speeds.items() if job_id in mine},
         )
+
+
+def _down(view: ClusterView) -> Iterator[tuple[int, int]]:
+    """Return the nodes that are down, with their GPUs."""
+    return zip(view.health.down, view.health.down_gpus, strict=False)
 
 
 def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> Decision:

@@ -2,68 +2,104 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from polluxsim.errors import InvalidConfigError, short
+from polluxsim.errors import InvalidConfigError, check_choice, short
+from polluxsim.policies.cohort import ANY, LOWER_PRIORITY, NEVER, Cohort, Rules, Terms, most_gpus
 from polluxsim.policies.effects import check_names, check_owners, values_of
-from polluxsim.policies.packing import FreeGpus
+from polluxsim.policies.ledger import NO_QUEUE, Ledger, queue_of
+from polluxsim.policies.orders import check_above_zero
 from polluxsim.policies.per_type import pool_per_type
-from polluxsim.policies.view import Change, Decision, Reason
+from polluxsim.policies.view import Change, Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import numpy as np
 
     from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import Cluster, JobId, Placement
+    from polluxsim.types import Cluster
     from polluxsim.workloads.job import Job
 
-NO_QUEUE = "none"
-"""Where jobs are that name no queue."""
+ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]
+"""A number of GPUs for each queue, or a number for each GPU type of each queue."""
 
 
 @pool_per_type
-@dataclass(frozen=True)
+@dataclass
 class Quotas:
-    """Start whole jobs by priority and submission, first those within the quotas of their queues, then borrowers.
+    """Start whole jobs within the quotas of their queues, and let queues borrow idle GPUs of other queues.
 
-    A job within its queue's quota that finds no GPUs preempts jobs of queues that exceed theirs: the lowest priority
-    first, and among equal priorities the newest. No other job is preempted. A job that fits may overtake a job that
-    does not fit.
+    In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit.
+    A job that does not fit may preempt two kinds of jobs: jobs of its own queue with a lower priority, and, if its
+    queue holds less than its quota, jobs of queues that hold more than theirs. Jobs of other queues are preempted
+    first. Then the lowest priority comes first, and among equal priorities the job that was admitted last. A job is
+    spared if the new job fits without its preemption.
 
     Parameters
     ----------
     gpus
-        GPUs of each queue, by name; 0 for a queue that is not named. Jobs without a queue are in `none`. On a cluster
-        of several GPU types, GPUs of each queue by type, as Kueue has quotas for each flavour of a resource.
+        GPUs of each queue, by name; 0 for other queues. Jobs without a queue are in `none`. On a cluster of several
+        GPU types, GPUs of each queue by type, as Kueue has quotas for each flavour of a resource.
     borrowing
         Whether queues may use idle GPUs of other queues.
+    borrowing_limits
+        Most GPUs that a queue may hold beyond its quota. Other queues have no limit.
+    lending_limits
+        Most GPUs of its quota that a queue lends. Other queues have no limit.
+    within_queue
+        Preemption in the own queue: `lower-priority` or `never`.
+    reclaim
+        Preemption of jobs of queues that hold more than their quotas: `any`, `lower-priority` or `never`.
+    fair_sharing
+        Whether queues that borrow share fairly: the queue with the smallest share comes first, and may preempt jobs of
+        queues with larger shares. The share of a queue is its GPUs beyond its quota, over its weight.
+    weights
+        Weights of queues for fair sharing; other queues have weight 1.
 
-    Source: cohorts of Kueue with `reclaimWithinCohort`; likewise the capacity queues of YARN and Volcano.
+    Source: cohorts of Kueue, without nested cohorts, `borrowWithinCohort` and `LowerOrNewerEqualPriority`. The capacity
+    queues of YARN and Volcano are similar.
     """
 
-    gpus: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict)
+    gpus: ByQueue = field(default_factory=dict)
     borrowing: bool = True
+    borrowing_limits: ByQueue = field(default_factory=dict)
+    lending_limits: ByQueue = field(default_factory=dict)
+    within_queue: str = LOWER_PRIORITY
+    reclaim: str = ANY
+    fair_sharing: bool = False
+    weights: Mapping[str, float] = field(default_factory=dict)
+    _ledger: Ledger[str] = field(default_factory=Ledger, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, said in self.gpus.items():
-            each = {f"{name}.{of}": count for of, count in said.items()} if isinstance(said, Mapping) else {name: said}
-            for what, count in each.items():
-                if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                    raise InvalidConfigError(f"policy.gpus.{what} is {count!r}, allowed is a whole number ≥ 0")
+        for name, value in _numbers(self):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidConfigError(
+                    f"policy.{name} is {value!r}, which is no number of GPUs; give a whole number ≥ 0"
+                )
+        check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
+        check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
+        check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return a sentence if the quotas decide nothing; their queues and GPU types must exist."""
+        """Return a sentence if the quotas have no effect.
+
+        Raises
+        ------
+        InvalidConfigError
+            If a queue or a GPU type does not exist, if the quotas exceed the cluster, or if no job could start.
+        """
         queues = values_of(jobs, "queue", NO_QUEUE)
-        check_owners("policy.gpus", self.gpus, jobs, "queue", NO_QUEUE)
-        for queue, said in self.gpus.items():
-            if isinstance(said, Mapping):
-                check_names(f"policy.gpus.{queue}", said, "GPU type", cluster.types)
+        for name, by_queue in self._by_queue():
+            check_owners(f"policy.{name}", by_queue, jobs, "queue", NO_QUEUE)
+            for queue, said in by_queue.items():
+                if isinstance(said, Mapping):
+                    check_names(f"policy.{name}.{queue}", said, "GPU type", cluster.types)
+        check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
+        self._check_sum(cluster)
         quotas = [said for queue, said in self.gpus.items() if queue in queues]
         if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in quotas):
             if jobs and not self.borrowing:
@@ -72,118 +108,102 @@ class Quotas:
                     f"give GPUs to queues, as policy.gpus={{{min(queues)}: {cluster.num_gpus}}}"
                 )
             return ["policy.gpus gives GPUs to no queue of a job, so each job borrows: a backfill without quotas"]
-        if self.borrowing and len(queues) == 1:
+        if self.borrowing and len(queues) == 1 and len({job.priority for job in jobs}) == 1:
             return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]
         return []
 
-    def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
-        """Return the quotas for one of the GPU types of a cluster."""
-        for queue, said in self.gpus.items():
-            if not isinstance(said, Mapping) or said.keys() - set(types):
+    def _check_sum(self, cluster: Cluster) -> None:
+        """Check that the quotas do not exceed the GPUs of the cluster, with nodes that are down."""
+        for gpu_type, gpus in {name: sum(sizes) for name, sizes in cluster.by_type.items()}.items():
+            quotas = sum(_on(self.gpus, gpu_type).values())
+            if quotas > gpus:
+                of_type = f" of {gpu_type}" if len(cluster.by_type) > 1 else ""
                 raise InvalidConfigError(
-                    f"policy.gpus.{queue} is {short(said)}, allowed on a cluster of several GPU types are numbers by "
-                    f"type: {', '.join(types)}"
+                    f"policy.gpus comes to {quotas} GPUs{of_type}, but the cluster has {gpus}; reduce the quotas"
                 )
-        return Quotas(self._of(gpu_type), self.borrowing)
+
+    def _by_queue(self) -> Iterator[tuple[str, ByQueue]]:
+        """Yield the names and values of the parameters that are GPUs by queue."""
+        for name in ("gpus", "borrowing_limits", "lending_limits"):
+            yield name, getattr(self, name)
+
+    def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
+        """Return the policy for one of the GPU types of a cluster."""
+        for name, by_queue in self._by_queue():
+            for queue, said in by_queue.items():
+                if not isinstance(said, Mapping) or said.keys() - set(types):
+                    raise InvalidConfigError(
+                        f"policy.{name}.{queue} is {short(said)}, but the cluster has several GPU types; give a number "
+                        f"for each of {', '.join(types)}"
+                    )
+        on: dict[str, Any] = {name: _on(by_queue, gpu_type) for name, by_queue in self._by_queue()}
+        return replace(self, **on)
 
     def may_use(self, job: JobView, gpu_type: str) -> bool:
-        """Return whether a job can start on GPUs of a type."""
-        return self.borrowing or job.num_replicas <= self._of(gpu_type).get(queue_of(job), 0)
+        """Return whether a job can start on GPUs of a type, as far as its queue may borrow."""
+        return self.can_ever_hold(job, gpu_type, job.num_replicas + sum(_on(self.gpus, gpu_type).values()))
 
-    def _of(self, gpu_type: str) -> dict[str, int]:
-        """Return the quotas of a type, by queue."""
-        items = self.gpus.items()
-        return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in items}
+    def can_ever_hold(self, job: JobView | Job, gpu_type: str, num_gpus: int) -> bool:
+        """Return whether the queue of a job can hold enough GPUs for the job, if there are `num_gpus` of a type."""
+        terms, queue = self._terms(gpu_type), job.queue or NO_QUEUE
+        if queue not in terms:
+            terms[queue] = self._other()
+        return job.num_replicas <= most_gpus(terms, queue, num_gpus)
+
+    def quota_of(self, queue: str | None, gpu_type: str) -> int:
+        """Return the quota of a queue on a GPU type [GPUs]."""
+        return _on(self.gpus, gpu_type).get(queue or NO_QUEUE, 0)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start jobs within their quotas, then jobs that borrow."""
-        quotas = self._of(next(iter(view.types)))
-        if sum(quotas.values()) > view.num_gpus:
-            raise InvalidConfigError(
-                f"policy.gpus comes to {sum(quotas.values())} GPUs, allowed are the {view.num_gpus} there are"
-            )
-        cohort = Cohort(quotas, view)
-        order = sorted(view.waiting, key=lambda job: -job.priority)
-        borrowers = [job for job in order if not cohort.starts_within_quota(job)]
-        for job in borrowers if self.borrowing else ():
-            if job.num_replicas <= cohort.free and job.job_id not in cohort.preempted:
-                cohort.start(job, "borrows")
-        return Decision(
-            cohort.placements(view),
+        self._ledger.settle(view)
+        rules = Rules(self.within_queue, self.reclaim, self.fair_sharing)
+        cohort = Cohort(self._terms(next(iter(view.types))), self._other(), rules, view, self._start_of)
+        cohort.admit(view.waiting)
+        decision = Decision(
+            cohort.placements(),
             others_keep=True,
-            valid_until=inf,
+            # A preempted job may fit elsewhere at the next round.
+            valid_until=-inf if cohort.preempted else inf,
             outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
-            explain=lambda jobs: cohort.reasons(view, jobs),
+            explain=cohort.reasons,
         )
+        self._ledger.follow(view, decision, queue_of)
+        return decision
 
+    def _start_of(self, job: JobView) -> float:
+        """Return when a running job got its GPUs [s]; −∞ if it got them before this policy decided."""
+        holding = self._ledger.holding(job.job_id)
+        return -inf if holding is None else holding.start
 
-class Cohort:
-    """The GPUs that all queues share, and the jobs that hold them, during one decision."""
-
-    def __init__(self, quotas: Mapping[str, int], view: ClusterView) -> None:
-        self._quotas = quotas
-        self._used = Counter[str]()
-        for job in view.running:
-            self._used[queue_of(job)] += job.num_replicas
-        self.free = sum(view.free)
-        # Jobs that may be preempted; the last one is preempted first.
-        self._victims = sorted(view.running, key=lambda job: -job.priority)
-        self._started: dict[JobId, str] = {}
-        self._new: list[JobView] = []
-        self.preempted: dict[JobId, JobId] = {}
-
-    def starts_within_quota(self, job: JobView) -> bool:
-        """Start the job within its quota, preempting borrowers if needed; return whether it starts."""
-        queue = queue_of(job)
-        if self._used[queue] + job.num_replicas > self._quotas.get(queue, 0):
-            return False
-        while job.num_replicas > self.free:
-            over = {name for name, used in self._used.items() if used > self._quotas.get(name, 0)}
-            victim = next(victim for victim in reversed(self._victims) if queue_of(victim) in over)
-            self._victims.remove(victim)
-            self._used[queue_of(victim)] -= victim.num_replicas
-            self.free += victim.num_replicas
-            self.preempted[victim.job_id] = job.job_id
-        self.start(job, "within-quota")
-        return True
-
-    def start(self, job: JobView, how: str) -> None:
-        """Give a job free GPUs."""
-        self.free -= job.num_replicas
-        self._used[queue_of(job)] += job.num_replicas
-        self._started[job.job_id] = how
-        self._new.append(job)
-
-    def placements(self, view: ClusterView) -> dict[JobId, Placement]:
-        """Return the changed placements: none for preempted jobs, the emptiest nodes for jobs that start."""
-        free = FreeGpus(view.free)
-        for job in view.running if self.preempted else ():
-            if job.job_id in self.preempted:
-                free.give_back(job.placement)
-        gone: dict[JobId, Placement] = dict.fromkeys(self.preempted, ())
-        return gone | {job.job_id: free.pack(job.num_replicas) or () for job in self._new}
-
-    def reasons(self, view: ClusterView, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Return for each job asked about how its queue uses its quota.
-
-        Kinds: `within-quota`, `borrows`, `runs-on`, `no-quota-left`, and `reclaimed`, with the job that took the GPUs.
-        """
-        wanted = set(asked)
-        return {job.job_id: self._reason(job) for job in view.jobs if job.job_id in wanted}
-
-    def _reason(self, job: JobView) -> Reason:
-        queue = queue_of(job)
-        numbers = {
-            "gpus_needed": job.num_replicas,
-            "quota": self._quotas.get(queue, 0),
-            "queue_gpus": self._used[queue],
-            "gpus_free": self.free,
+    def _terms(self, gpu_type: str) -> dict[str, Terms]:
+        """Return the terms of the queues that are named."""
+        quotas, lending = _on(self.gpus, gpu_type), _on(self.lending_limits, gpu_type)
+        limits = _on(self.borrowing_limits, gpu_type)
+        names = dict.fromkeys((*quotas, *limits, *lending, *self.weights))
+        return {
+            name: Terms(
+                quotas.get(name, 0),
+                limits.get(name, inf) if self.borrowing else 0,
+                lending.get(name, inf),
+                self.weights.get(name, 1.0),
+            )
+            for name in names
         }
-        if job.job_id in self.preempted:
-            return Reason("reclaimed", numbers, (self.preempted[job.job_id],))
-        return Reason(self._started.get(job.job_id, "runs-on" if job.placement else "no-quota-left"), numbers)
+
+    def _other(self) -> Terms:
+        """Return the terms of the queues that are not named."""
+        return Terms(borrowing_limit=inf if self.borrowing else 0)
 
 
-def queue_of(job: JobView) -> str:
-    """Return the queue that a job is in."""
-    return job.queue or NO_QUEUE
+def _on(by_queue: ByQueue, gpu_type: str) -> dict[str, int]:
+    """Return the GPUs of a type, by queue."""
+    return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in by_queue.items()}
+
+
+def _numbers(policy: Quotas) -> Iterator[tuple[str, object]]:
+    """Yield all numbers of GPUs in the parameters, with their names."""
+    for name, by_queue in policy._by_queue():
+        for queue, said in by_queue.items():
+            for key, value in said.items() if isinstance(said, Mapping) else (("", said),):
+                yield f"{name}.{queue}{key and f'.{key}'}", value

@@ -34,7 +34,7 @@ class ShortestJobFirst:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of duration."""
-        duration = partial(remaining_time, gpus_per_node=max(view.gpus_per_node))
+        duration = partial(remaining_time, gpus_per_node=view.node_size)
         return gangs_by(view, duration, lambda job: {"remaining_time": duration(job)}, preemptive=False)
 
 

@@ -23,7 +23,7 @@ class Srsf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining service."""
-        node_size = max(view.gpus_per_node)
+        node_size = view.node_size
 
         def service(job: JobView) -> float:
             return remaining_time(job, node_size) * job.num_replicas

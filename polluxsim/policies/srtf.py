@@ -22,7 +22,7 @@ class Srtf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
-        time = partial(remaining_time, gpus_per_node=max(view.gpus_per_node))
+        time = partial(remaining_time, gpus_per_node=view.node_size)
         return gangs_by(view, time, lambda job: {"remaining_time": time(job)})
 
 

@@ -154,11 +154,14 @@ class Health(NamedTuple):
         Failures of each node so far, by node number. Empty in a view without an engine.
     coming
         Announced failures as pairs (node number, time [s]), by node number.
+    down_gpus
+        GPUs of the nodes in `down`, which offer none now.
     """
 
     down: tuple[int, ...] = ()
     num_failures: tuple[int, ...] = ()
     coming: tuple[tuple[int, float], ...] = ()
+    down_gpus: tuple[int, ...] = ()
 
 
 HEALTHY = Health()
@@ -289,6 +292,18 @@ class ClusterView:
     def num_gpus(self) -> int:
         """Return the number of GPUs on all nodes."""
         return sum(self.gpus_per_node)
+
+    @property
+    def nominal_gpus(self) -> int:
+        """Return the number of GPUs of all nodes, with nodes that are down and nodes that can be requested."""
+        if self.nodes is not None:
+            return sum(self.nodes.gpus_per_node)
+        return self.num_gpus + sum(self.health.down_gpus)
+
+    @property
+    def node_size(self) -> int:
+        """Return the GPUs of the largest node; if all nodes are down, of the largest node that is down."""
+        return max(self.gpus_per_node, default=0) or max(self.health.down_gpus, default=1)
 
     @property
     def running(self) -> Sequence[JobView]:

@@ -18,6 +18,8 @@ from polluxsim.run.hydra_words import hydra_in_words
 from polluxsim.run.overrides import PolicyText, policy_text, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polluxsim.policies.view import Policy
 
 
@@ -44,11 +46,20 @@ class NamedPolicy(NamedTuple):
         settings, plus = policy_text(self.name).settings, "" if self.module is None else "+"
         return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
 
-    def make(self, *, afresh: bool = False) -> Policy:
-        """Return a new policy; `afresh` runs its module again, which clears all state that the module kept."""
+    def make(self, *, afresh: bool = False, parameters: Mapping[str, Any] | None = None) -> Policy:
+        """Return a new policy.
+
+        Parameters
+        ----------
+        afresh
+            Whether the module of the policy runs again, which clears all state that the module kept.
+        parameters
+            Parameters in place of those in the settings.
+        """
         if afresh and self.module is not None:
             sys.modules.pop(self.module, None)
-        policy: Policy = build(OmegaConf.create({"policy": self.settings}), "policy")
+        settings = {**self.settings, **(parameters or {})}
+        policy: Policy = build(OmegaConf.create({"policy": settings}), "policy")
         return policy
 
 

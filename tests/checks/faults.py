@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import time
 from math import inf
+from types import MappingProxyType
 from typing import ClassVar
 
 from polluxsim.checks.findings import Fault
-from polluxsim.policies.packing import pack, remove
-from polluxsim.policies.view import Change, Decision
+from polluxsim.policies.backfill import Easy
+from polluxsim.policies.packing import FreeGpus, pack, pack_gang, remove
+from polluxsim.policies.view import Change, Decision, Reason, Traits
 
 calls = []
 
@@ -18,7 +20,7 @@ def fitted(view, order=None):
     """Return gangs in order of submission, without any fault."""
     free, allocation = view.gpus_per_node, {}
     for job in view.jobs if order is None else order:
-        if placement := pack(free, job.num_replicas, keep=job.placement):
+        if placement := pack_gang(view, free, job):
             allocation[job.job_id] = placement
             free = remove(free, placement)
     return allocation
@@ -210,6 +212,66 @@ class EndsTheProcess:
         os._exit(0)
 
 
+class LeavesGpusIdle:
+    def allocate(self, view, rng):
+        return fitted(view, list(view.jobs)[:1])
+
+
+class GivesAFalseReason:
+    def allocate(self, view, rng):
+        given = fitted(view, list(view.jobs)[:1])
+        reason = Reason("behind-head-of-line", {}, tuple(given))
+        return Decision(given, explain=lambda jobs: dict.fromkeys(jobs, reason))
+
+
+class DelaysItsReservations:
+    def __init__(self):
+        self.easy = Easy()
+
+    traits = Traits(one_type_as="has one pool of GPUs")
+
+    def allocate(self, view, rng):
+        decision = self.easy.allocate(view, rng)
+        free, more = FreeGpus(view.free), dict(decision.allocation)
+        for placement in more.values():
+            free.take(placement)
+        for job in view.waiting:
+            if job.job_id not in more and (placement := free.pack(job.num_replicas)):
+                more[job.job_id] = placement
+        return Decision(more, others_keep=True, explain=decision.explain)
+
+
+class DoesNotTakeBackQuotas:
+    def __init__(self, gpus=MappingProxyType({})):
+        self.gpus = gpus
+
+    def quota_of(self, queue, gpu_type):
+        return self.gpus.get(queue or "none", 0)
+
+    def allocate(self, view, rng):
+        return fitted(view, [*view.running, *view.waiting])
+
+
+class AdmitsEveryDeadline:
+    def allocate(self, view, rng):
+        reason = Reason("planned", {})
+        return Decision(fitted(view), explain=lambda jobs: dict.fromkeys(jobs, reason))
+
+
+class GivesLessThanAUserAllows:
+    def allocate(self, view, rng):
+        free, allocation = view.gpus_per_node, {}
+        for job in view.jobs:
+            is_gang = job.oracle.application.gang_size is not None
+            least = job.num_replicas if is_gang else 1
+            if placement := pack(free, least, keep=job.placement):
+                allocation[job.job_id] = placement
+                free = remove(free, placement)
+        return allocation
+
+    traits = Traits(one_type_as="has one pool of GPUs")
+
+
 EXPECTED = {
     "GivesTwice": Fault.OVER_ALLOCATION,
     "GivesNodesThatAreDown": Fault.OVER_ALLOCATION,
@@ -236,4 +298,10 @@ EXPECTED = {
     "ComparesEachWithEach": Fault.GROWTH,
     "GoesThroughItsHistory": Fault.GROWTH,
     "Hangs": Fault.HANG,
+    "LeavesGpusIdle": Fault.IDLE,
+    "GivesAFalseReason": Fault.IDLE,
+    "DelaysItsReservations": Fault.RESERVATION,
+    "DoesNotTakeBackQuotas": Fault.QUOTA,
+    "AdmitsEveryDeadline": Fault.DEADLINE,
+    "GivesLessThanAUserAllows": Fault.MIN_REPLICAS,
 }

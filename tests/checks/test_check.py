@@ -16,6 +16,7 @@ from polluxsim.checks.worlds import World
 from polluxsim.cli.main import main
 from polluxsim.run.named_policy import named_policy
 from polluxsim.shipped import shipped
+from polluxsim.workloads.workload import Job
 
 FAULTS = Path(__file__).with_name("faults.py")
 PATIENCE = 0.25
@@ -51,6 +52,42 @@ def test_a_planted_fault_is_found_in_a_small_world(name: str, monkeypatch: pytes
             exec(test, namespace)
             with pytest.raises(AssertionError):
                 next(value for key, value in namespace.items() if key.startswith("test_"))()  # type: ignore[operator]
+
+
+WIDE = World(
+    nodes=(4, 1, 4, 1),
+    jobs=(
+        Job.rigid("beside", 0.0, 10, 787.5, priority=-2.0),
+        Job("second", 975.0, "wide", 10, 100),
+        Job.rigid("one", 0.0, 1, 60.0),
+        Job("first", 625.0, "slow", 10, 100),
+        Job("another", 0.0, "slow", 1, 10),
+    ),
+)
+"""Two jobs on all nodes, of which each kept some for itself under AntMan and waited for the nodes of the other one."""
+
+ORDERED = World(
+    nodes=(1, 2),
+    jobs=(
+        Job.rigid("head", 300.0, 3, 962.5),
+        Job.rigid("runs", 200.0, 1, 412.5),
+        Job.rigid("behind", 500.0, 2, 475.0),
+    ),
+    parameters=(("overtaking", False),),
+)
+"""A job waits beside idle GPUs behind a job that does not fit. Shares of time gave no reason for it."""
+
+
+LEAST = World(
+    nodes=(1, 3),
+    jobs=(Job.rigid("a", 0.0, 4, 287.5, min_replicas=4, max_replicas=None, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),),
+)
+"""A job that needs 4 GPUs or more, for which Sia had no configuration, because no node has 2 or 4 GPUs."""
+
+
+@pytest.mark.parametrize(("policy", "world"), [("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST)])
+def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:
+    assert checked_world(policy, world) == []
 
 
 @pytest.mark.parametrize("policy", [f"{FAULTS}:Sound", "multifactor", "antman"])

@@ -12,16 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.checks.worlds import Listed
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import simulate
+from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.look.why.words import sentence
 from polluxsim.policies.backfill import Easy
 from polluxsim.policies.conservative import Conservative, Reservations
 from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.multifactor import Multifactor, Usage
+from polluxsim.policies.ledger import Ledger
+from polluxsim.policies.multifactor import Multifactor, fair_tree
 from polluxsim.policies.timetable import Timetable
 from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.types import Cluster
+from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
 RULES = EngineSettings(restart_delay=0.0)
@@ -127,7 +130,7 @@ class Anew(Conservative):
     """Makes all reservations anew at every turn, whether or not anything came otherwise than planned."""
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
-        self._limits.forget(view.changes.ended)
+        self._limits.take_note(view.changes)
         return None if view.demand <= view.num_gpus else Reservations.anew(view, self._reserved, self._limits)
 
 
@@ -175,11 +178,48 @@ def test_who_outlives_a_limit_puts_off_the_reservation() -> None:
         assert starts(policy, *jobs) == {"runs": 60.0, "head": 360.0}
 
 
-def test_usage_counts_half_after_a_half_life() -> None:
-    usage = Usage(half_life=100.0)
-    assert usage._used(2, 1e9) == pytest.approx(2 * 100.0 / np.log(2))
-    steps = sum(2 * usage._kept(age) for age in np.arange(0.005, 50.0, 0.01)) * 0.01
-    assert usage._used(2, 50.0) == pytest.approx(steps, rel=1e-6)
+OUTAGE = Cluster((4, 4), failures=Listed((Outage((1,), 200.0, 60.0, "drawn"),)))
+EVICTED = (
+    Job.rigid("A", 0.0, 4, 6000.0, time_limit=6060.0),
+    Job.rigid("B", 0.0, 4, 480.0, time_limit=540.0),  # evicted at 200, runs again from 300 to 840
+    Job.rigid("H", 240.0, 8, 600.0, time_limit=660.0),
+    Job.rigid("C", 300.0, 2, 3420.0, time_limit=3480.0),  # fits beside A before H
+)
+
+
+@pytest.mark.parametrize("policy", [Easy, Conservative, Multifactor])
+def test_an_eviction_removes_the_planned_release(policy: type[Policy]) -> None:
+    result = simulate(toy_workload(*EVICTED), {}, OUTAGE, policy())
+    start = {job.job: job.start_time for job in result.job_records}
+    assert (start["C"], start["H"]) == (840.0, 6120.0)
+
+
+def test_an_evicted_job_is_charged_until_its_eviction() -> None:
+    """The job holds 4 GPUs from 60 s to 600 s, and again from 60,000 s on."""
+    cluster = Cluster((4,), failures=Listed((Outage((0,), 600.0, 59_400.0, "drawn"),)))
+    policy = Multifactor(half_life=1e9)
+    workload = toy_workload(Job.rigid("a", 0.0, 4, 3000.0, user="ada"))
+    charged = {}
+    run = Simulation(Scenario.under(policy, workload, {}, cluster, RULES), 1)
+    while (view := run.advance()) is not None:
+        decision = policy.allocate(view, run.rng)
+        charged[view.time] = policy._usage.balance("ada", view.time)
+        run.commit(decision)
+    assert charged[60_000.0] == pytest.approx(4 * 540.0, rel=1e-4)
+
+
+def test_a_charge_counts_half_after_a_half_life() -> None:
+    ledger = Ledger[str](half_life=100.0)
+    assert 2 * ledger._weighted(1e9) == pytest.approx(2 * 100.0 / np.log(2))
+    steps = sum(2 * ledger._weight(age) for age in np.arange(0.005, 50.0, 0.01)) * 0.01
+    assert 2 * ledger._weighted(50.0) == pytest.approx(steps, rel=1e-6)
+
+
+def test_the_rank_in_the_fair_tree_does_not_depend_on_how_much_more_a_user_used() -> None:
+    assert fair_tree({"ada": 1.0, "bob": 1e9}, {}) == {"ada": 1.0, "bob": 0.5}
+    assert fair_tree({"ada": 1.0, "bob": 2.0}, {}) == {"ada": 1.0, "bob": 0.5}
+    assert fair_tree({"ada": 6.0, "bob": 4.0}, {"ada": 2.0}) == {"ada": 1.0, "bob": 0.5}
+    assert fair_tree({"ada": 2.0, "bob": 2.0, "eve": 4.0}, {}) == {"ada": 1.0, "bob": 1.0, "eve": 1 / 3}
 
 
 def test_fair_share_lets_those_go_first_who_used_less() -> None:

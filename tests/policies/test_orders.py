@@ -159,7 +159,7 @@ def test_qssf_tells_applications_apart_and_takes_no_number_for_a_name() -> None:
         (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, allowed is a finite number > 0"),
         (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, allowed is a finite number > 0"),
         (lambda: Gandiva(time_slice=0.0), "policy.time_slice is 0, allowed is a finite number > 0"),
-        (lambda: Multifactor(age=-1.0), "policy has a weight below 0, allowed are numbers ≥ 0"),
+        (lambda: Multifactor(age=-1.0), r"policy.age is -1.0: a weight must not be negative"),
         (lambda: Multifactor(shares={"ada": 0.0}), "policy.shares.ada is 0, allowed is a finite number > 0"),
         (lambda: Priority(-1.0), "policy.min_run_time is -1, allowed is a finite number ≥ 0"),
     ],

@@ -273,16 +273,21 @@ def test_quotas_are_those_of_each_type() -> None:
     [
         (
             {"vision": 2},
-            r"policy\.gpus\.vision is 2, allowed on a cluster of several GPU types are numbers by type: t4, a",
+            r"policy\.gpus\.vision is 2, but the cluster has several GPU types; give a number for each of t4, a",
         ),
-        ({"vision": {"h100": 2}}, r"policy\.gpus\.vision is .*, allowed on a cluster of several"),
-        ({"vision": {"t4": 9}}, r"policy\.gpus comes to 9 GPUs, allowed are the 8 there are"),
-        ({"vision": {"t4": -1}}, r"policy\.gpus\.vision\.t4 is -1, allowed is a whole number"),
+        ({"vision": {"h100": 2}}, r"policy\.gpus\.vision is .*, but the cluster has several"),
+        ({"vision": {"t4": -1}}, r"policy\.gpus\.vision\.t4 is -1, which is no number of GPUs"),
     ],
 )
 def test_wrong_quotas_are_one_line(gpus: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidConfigError, match=words):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster.of_groups(TWO), Quotas(gpus))
+
+
+def test_quotas_of_more_gpus_than_there_are_of_a_type_are_one_line() -> None:
+    message = r"policy\.gpus comes to 9 GPUs of t4, but the cluster has 8; reduce the quotas"
+    with pytest.raises(InvalidConfigError, match=message):
+        Quotas({"vision": {"t4": 9}}).without_effect([], Cluster.of_groups(TWO))
 
 
 def test_fair_share_counts_over_all_types() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.checks.worlds import Listed
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.errors import PolluxSimError
@@ -19,7 +21,7 @@ from polluxsim.policies.fair_queues import FairQueues
 from polluxsim.policies.quotas import Quotas
 from polluxsim.policies.view import ClusterView, Decision, Policy
 from polluxsim.records import Result
-from polluxsim.types import Cluster, num_replicas
+from polluxsim.types import Cluster, Outage, num_replicas
 from polluxsim.workloads.workload import Job, Workload
 
 RULES = EngineSettings(restart_delay=0.0)
@@ -110,14 +112,24 @@ def test_nobody_within_a_quota_waits(case: tuple[Cluster, Workload], borrowing: 
 @pytest.mark.parametrize(
     ("quotas", "message"),
     [
-        ({"vision": -1}, r"policy.gpus.vision is -1, allowed is a whole number ≥ 0"),
-        ({"vision": 1.5}, r"policy.gpus.vision is 1.5, allowed is a whole number ≥ 0"),
-        ({"vision": 3, "speech": 2}, r"policy.gpus comes to 5 GPUs, allowed are the 4 there are"),
+        ({"vision": -1}, r"policy.gpus.vision is -1, which is no number of GPUs; give a whole number"),
+        ({"vision": 1.5}, r"policy.gpus.vision is 1.5, which is no number of GPUs; give a whole number"),
+        ({"vision": 3, "speech": 2}, r"policy.gpus comes to 5 GPUs, but the cluster has 4; reduce the quotas"),
     ],
 )
 def test_impossible_quotas_are_refused(quotas: dict[str, int], message: str) -> None:
     with pytest.raises(PolluxSimError, match=message):
-        run(Quotas(quotas), *BORROWED)
+        Quotas(quotas).without_effect(BORROWED, Cluster.uniform(1, 4))
+
+
+def test_quotas_of_the_whole_cluster_hold_while_a_node_is_down() -> None:
+    cluster = Cluster((2, 2), failures=Listed((Outage((1,), 300.0, 600.0, "drawn"),)))
+    policy = Quotas({"vision": 2, "speech": 2})
+    policy.without_effect(BORROWED, cluster)
+    result = simulate(toy_workload(*BORROWED), {}, cluster, policy, settings=RULES)
+    assert all(job.completion_time is not None for job in result.job_records)
+    # The first node of the queue within its quota is down: its job takes back the GPUs that are lent.
+    assert ends(result)["owner"] is not None
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
@@ -194,3 +206,67 @@ def test_a_job_as_large_as_its_quota_of_a_type_may_have_it() -> None:
     job = Job.rigid("a", 0.0, 2, 600.0, queue="vision")
     (record,) = simulate(toy_workload(job), {}, cluster, policy, settings=RULES).job_records
     assert record.completion_time == 660.0
+
+
+def preempted(result: Result, until: float) -> list[str]:
+    """Return the jobs that lost their GPUs before they ended, in order."""
+    ends_at = {job.job: job.completion_time for job in result.job_records}
+    changes = [change for change in result.allocation_records if not change.gpus and change.time < until]
+    return [change.job for change in changes if change.time != ends_at[change.job]]
+
+
+def test_a_job_whose_preemption_is_not_needed_is_spared() -> None:
+    """The newest borrower comes first, but the job needs the 8 GPUs of the older borrower, which suffice."""
+    jobs = [
+        Job.rigid("large", 0.0, 8, 6000.0, queue="vision"),
+        Job.rigid("small", 60.0, 1, 6000.0, queue="vision"),
+        Job.rigid("owner", 120.0, 8, 600.0, queue="speech"),
+    ]
+    assert preempted(run(Quotas({"speech": 9}), *jobs, gpus=9), 500.0) == ["large"]
+
+
+def test_a_job_preempts_jobs_of_its_queue_with_a_lower_priority() -> None:
+    jobs = [
+        Job.rigid("low", 0.0, 4, 50_000.0, queue="vision"),
+        Job.rigid("high", 500.0, 4, 600.0, queue="vision", priority=100.0),
+    ]
+    assert ends(run(Quotas({"vision": 4}), *jobs))["high"] == 540.0 + 600.0
+    assert ends(run(Quotas({"vision": 4}, within_queue="never"), *jobs))["high"] > 50_000.0  # type: ignore[operator]
+
+
+def test_the_job_that_was_admitted_last_is_preempted_first() -> None:
+    """The job that was submitted first waits for its GPUs until the others have started."""
+    jobs = [
+        Job.rigid("first", 0.0, 3, 300.0, queue="vision"),
+        Job.rigid("wide", 1.0, 2, 6000.0, queue="vision"),  # admitted at 360 s
+        Job.rigid("narrow", 2.0, 1, 6000.0, queue="vision"),  # admitted at 60 s
+        Job.rigid("owner", 420.0, 2, 600.0, queue="speech"),
+    ]
+    assert preempted(run(Quotas({"speech": 3}), *jobs, gpus=4), 900.0) == ["wide"]
+
+
+def test_limits_of_borrowing_and_lending_hold() -> None:
+    jobs = [Job.rigid(f"v{i}", 0.0, 1, 600.0, queue="vision") for i in range(4)]
+
+    def together(**said: Any) -> int:
+        """Return how many jobs run from the first round on."""
+        return [*ends(run(Quotas({"vision": 1, "speech": 3}, **said), *jobs)).values()].count(660.0)
+
+    assert together() == 4
+    assert together(borrowing_limits={"vision": 1}) == 2
+    assert together(lending_limits={"speech": 1}) == 2
+    assert together(lending_limits={"speech": 0}) == together(borrowing=False) == 1
+
+
+def test_with_fair_sharing_a_queue_takes_its_share_of_what_is_borrowed() -> None:
+    """Neither queue owns GPUs. The second one takes half of the borrowed GPUs, or three quarters by weight."""
+    first = [Job.rigid(f"v{i}", 0.0, 1, 6000.0, queue="vision") for i in range(4)]
+    second = [Job.rigid(f"s{i}", 120.0, 1, 6000.0, queue="speech") for i in range(4)]
+    counts = {}
+    for name, policy in {
+        "unfair": Quotas(),
+        "fair": Quotas(fair_sharing=True),
+        "weighted": Quotas(fair_sharing=True, weights={"speech": 3.0}),
+    }.items():
+        counts[name] = len(preempted(run(policy, *first, *second), 3000.0))
+    assert counts == {"unfair": 0, "fair": 2, "weighted": 3}

@@ -19,6 +19,7 @@ LONGER = {
     "AntMan": "GPUs by number, reserved one by one",
     "ElasticFlow": "admission, plans, and what becomes of them when somebody is late",
     "Gandiva": "turns, packing by chance, measuring and parting",
+    "Multifactor": "four factors, and two kinds of fair share",
     "Quotas": "quotas of several GPU types, and the check of their names",
     "RoundsOfShares": "Gavel's rounds on several types, for ten rules of ten lines",
     "Scaled": "any policy, on nodes that go and come",

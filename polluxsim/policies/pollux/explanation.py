@@ -33,7 +33,7 @@ class Explanation:
         self._before = problem.placements.sum(axis=1)
         self._changed = (answer.allocation != problem.placements).any(axis=1)
         self._num_gpus, self._num_nodes = view.num_gpus, len(view.gpus_per_node)
-        self._node_size = max(view.gpus_per_node)
+        self._node_size = view.node_size
         # The problem's speedups are scaled by nodes per GPU; people count 1 as the speed of the fair share.
         self._unscaled = self._num_gpus / self._num_nodes
 

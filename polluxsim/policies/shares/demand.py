@@ -87,4 +87,5 @@ def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
 
 
 def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
-    return packed(job.num_replicas, max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type)))
+    largest = max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type))
+    return packed(job.num_replicas, largest or view.node_size)

@@ -28,7 +28,7 @@ class Prospect(NamedTuple):
 def prospect(view: ClusterView, job: JobView) -> Prospect:
     """Return what is expected of a job, by its plan or, without one, by its true remaining time."""
     if (plan := job.plan) is None:
-        left = max(remaining_time(job, max(view.gpus_per_node)), 1.0)
+        left = max(remaining_time(job, view.node_size), 1.0)
         return Prospect(job.num_replicas, 1, 0, 0.0, left, left)
     epochs = len(plan.expected_sizes)
     times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]

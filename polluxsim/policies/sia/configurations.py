@@ -1,4 +1,4 @@
-"""The configurations that jobs may be given: GPUs of one type, on part of a node or on whole nodes."""
+"""The configurations of jobs: GPUs of one type, on part of a node or on whole nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Configuration(NamedTuple):
-    """So many GPUs of a type, on so many nodes."""
+    """A number of GPUs of one type on a number of nodes."""
 
     gpu_type: str
     nodes: int
@@ -24,9 +24,10 @@ class Configuration(NamedTuple):
 
 
 def configurations(view: ClusterView, gangs: Iterable[int] = ()) -> list[Configuration]:
-    """Return all configurations: powers of two on a node and a whole node, then several whole nodes; and odd gangs.
+    """Return all configurations: powers of two on a node, a whole node, several whole nodes, and those of `gangs`.
 
-    A type's largest nodes count as its nodes; `gangs` are the GPUs of jobs that run on no other number.
+    The largest nodes of a type count as its nodes. `gangs` are the smallest numbers of GPUs that jobs can run on. A job
+    without a configuration would wait for ever.
     Source: Sia (SOSP '23), §3.2.
     """
     found = []
@@ -43,7 +44,7 @@ def configurations(view: ClusterView, gangs: Iterable[int] = ()) -> list[Configu
 
 
 def _parts(size: int) -> list[int]:
-    """Return the powers of two below a number, and the number.
+    """Return the powers of two below a number, and the number itself.
 
     >>> _parts(6)
     [1, 2, 4, 6]
@@ -52,7 +53,7 @@ def _parts(size: int) -> list[int]:
 
 
 def present(view: ClusterView, job: JobView, known: Sequence[Configuration]) -> int | None:
-    """Return the place of the configuration that a job has now, None if it has none."""
+    """Return the index of the present configuration of a job, or None."""
     if not job.placement:
         return None
     now = Configuration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))

@@ -71,7 +71,7 @@ class Sia:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the optimal allocation. Its fitness is how much less it costs than to give nobody anything."""
         jobs = list(view.jobs)
-        known = configurations(view, (job.num_replicas for job in jobs if job.oracle.application.gang_size))
+        known = configurations(view, map(_least_gpus, jobs))
         programme = self._programme(view, jobs, known)
         chosen, bound = self._solved(programme)
         none = self.waiting_cost * len(jobs)
@@ -129,6 +129,11 @@ class Sia:
         age = job.attained_service if job.oracle.application.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)
+
+
+def _least_gpus(job: JobView) -> int:
+    """Return the smallest number of GPUs that a job can run on."""
+    return job.num_replicas if job.oracle.application.gang_size else job.min_replicas or 1
 
 
 def _placements(

@@ -1,0 +1,368 @@
+"""Laws of scheduling that a policy must keep.
+
+They are about idle GPUs, the fewest GPUs of a job, reservations, quotas, and deadlines of admitted jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import TYPE_CHECKING, Protocol
+
+from polluxsim.checks.findings import Fault, Finding
+from polluxsim.checks.seen import gpus_of
+from polluxsim.policies.cohort import ANY
+from polluxsim.records import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from polluxsim.checks.seen import Seen, SeenJob
+    from polluxsim.checks.worlds import World
+    from polluxsim.policies.view import Policy
+    from polluxsim.records import Result
+    from polluxsim.types import JobId
+
+SLACK = 1e-6
+"""Times may differ by this share, for rounding."""
+
+GPU_TYPE = "gpu"
+"""Name of the type on clusters of one type."""
+
+
+class Law(Protocol):
+    """A law about a run. It sees every round, and then the result."""
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Yield the faults of one round."""
+        ...
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield the faults of the whole run."""
+        ...
+
+
+class Watch:
+    """The laws that apply to a policy in a world, and the first finding of each fault."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        self.findings: dict[Fault, Finding] = {}
+        self._laws: list[Law] = [IdleGpus(world), MinReplicas(), Reservations(world), Admission(world)]
+        quota_of = getattr(policy, "quota_of", None)
+        if callable(quota_of) and not world.types and getattr(policy, "reclaim", ANY) == ANY:
+            self._laws.append(Quotas(quota_of))
+
+    def see(self, seen: Seen) -> None:
+        """Show a round to the laws."""
+        for law in self._laws:
+            self._keep(law.see(seen))
+
+    def end(self, result: Result) -> None:
+        """Show the result of the run to the laws."""
+        for law in self._laws:
+            self._keep(law.end(result))
+
+    def _keep(self, findings: Iterator[Finding]) -> None:
+        for finding in findings:
+            self.findings.setdefault(finding.fault, finding)
+
+
+@dataclass
+class IdleGpus:
+    """No GPU is idle that a job could use, unless the reason of the job is in `WAITING` or `RUNNING` and is true."""
+
+    world: World
+    # Whether the policy has given a job another number of GPUs than its user requests.
+    _is_elastic: bool = False
+    _speeds: dict[JobId, dict[int, float]] = field(default_factory=dict)  # of jobs with speeds, by GPUs
+
+    def __post_init__(self) -> None:
+        self._speeds = {job.job_id: dict(job.speeds) for job in self.world.jobs if job.speeds}
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Yield a finding for each job that could use idle GPUs and has no true reason."""
+        self._is_elastic |= any(
+            not job.is_gang and seen.held[job.job_id] not in (0, job.num_replicas) for job in seen.jobs
+        )
+        for job in seen.jobs:
+            if seen.waits(job) and (gpus := self._could_start(job, seen)):
+                if not _is_true(WAITING, job, seen):
+                    yield Finding(Fault.IDLE, f"{gpus} GPUs are idle at {seen.time:g} s, {_waiting(job)}")
+            elif self._is_elastic and self._could_grow(job, seen) and not _is_true(RUNNING, job, seen):
+                gpus = sum(seen.free.values())
+                yield Finding(Fault.IDLE, f"{gpus} GPUs are idle at {seen.time:g} s, {_growing(job)}")
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield nothing: the law is about rounds."""
+        yield from ()
+
+    def _could_start(self, job: SeenJob, seen: Seen) -> int:
+        """Return the idle GPUs of the types on which a waiting job fits and is as fast as on any other."""
+        needed = job.min_replicas if self._is_elastic and not job.is_gang else job.num_replicas
+        fastest = max(job.speeds.values(), default=0.0)
+        best = [name for name, speed in job.speeds.items() if speed == fastest]
+        return max((seen.free[name] for name in best if seen.free[name] >= needed), default=0)
+
+    def _could_grow(self, job: SeenJob, seen: Seen) -> bool:
+        """Return whether a running job that is not moved gains more from the idle GPUs than a restart costs."""
+        held, speeds = seen.held[job.job_id], self._speeds.get(job.job_id, {})
+        if held not in speeds or held != gpus_of(job):
+            return False
+        most = min(held + sum(seen.free.values()), job.max_replicas)
+        fastest = max(speed for gpus, speed in speeds.items() if gpus <= most or gpus == held)
+        gain = job.time_left * speeds.get(job.num_replicas, 0.0) * (1 / speeds[held] - 1 / fastest)
+        return gain > job.delay + seen.round_interval
+
+
+Test = Callable[["SeenJob", "Seen"], bool]
+
+
+def _head_does_not_fit(job: SeenJob, seen: Seen) -> bool:
+    """Return whether a job that the reason names waits for more GPUs than are idle on each of its types."""
+    assert job.reason is not None
+    jobs = {other.job_id: other for other in seen.jobs}
+    heads = [jobs[name] for name in job.reason.others if name in jobs and seen.waits(jobs[name])]
+    return any(all(head.num_replicas > seen.free[name] for name in head.speeds) for head in heads)
+
+
+def _another_does_not_fit(job: SeenJob, seen: Seen) -> bool:
+    """Return whether another job waits for more GPUs than are idle on each of its types."""
+    others = [other for other in seen.jobs if other is not job and seen.waits(other)]
+    return any(all(other.num_replicas > seen.free[name] for name in other.speeds) for other in others)
+
+
+def _has_reservation(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the job has a reservation in the future."""
+    assert job.reason is not None
+    return job.reason.numbers.get("reserved_time", inf) > seen.time
+
+
+def _is_priced_out(job: SeenJob, seen: Seen) -> bool:
+    """Return whether other jobs hold GPUs, as the price of the first GPU is below the utility of each job."""
+    return any(held > 0 for name, held in seen.held.items() if name != job.job_id)
+
+
+def _was_preempted(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the job held GPUs before, and the job that the reason names gets GPUs."""
+    assert job.reason is not None
+    return gpus_of(job) > 0 and any(seen.held.get(name, 0) > 0 for name in job.reason.others)
+
+
+def _exceeds_quota(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the job exceeds the quota of its queue, and the GPUs that its queue may get."""
+    assert job.reason is not None
+    used = sum(seen.held[other.job_id] for other in seen.jobs if other.queue == job.queue)
+    numbers = job.reason.numbers
+    exceeds_quota = used + job.num_replicas > numbers.get("quota", inf)
+    return exceeds_quota and job.num_replicas > numbers.get("gpus_available", inf)
+
+
+WAITING: Mapping[str, Test] = {
+    "behind-head-of-line": _head_does_not_fit,
+    "would-delay": _head_does_not_fit,
+    "starts-by": _has_reservation,
+    "share-waits": _another_does_not_fit,
+    "keeps-gpus": _another_does_not_fit,
+    "no-room-beside": _another_does_not_fit,
+    "no-quota-left": _exceeds_quota,
+    "not-worth-its-price": _is_priced_out,
+    "passed-over": _is_priced_out,
+    "reclaimed": _was_preempted,
+    "preempted": _was_preempted,
+}
+"""Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
+
+RUNNING: Mapping[str, Test] = {}
+"""Reasons for which a job may have fewer GPUs than it could use."""
+
+
+def _is_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen) -> bool:
+    """Return whether the job has a reason of a list, and the reason is true."""
+    return job.reason is not None and job.reason.kind in reasons and reasons[job.reason.kind](job, seen)
+
+
+def _waiting(job: SeenJob) -> str:
+    reason = "without a reason" if job.reason is None else f"and {job.reason.kind!r} is no true reason for it"
+    return f"job {job.job_id!r} waits for {job.num_replicas} {reason}"
+
+
+def _growing(job: SeenJob) -> str:
+    reason = "without a reason" if job.reason is None else f"and {job.reason.kind!r} is no true reason for it"
+    return f"job {job.job_id!r} holds {gpus_of(job)}, could use {job.max_replicas} {reason}"
+
+
+class MinReplicas:
+    """No job holds fewer GPUs than its user allows."""
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Yield a finding for each job with too few GPUs."""
+        for job in seen.jobs:
+            if 0 < (held := seen.held[job.job_id]) < job.min_replicas:
+                what = f"job {job.job_id!r} holds {held} GPUs at {seen.time:g} s, and needs {job.min_replicas} or more"
+                yield Finding(Fault.MIN_REPLICAS, what)
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield nothing: the law is about rounds."""
+        yield from ()
+
+
+@dataclass
+class Reservations:
+    """A job starts no later than its first reservation, postponed by outages and by work that evicted jobs repeat.
+
+    The law ends when a job runs longer than its limit: no reservation holds then. It does not apply to clusters of
+    several GPU types, where jobs change their pools, nor to clusters whose number of nodes changes.
+    """
+
+    world: World
+    _promised: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # time of the promise, reserved time [s]
+    _running: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # start and limit of each job [s]
+    _repeated: list[tuple[float, float]] = field(default_factory=list)  # time and lost time of each eviction [s]
+    _evicted: set[JobId] = field(default_factory=set)
+    _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        parameters = dict(self.world.parameters)
+        is_short = parameters.get("overestimate", 1.0) < 1.0
+        self._is_over = bool(self.world.types or self.world.is_scaled or self.world.least_nodes or is_short)
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Yield a finding for each job that starts, or has not started, after its reservation."""
+        self._take_note(seen)
+        if self._is_over:
+            return
+        heads = [job for job in seen.jobs if job.reason is not None and job.reason.kind in ("reserved", "starts-by")]
+        self._lapse(heads, seen)
+        for job in seen.jobs:
+            if (promise := self._promised.get(job.job_id)) is not None:
+                due = promise[1] + self._postponed(promise[0], seen)
+                if seen.time > due * (1 + SLACK) and gpus_of(job) == 0:
+                    yield Finding(Fault.RESERVATION, _late(job, promise[1], seen))
+                if not seen.waits(job):
+                    del self._promised[job.job_id]
+        for job in heads:
+            assert job.reason is not None
+            if (reserved := job.reason.numbers.get("reserved_time")) is not None:
+                self._promised.setdefault(job.job_id, (seen.time, reserved))
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield nothing: a job that never starts is found as starvation."""
+        yield from ()
+
+    def _lapse(self, heads: list[SeenJob], seen: Seen) -> None:
+        """Forget the reservation of a head that a job with a higher priority overtakes.
+
+        In order of submission, only an evicted job can overtake the head. `_postponed` allows for it.
+        """
+        reserved = {job.job_id for job in heads if job.reason is not None and job.reason.kind == "reserved"}
+        if not reserved:
+            return
+        ahead = {job.job_id for job in seen.jobs if _starts_ahead(job, seen)}
+        if ahead - self._evicted:
+            self._promised.clear()
+        elif reserved - self._evicted:
+            self._promised = {name: promise for name, promise in self._promised.items() if name in reserved}
+
+    def _take_note(self, seen: Seen) -> None:
+        """Note starts, limits and evictions, and end the law if a job exceeds its limit."""
+        here = {job.job_id: job for job in seen.jobs}
+        self._evicted |= seen.evicted
+        for name in seen.evicted:
+            if name in self._running:
+                self._repeated.append((seen.time, seen.time - self._running.pop(name)[0]))
+        self._running = {name: known for name, known in self._running.items() if name in here and gpus_of(here[name])}
+        self._is_over |= any(seen.time >= limit * (1 - SLACK) for _, limit in self._running.values())
+        for name, job in here.items():
+            if seen.held[name] and name not in self._running:
+                limit = job.time_limit or job.time_left
+                self._running[name] = seen.time, _round_at(seen.time + limit, seen)
+            elif not seen.held[name]:
+                self._running.pop(name, None)
+
+    def _postponed(self, since: float, seen: Seen) -> float:
+        """Return by how much outages and evictions may postpone a reservation [s]."""
+        rounds = 2 * seen.round_interval
+        spans = [(start, duration) for _, start, duration, *_ in (*self.world.outages, *self.world.reclaims)]
+        outages = [duration + rounds for start, duration in spans if since <= start + duration and start <= seen.time]
+        repeated = [lost + rounds for time, lost in self._repeated if time >= since]
+        return sum(outages) + sum(repeated)
+
+
+def _starts_ahead(job: SeenJob, seen: Seen) -> bool:
+    """Return whether a job starts because it is ahead of the job with the reservation."""
+    starts = not gpus_of(job) and seen.held[job.job_id] > 0
+    return starts and job.reason is not None and job.reason.kind == "gang-fits"
+
+
+def _round_at(time: float, seen: Seen) -> float:
+    return ceil(time / seen.round_interval) * seen.round_interval
+
+
+def _late(job: SeenJob, reserved: float, seen: Seen) -> str:
+    return f"job {job.job_id!r} had a reservation for {reserved:g} s and has not started by {seen.time:g} s"
+
+
+@dataclass
+class Quotas:
+    """No job within the quota of its queue waits while the GPUs that are up, less those within quotas, suffice."""
+
+    quota_of: Callable[[str | None, str], int]
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Yield a finding for each job that waits although its queue's quota and the GPUs suffice."""
+        used: dict[str | None, int] = {}
+        for job in seen.jobs:
+            used[job.queue] = used.get(job.queue, 0) + seen.held[job.job_id]
+        within = sum(min(gpus, self.quota_of(queue, GPU_TYPE)) for queue, gpus in used.items())
+        spare = sum(seen.up.values()) - within
+        for job in seen.jobs:
+            quota = self.quota_of(job.queue, GPU_TYPE)
+            if seen.waits(job) and used[job.queue] + job.num_replicas <= quota and job.num_replicas <= spare:
+                yield Finding(
+                    Fault.QUOTA,
+                    f"job {job.job_id!r} waits for {job.num_replicas} GPUs at {seen.time:g} s: its queue has "
+                    f"{used[job.queue]} of {quota}, and {spare} GPUs are not held within quotas",
+                )
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield nothing: the law is about rounds."""
+        yield from ()
+
+
+@dataclass
+class Admission:
+    """A job that a policy has admitted to its plan is late by no more than interference and checkpoints cost.
+
+    The law applies where nothing but interference and checkpoints makes jobs slower than the policy can know.
+    """
+
+    world: World
+    _admitted: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # submission and deadline [s]
+
+    def see(self, seen: Seen) -> Iterator[Finding]:
+        """Note the jobs that are admitted."""
+        for job in seen.jobs:
+            if job.reason is not None and job.reason.kind == "planned" and job.deadline is not None:
+                self._admitted.setdefault(job.job_id, (job.submit_time, job.deadline))
+        yield from ()
+
+    def end(self, result: Result) -> Iterator[Finding]:
+        """Yield a finding for each admitted job that ended late."""
+        world = self.world
+        if world.outages or world.reclaims or world.least_nodes or world.agent or world.has_hosts:
+            return
+        slowdown = 1 / (1 - world.interference)
+        if world.checkpoint_interval is not None:
+            slowdown *= 1 + CHECKPOINT_COST / world.checkpoint_interval
+        for record in result.job_records:
+            if record.job in self._admitted and record.status is Status.COMPLETED:
+                submitted, deadline = self._admitted[record.job]
+                due = submitted + (deadline - submitted) * slowdown
+                if record.completion_time is not None and record.completion_time > due * (1 + SLACK):
+                    late = f"job {record.job!r} was admitted with deadline {deadline:g} s"
+                    yield Finding(Fault.DEADLINE, f"{late} and ended at {record.completion_time:g} s")
+
+
+CHECKPOINT_COST = 5.0
+"""Time of a checkpoint in drawn worlds [s]."""

@@ -1,0 +1,139 @@
+"""Parameters of a policy that are not its defaults, drawn from its configuration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hydra.utils import get_object
+
+from polluxsim.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from polluxsim.checks.worlds import World
+    from polluxsim.run.named_policy import NamedPolicy
+    from polluxsim.workloads.workload import Job
+
+STREAM = 0xDA7A
+"""Number of the random stream of parameters."""
+
+SHARE, EACH = 0.35, 0.5
+"""Share of the worlds with drawn parameters, and share of the parameters that such a world draws."""
+
+FACTORS = (0.1, 0.5, 2.0, 10.0)
+"""Factors of a number."""
+
+NO_OWNER = "none"
+"""Queue of the jobs without a queue."""
+
+KEPT = {"idle_newcomers"}
+"""Parameters that keep their defaults: with `idle_newcomers`, GPUs stay idle until the next computation of shares."""
+
+
+def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
+    """Return the world with parameters of the policy. A number always gives the same parameters."""
+    rng = np.random.default_rng([STREAM, number])
+    draws_numbers = rng.random() < SHARE
+    for name, value in _defaults(guest).items():
+        if name in OWNERS and isinstance(value, Mapping):
+            drawn: object = OWNERS[name](world, rng)
+        elif draws_numbers and name in CHOICES:
+            drawn = str(rng.choice(CHOICES[name]))
+        elif draws_numbers and name not in KEPT and rng.random() < EACH:
+            drawn = _other(value, rng)
+        else:
+            continue
+        if drawn not in (value, None):
+            wider = replace(world, parameters=(*world.parameters, (name, drawn)))
+            world = wider if _is_allowed(guest, wider) else world
+    return world
+
+
+def _defaults(guest: NamedPolicy) -> Mapping[str, Any]:
+    """Return the parameters of a policy with their defaults; of a user's class, those of its constructor."""
+    if guest.module is None:
+        return {name: value for name, value in guest.settings.items() if name != "_target_"}
+    signature = inspect.signature(get_object(guest.settings["_target_"]))
+    given = {name for name in guest.settings if name != "_target_"}
+    return {name: each.default for name, each in signature.parameters.items() if name not in given}
+
+
+def _other(value: object, rng: np.random.Generator) -> object:
+    """Return another value of the type of the default, or None if there is no rule for the type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return int(rng.integers(1, max(value, 1) + 1))
+    if isinstance(value, float):
+        return value * float(rng.choice(FACTORS))
+    return None
+
+
+def _is_allowed(guest: NamedPolicy, world: World) -> bool:
+    """Return whether the policy accepts the parameters, and every job can start under them."""
+    try:
+        policy = guest.make(parameters=dict(world.parameters))
+    except InvalidConfigError:
+        return False
+    can_ever_hold = getattr(policy, "can_ever_hold", None)
+    return can_ever_hold is None or all(_can_start(policy, job, world) for job in world.jobs)
+
+
+def _can_start(policy: Any, job: Job, world: World) -> bool:
+    """Return whether a job can start on each GPU type to which the policy may send it, and on one at least."""
+    gpus = {name: sum(sizes) for name, sizes in world.cluster.by_type.items()}
+    if world.least_nodes is not None:
+        gpus = {name: sum(world.nodes[: world.least_nodes]) for name in gpus}
+    types = [name for name in job.gpu_types or gpus if policy.may_use(job, name)]
+    return bool(types) and all(policy.can_ever_hold(job, name, gpus[name]) for name in types)
+
+
+def _quotas(world: World, rng: np.random.Generator) -> dict[str, Any]:
+    """Return quotas of the queues: parts of the GPUs, of each type if there are several."""
+    if not world.types:
+        return _parts(_queues(world), sum(world.nodes), rng)
+    by_type = {name: _parts(_queues(world), sum(world.cluster.by_type[name]), rng) for name in world.cluster.by_type}
+    return {queue: {name: parts[queue] for name, parts in by_type.items()} for queue in _queues(world)}
+
+
+def _parts(queues: list[str], gpus: int, rng: np.random.Generator) -> dict[str, int]:
+    cuts = sorted(rng.integers(0, gpus + 1, size=len(queues)).tolist())
+    return {queue: after - before for queue, before, after in zip(queues, [0, *cuts], cuts, strict=False)}
+
+
+def _weights(world: World, rng: np.random.Generator) -> dict[str, float]:
+    return {queue: float(rng.integers(1, 5)) for queue in _queues(world)}
+
+
+def _shares(world: World, rng: np.random.Generator) -> dict[str, float]:
+    users = dict.fromkeys(job.user for job in world.jobs if job.user)
+    return {user: float(rng.integers(1, 5)) for user in users}
+
+
+def _queues(world: World) -> list[str]:
+    return list(dict.fromkeys(job.queue or NO_OWNER for job in world.jobs))
+
+
+def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
+    """Return limits of GPUs for some of the queues, of each type if there are several."""
+    limits: dict[str, Any] = {}
+    for queue in _queues(world):
+        if rng.random() < LIMITED:
+            by_type = {name: int(rng.integers(0, sum(gpus) + 1)) for name, gpus in world.cluster.by_type.items()}
+            limits[queue] = by_type if world.types else by_type.popitem()[1]
+    return limits
+
+
+LIMITED = 0.3
+"""Share of the queues that have a limit of borrowing, or of lending."""
+
+OWNERS = {
+    "gpus": _quotas, "borrowing_limits": _limits, "lending_limits": _limits, "weights": _weights, "shares": _shares,
+}  # fmt: skip
+"""Parameters by queue or user, which are drawn in every world."""
+
+CHOICES = {"within_queue": ("lower-priority", "never"), "reclaim": ("any", "lower-priority", "never")}
+"""Parameters that are words, with their values."""
