@@ -44,8 +44,9 @@ class QuasiShortestService:
 
     The expected run time of a job is a moving mean over ended jobs: those of the same user and name, or, if there are
     none, those of the same user and number of GPUs, those of the same number of GPUs, or all jobs. The name of a job is
-    its application. A job without a profile has as its name the job id, without a counter as in `train-17`. An id
-    without a letter is no name. Before the first job has ended, all jobs are expected to take equally long.
+    its name in the log, or its application. A job with neither has as its name the job id, without a counter as in
+    `train-17`. An id without a letter is no name. Before the first job has ended, all jobs are expected to take equally
+    long.
 
     Parameters
     ----------
@@ -93,12 +94,14 @@ def _kinds(job: JobView) -> tuple[Hashable, ...]:
 
 
 def _name(job: JobView) -> str | None:
-    """Return the application of a job, or its id without a counter; None if the id has no letter.
+    """Return the name of a job in its log, its application, or its id without a counter; None if the id has no letter.
 
     >>> from types import SimpleNamespace as Job
-    >>> [_name(Job(application="rigid", job_id=each)) for each in ("train-17", "resnet18", "1234567")]
+    >>> [_name(Job(job_name=None, application="rigid", job_id=each)) for each in ("train-17", "resnet18", "1234567")]
     ['train', 'resnet18', None]
     """
+    if job.job_name is not None:
+        return job.job_name
     if job.application and job.application not in _WITHOUT_PROFILE:
         return job.application
     name = _COUNTER.sub("", job.job_id)

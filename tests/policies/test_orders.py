@@ -147,6 +147,15 @@ def test_qssf_tells_applications_apart_and_takes_no_number_for_a_name() -> None:
     assert [expected[f"100000{number}"] for number in range(5, 9)] == [60.0, 3600.0, 600.0, 36_000.0]
 
 
+def test_qssf_goes_by_the_name_in_the_log() -> None:
+    """Ids are numbers; jobs named `long` took 600 s, and those named `short` 60 s."""
+    past = [Job.rigid("1", 0.0, 1, 600.0, job_name="long"), Job.rigid("2", 0.0, 1, 60.0, job_name="short")]
+    blocker = Job.rigid("3", 730.0, 1, 90.0, job_name="other")
+    new = [Job.rigid("4", 800.0, 1, 60.0, job_name="long"), Job.rigid("5", 800.0, 1, 600.0, job_name="short")]
+    order = sorted((end, job) for job, end in ends(run(QuasiShortestService(), *past, blocker, *new)).items())
+    assert [job for _, job in order] == ["1", "2", "3", "5", "4"]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
