@@ -206,7 +206,7 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         num_jobs=40,
         mean_jct=None,
         down=(),
-        can_fail=False,
+        scenario=SimpleNamespace(can_fail=False),
         shares={},
     )
     picture.show(run)  # type: ignore[arg-type]  # a run with this very allocation
@@ -293,7 +293,7 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
             "num_jobs": 2,
             "mean_jct": 60.0,
             "down": (),
-            "can_fail": False,
+            "scenario": SimpleNamespace(can_fail=False),
             "shares": {},
         }
         picture.show(SimpleNamespace(last_round=record, **run))  # type: ignore[arg-type]

@@ -10,12 +10,11 @@ import pytest
 from drawn import DRAWS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polluxsim.metrics.fairness import mean_contention, time_on_share
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.adaptive import AdaptiveAgent
 from polluxsim.applications.measured import MeasuredProfile
-from polluxsim.engine.fairness import TimesAlone, run_alone
+from polluxsim.engine.fairness import TimesAlone, mean_contention, run_alone, time_on_share
 from polluxsim.engine.progress import Holding
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
@@ -193,7 +192,7 @@ def test_jobs_that_were_cut_off_have_no_fairness_but_count_as_unfinished() -> No
 
 
 def test_overheads_by_hand() -> None:
-    tenure = Holding()
+    holding = Holding()
     for placement, time in (
         (((0, 4),), 60.0),  # a start, 30 s
         (((1, 4),), 200.0),  # moved, but again after 10 s
@@ -201,9 +200,9 @@ def test_overheads_by_hand() -> None:
         ((), 300.0),
         (((1, 4), (2, 4)), 400.0),  # 5 s until the run is over
     ):
-        tenure.hold(placement, time, 30.0)
-    assert tenure.times(405.0)[:2] == (245.0, 75.0)
-    assert (tenure.start_time, tenure.num_restarts, tenure.attained_service(405.0)) == (60.0, 3, 1360.0)
+        holding.hold(placement, time, 30.0)
+    assert holding.times(405.0)[:2] == (245.0, 75.0)
+    assert (holding.start_time, holding.num_restarts, holding.attained_service(405.0)) == (60.0, 3, 1360.0)
 
 
 @given(jobs_drawn)
