@@ -64,6 +64,8 @@ def of_answer(error: InvalidAllocationError) -> Finding:
     text = str(error)
     if "over-allocated" in text:
         return Finding(Fault.OVER_ALLOCATION, text)
+    if "its min_replicas is" in text:
+        return Finding(Fault.MIN_REPLICAS, text)
     return Finding(Fault.GANG if "a rigid job was given" in text else Fault.ANSWER, text)
 
 

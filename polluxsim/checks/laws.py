@@ -1,6 +1,6 @@
 """Laws of scheduling that a policy must keep.
 
-They are about idle GPUs, the fewest GPUs of a job, reservations, quotas, and deadlines of admitted jobs.
+They are about idle GPUs, reservations, quotas, and deadlines of admitted jobs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Watch:
 
     def __init__(self, world: World, policy: Policy) -> None:
         self.findings: dict[Fault, Finding] = {}
-        self._laws: list[Law] = [IdleGpus(world), MinReplicas(), Reservations(world), Admission(world)]
+        self._laws: list[Law] = [IdleGpus(world), Reservations(world), Admission(world)]
         quota_of = getattr(policy, "quota_of", None)
         if callable(quota_of) and not world.types and getattr(policy, "reclaim", ANY) == ANY:
             self._laws.append(Quotas(quota_of))
@@ -190,21 +190,6 @@ def _waiting(job: SeenJob) -> str:
 def _growing(job: SeenJob) -> str:
     reason = "without a reason" if job.reason is None else f"and {job.reason.kind!r} is no true reason for it"
     return f"job {job.job_id!r} holds {gpus_of(job)}, could use {job.max_replicas} {reason}"
-
-
-class MinReplicas:
-    """No job holds fewer GPUs than its user allows."""
-
-    def see(self, seen: Seen) -> Iterator[Finding]:
-        """Yield a finding for each job with too few GPUs."""
-        for job in seen.jobs:
-            if 0 < (held := seen.held[job.job_id]) < job.min_replicas:
-                what = f"job {job.job_id!r} holds {held} GPUs at {seen.time:g} s, and needs {job.min_replicas} or more"
-                yield Finding(Fault.MIN_REPLICAS, what)
-
-    def end(self, result: Result) -> Iterator[Finding]:
-        """Yield nothing: the law is about rounds."""
-        yield from ()
 
 
 @dataclass
