@@ -132,6 +132,16 @@ def _another_does_not_fit(job: SeenJob, seen: Seen) -> bool:
     return any(all(other.num_replicas > seen.free[name] for name in other.speeds) for other in others)
 
 
+def _fits_on_no_node(job: SeenJob, seen: Seen) -> bool:
+    """Return whether no node has enough idle GPUs for the job, or another job waits for more than are idle."""
+    return job.num_replicas > seen.most_free or _another_does_not_fit(job, seen)
+
+
+def _waits_on_another_type(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the job can use several types, and another job waits for more GPUs than are idle."""
+    return len(job.speeds) > 1 and _another_does_not_fit(job, seen)
+
+
 def _has_reservation(job: SeenJob, seen: Seen) -> bool:
     """Return whether the job has a reservation in the future."""
     assert job.reason is not None
@@ -163,7 +173,9 @@ WAITING: Mapping[str, Test] = {
     "would-delay": _head_does_not_fit,
     "starts-by": _has_reservation,
     "share-waits": _another_does_not_fit,
-    "keeps-gpus": _another_does_not_fit,
+    "keeps-gpus": _fits_on_no_node,
+    "reserved": _waits_on_another_type,
+    "gang-does-not-fit": _waits_on_another_type,
     "no-room-beside": _another_does_not_fit,
     "no-quota-left": _exceeds_quota,
     "not-worth-its-price": _is_priced_out,
@@ -230,6 +242,8 @@ class Reservations:
             assert job.reason is not None
             if (reserved := job.reason.numbers.get("reserved_time")) is not None:
                 self._promised.setdefault(job.job_id, (seen.time, reserved))
+            elif job.num_replicas > sum(seen.up.values()):  # no time is known until a node comes up
+                self._promised.pop(job.job_id, None)
 
     def end(self, result: Result) -> Iterator[Finding]:
         """Yield nothing: a job that never starts is found as starvation."""

@@ -72,6 +72,8 @@ class Seen:
         GPUs of each job after the decision.
     free
         GPUs of each type that no job holds after the decision.
+    most_free
+        The same on the node with the most of them.
     evicted
         Jobs that lost their GPUs since the last decision.
     """
@@ -82,6 +84,7 @@ class Seen:
     jobs: Sequence[SeenJob]
     held: Mapping[JobId, int]
     free: Mapping[str, int]
+    most_free: int
     evicted: frozenset[JobId]
 
     def waits(self, job: SeenJob) -> bool:
@@ -125,13 +128,16 @@ def look(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]]
         stay = nodes if decision.num_nodes is None else nodes[: decision.num_nodes]
         free = Counter(dict.fromkeys(type_of, 0))
         taken = _taken(decision, used)
+        most_free = 0
         for node, gpus in enumerate(stay):
-            free[type_of[node]] += max(gpus - taken[node], 0)
+            idle = max(gpus - taken[node], 0)
+            free[type_of[node]] += idle
+            most_free = max(most_free, idle)
         up = Counter(dict.fromkeys(type_of, 0))
         for node, gpus in enumerate(nodes):
             up[type_of[node]] += gpus
         here = [job for job in jobs if job.job_id not in decision.rejected]
-        return Seen(time, interval, up, here, held, free, evicted)
+        return Seen(time, interval, up, here, held, free, most_free, evicted)
 
     return seen
 

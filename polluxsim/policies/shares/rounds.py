@@ -156,7 +156,8 @@ class RoundsOfShares:
             if is_taken:
                 left -= job.num_replicas
                 ahead.append(job.job_id)
-            if head is None and not (is_taken or is_elsewhere or self.overtaking):
+            can_use = speeds[job.job_id] > 0
+            if head is None and can_use and not (is_taken or is_elsewhere or self.overtaking):
                 head = job
 
     def _rank(self, job: JobId, name: str, speed: float, time: float) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.types import num_replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from polluxsim.policies.view import ClusterView, JobView
 
@@ -23,7 +23,7 @@ class Configuration(NamedTuple):
         return f"{self.gpus} {self.gpu_type}"
 
 
-def configurations(view: ClusterView, gangs: Iterable[int] = ()) -> list[Configuration]:
+def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[Configuration]:
     """Return all configurations: powers of two on a node, a whole node, several whole nodes, and those of `gangs`.
 
     The largest nodes of a type count as its nodes. `gangs` are the smallest numbers of GPUs that jobs can run on. A job

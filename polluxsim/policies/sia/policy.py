@@ -71,7 +71,7 @@ class Sia:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the optimal allocation. Its fitness is how much less it costs than to give nobody anything."""
         jobs = list(view.jobs)
-        known = configurations(view, map(_least_gpus, jobs))
+        known = configurations(view, {_least_gpus(job) for job in jobs})
         programme = self._programme(view, jobs, known)
         chosen, bound = self._solved(programme)
         none = self.waiting_cost * len(jobs)
