@@ -126,6 +126,13 @@ def _head_does_not_fit(job: SeenJob, seen: Seen) -> bool:
     return any(all(head.num_replicas > seen.free[name] for name in head.speeds) for head in heads)
 
 
+def _is_behind_first_job(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the reason names the first job, and the first job is another one."""
+    assert job.reason is not None
+    first = seen.jobs[0]
+    return first is not job and job.reason.others == (first.job_id,)
+
+
 def _another_does_not_fit(job: SeenJob, seen: Seen) -> bool:
     """Return whether another job waits for more GPUs than are idle on each of its types."""
     others = [other for other in seen.jobs if other is not job and seen.waits(other)]
@@ -170,6 +177,7 @@ def _exceeds_quota(job: SeenJob, seen: Seen) -> bool:
 
 WAITING: Mapping[str, Test] = {
     "behind-head-of-line": _head_does_not_fit,
+    "behind-only-job": _is_behind_first_job,
     "would-delay": _head_does_not_fit,
     "starts-by": _has_reservation,
     "share-waits": _another_does_not_fit,

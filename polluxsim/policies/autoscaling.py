@@ -9,7 +9,7 @@ from polluxsim.errors import InvalidConfigError, check_choice
 from polluxsim.policies.elastic import fewest_gpus, most_gpus
 from polluxsim.policies.packing import pack
 from polluxsim.policies.scaling import nodes_for
-from polluxsim.policies.view import Decision, NodeCounts, Traits
+from polluxsim.policies.view import Decision, NodeCounts, Reason, Traits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +68,13 @@ class Autoscaler:
         up = view.gpus_per_node[:num_nodes]
         gpus = min(sum(up), most_gpus(job))
         placement = pack(up, gpus, keep=job.placement) if gpus >= fewest_gpus(job) else None
-        return Decision({job.job_id: placement or ()}, num_nodes=num_nodes)
+        return Decision(
+            {job.job_id: placement or ()},
+            num_nodes=num_nodes,
+            explain=lambda asked: {
+                name: Reason("behind-only-job", {}, (job.job_id,)) for name in asked if name != job.job_id
+            },
+        )
 
     def _num_nodes(self, job: JobView, nodes: NodeCounts) -> int:
         """Return the number of nodes to request. It stays if the nodes are used well and suffice for the job."""

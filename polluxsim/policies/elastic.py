@@ -218,7 +218,7 @@ def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> D
     return Decision(
         placements(view, counts),
         valid_until=inf,
-        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.LEARNING,
         explain=explain,
     )
 

@@ -122,7 +122,10 @@ class Schedule:
 
     def admits(self, job_id: JobId, demand: Demand) -> bool:
         """Add a plan for a job if one meets its deadline, and return whether it does. Without a deadline, one does."""
-        plan = least(demand, self.free) if demand.deadline < inf else capped(demand, self.free, min(demand.times))
+        if demand.deadline < inf:
+            plan = least(demand, self.free)
+        else:  # while nodes are down, a job may fit on no number of GPUs; it then waits
+            plan = capped(demand, self.free, min(demand.times, default=0))
         if plan is not None:
             self.add(job_id, plan)
         return plan is not None

@@ -87,6 +87,8 @@ class Themis:
         If the job restarts, a number of GPUs that differs from the present one costs the restart delay.
         """
         times = self._times.on(view, job, counts_of(job, view.num_gpus))
+        if not times:  # while nodes are down, it may fit on no number of GPUs
+            return {0: 0.0}
         age, asked_for = view.time - job.submit_time, self._asked_for(view, job)
         share = view.num_gpus / len(view.jobs)
         alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))

@@ -97,5 +97,6 @@ OF_GANGS: Mapping[str, Sentence] = {
     ),
     "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
     "least-share": "It has {needs}, as no other queue had less of what it uses most; {share}.",
+    "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
     "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
 }
