@@ -55,7 +55,11 @@ class OnType(ToyProfile):
 
 @dataclass(frozen=True)
 class Typed(OnType):
-    by_type: Mapping[str, OnType] = field(default_factory=dict)
+    types: Mapping[str, OnType] = field(default_factory=dict)
+
+    @property
+    def by_type(self) -> Mapping[str, OnType]:
+        return self.types
 
 
 def typed(slow: float = 0.04, fast: float = 0.01, memory: int = 640) -> Typed:
@@ -64,7 +68,7 @@ def typed(slow: float = 0.04, fast: float = 0.01, memory: int = 640) -> Typed:
     return Typed(
         epochs=epochs,
         example=slow,
-        by_type={
+        types={
             "t4": OnType(epochs=epochs, example=slow, max_atomic_batch_size=memory),
             "v100": OnType(epochs=epochs, example=fast),
         },
@@ -148,7 +152,7 @@ def test_unlike_parts_are_nearly_as_good_as_the_best(gain: float, slow: float, f
     """And no slower than equal ones, whatever the speeds and memories, but for the first minutes."""
     profile = typed(slow, fast, memory)
     profile = replace(
-        profile, by_type={name: replace(each, epochs=(2e5, 4e5)) for name, each in profile.by_type.items()},
+        profile, types={name: replace(each, epochs=(2e5, 4e5)) for name, each in profile.types.items()},
         epochs=(2e5, 4e5),
     )  # fmt: skip
     even, balanced = (time_of(run(Given({"a": BOTH}), OmniLearn(gain=part), profile)) for part in (0.0, gain))
