@@ -95,8 +95,10 @@ class ActiveJob:
 
     def segment_at(self, now: float) -> Segment:
         """Return the segment at a time [s], in the epoch of that time."""
+        if not self._ahead:
+            return self.segment
         time, after_round = self.segment.milestone
-        if not self._ahead or time > now or (time == now and after_round):
+        if time > now or (time == now and after_round):
             return self.segment
         count, start, end = 1, time, Milestone(*self._ahead[-1])
         while count < len(self._ahead) and end.is_over(now):
@@ -110,7 +112,7 @@ class ActiveJob:
 
         All readings of a segment together take time linear in the number of its intervals.
         """
-        segment = self.segment_at(now)
+        segment = self.segment_at(now) if self._ahead else self.segment
         if now <= segment.start or not segment.rate:
             return segment.progress
         if segment.checkpoints is not None:
@@ -121,8 +123,7 @@ class ActiveJob:
 
     def losses_at(self, now: float) -> Losses:
         """Return the losses by checkpoints and failures up to a time [s]."""
-        cycle = self.checkpoints_at(now) if self.segment.checkpoints is not None else None
-        losses = self.holding.losses
+        cycle, losses = self.checkpoints_at(now), self.holding.losses
         return losses if cycle is None else losses.with_checkpoints(cycle, self.holding.num_replicas)
 
     def checkpoints_at(self, now: float) -> CheckpointCycle | None:
@@ -145,7 +146,8 @@ class ActiveJob:
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float) -> None:
         """Change its GPUs, and its speed there. With GPUs, `begin_segment` must follow."""
         progress = self.progress_at(now)
-        self.holding.losses = self.losses_at(now)
+        if self.segment.checkpoints is not None:
+            self.holding.losses = self.losses_at(now)
         self._trained = self._time_trained(now)
         self.holding.hold(placement, now, restart_delay)
         self.pace = pace

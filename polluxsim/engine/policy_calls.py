@@ -175,7 +175,9 @@ class DueReasons:
     def submit(self, told: Transition) -> None:
         """Take note of an arrival."""
         if self._whose == "changes":
-            self._call(told.job.job_id, 0.0)
+            self._due[told.job.job_id] = 0.0
+            self._count += 1
+            heappush(self._queue, (0.0, self._count, told.job.job_id))
 
     def evict(self, told: Transition) -> None:
         """Take note of a job that lost its GPUs: it waits like a new job."""
@@ -211,12 +213,9 @@ class DueReasons:
                 gap = self._first_gaps[job_id in placed]
             self._gaps[job_id] = 2 * gap
             # Half a round earlier, so that rounding cannot delay it to the next round.
-            self._call(job_id, now + gap - self._interval / 2)
-
-    def _call(self, job_id: JobId, time: float) -> None:
-        self._due[job_id] = time
-        self._count += 1
-        heappush(self._queue, (time, self._count, job_id))
+            self._due[job_id] = time = now + gap - self._interval / 2
+            self._count += 1
+            heappush(self._queue, (time, self._count, job_id))
 
     def __deepcopy__(self, memo: dict[int, object]) -> DueReasons:
         new = copy(self)
@@ -244,10 +243,10 @@ def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Re
 def _reason(job_id: object, reason: object) -> Reason:
     try:
         kind, numbers, others = reason  # type: ignore[misc]
-        plain = dict(zip(map(str, numbers), map(float, numbers.values()), strict=True))  # type: ignore[has-type]
+        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
         if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
             raise TypeError
-        return Reason(kind, plain, tuple(map(str, others)))  # type: ignore[has-type]
+        return Reason(kind, plain, tuple(map(str, others)) if others else ())  # type: ignore[has-type]
     except (TypeError, ValueError, AttributeError):
         raise PolicyError(
             f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"

@@ -22,7 +22,7 @@ from polluxsim.records import Status
 from polluxsim.types import Gpus, JobId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from polluxsim.engine.clock import Event
     from polluxsim.engine.scenario import Scenario
@@ -157,7 +157,7 @@ class State:
 
     # Jobs get GPUs, train, and lose GPUs.
 
-    def place(self, moves: Collection[Move], rechosen: Iterable[ActiveJob] = ()) -> None:
+    def place(self, moves: Collection[Move], rechosen: Sequence[ActiveJob] = ()) -> None:
         """Change the GPUs of jobs, in order of submission. `rechosen` jobs go on with another batch size."""
         for move in moves:
             if move.job.placement:
@@ -165,8 +165,11 @@ class State:
                 self.nodes.give_back(move.job.placement, move.job.job_id)
         for move in moves:
             self._move(move)
+        slowed = self._judge_speeds()
+        if not (moves or rechosen or slowed):
+            return
         moved = dict.fromkeys(move.job for move in moves)
-        for job in dict.fromkeys(rechosen) | moved | dict.fromkeys(self._judge_speeds()):
+        for job in dict.fromkeys(rechosen) | moved | dict.fromkeys(slowed):
             if job.placement:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
 
@@ -197,7 +200,9 @@ class State:
 
     def end_interval(self) -> list[ActiveJob]:
         """Let the agents that learn observe and choose again. Return the jobs whose batch sizes changed."""
-        changed = []
+        changed: list[ActiveJob] = []
+        if not self.jobs.learning:
+            return changed
         for job in in_order(self.jobs.learning.values()):
             if job.is_training(self.clock.now):
                 if job.end_interval():

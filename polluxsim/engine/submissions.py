@@ -53,7 +53,8 @@ class Submissions:
     @property
     def known(self) -> Mapping[JobId, Job]:
         """Return all jobs that are known so far, submitted or not: first those of the workload, then the others."""
-        return ChainMap(self.followers, self._state.scenario.workload.by_name)
+        by_name = self._state.scenario.workload.by_name
+        return ChainMap(self.followers, by_name) if self.followers else by_name
 
     @property
     def num_coming(self) -> int:

@@ -121,6 +121,8 @@ class Courses:
 
     def take_due(self, now: float) -> list[JobId]:
         """Return the jobs whose epochs are over, in order of number. `update` must follow for each."""
+        if not self._queue:
+            return []
         found = {}
         while self._queue and self._queue[0][0] <= now:
             time, number, job_id = heappop(self._queue)
