@@ -133,6 +133,7 @@ def put_in(site: Site) -> str:
     mutated(node)
     code = compile(ast.fix_missing_locations(tree), str(site.path), "exec")
     new = {(each.co_qualname, each.co_firstlineno): each for each in _codes(code)}
+    gc.unfreeze()  # the tests freeze what they loaded, and frozen objects are not listed
     for function in gc.get_objects():
         if isinstance(function, FunctionType) and function.__code__.co_filename == str(site.path):
             own = new.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
