@@ -91,8 +91,9 @@ class State:
 
     def use_scenario(self, scenario: Scenario) -> None:
         """Go on with another scenario."""
-        self.past_scenarios.append((self.clock.now, self.scenario))
-        self.scenario = self.shutter.scenario = scenario
+        if scenario is not self.scenario:
+            self.past_scenarios.append((self.clock.now, self.scenario))
+            self.scenario = self.shutter.scenario = scenario
 
     # Jobs come, change and end.
 
