@@ -16,7 +16,8 @@ from polluxsim.durations import DAY, HOUR
 from polluxsim.errors import InvalidConfigError, InvalidInputError
 from polluxsim.files import appearing_whole
 from polluxsim.logs.examination import Examination, oddities
-from polluxsim.logs.formats import Clock, Dropped, Entry, Format, LogJob, find_format
+from polluxsim.logs.formats import Clock, Dropped, Entry, Format, find_format
+from polluxsim.logs.formats.base import LogJob
 from polluxsim.logs.import_report import DayLoad, Report, Tallies
 from polluxsim.logs.schema import TraceInfo, columns_of, trace_schema
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from polluxsim.policies.view import Policy
     from polluxsim.run.descent import Edits
     from polluxsim.types import Cluster, JobId
-    from polluxsim.workloads.workload import Job
+    from polluxsim.workloads.job import Job
 
 KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
 """Settings of a cluster that a fork cannot change. They apply to added nodes too."""
